@@ -1,0 +1,38 @@
+"""Prompt-aware diversity: guidance for diffusers pipelines, and scores for finished batches."""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "vendi_guidance.kernels": ("Cosine", "Gaussian"),
+    "vendi_guidance.spectra": ("Exact",),
+    "vendi_guidance.scores": (
+        "cluster_rke",
+        "cluster_vendi",
+        "conditional_rke",
+        "conditional_vendi",
+        "information_rke",
+        "information_vendi",
+        "intdiv",
+        "rke",
+        "vendi",
+    ),
+    "vendi_guidance.window": ("SlidingWindow",),
+    "vendi_guidance.guidance": ("VendiGuidance",),
+    "vendi_guidance.evaluator": ("evaluate",),
+    "vendi_guidance.pipelines.vendi_guided_sdxl": ("VendiGuidedSDXLPipeline",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = list(_HOME_OF)  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: `import vendi_guidance` should not cost what diffusers costs.
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,96 @@
+"""Entropies of a spectrum, and their gradient in the matrix the spectrum belongs to.
+
+A spectrum is a 1-D tensor of eigenvalues, non-negative and summing to 1. Orders are Renyi's; order
+1 is Shannon's entropy (von Neumann's, for a matrix). Truncation is Definition 2 of Ospanov & Farnia
+(UAI 2025), the gradient equation (24) of Jalali et al. (AISTATS 2026).
+"""
+
+import math
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+
+def _kept(size: int, rank: int | None) -> int:
+    """How many of `size` eigenvalues truncation at `rank` keeps."""
+    if rank is None:
+        return size
+    if not isinstance(rank, Integral) or rank < 1:
+        raise ValueError(f"truncation must be a whole number of at least 1, got {rank}")
+    return min(rank, size)
+
+
+def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
+    """The nearest distribution, in Euclidean distance, on the `rank` largest eigenvalues.
+
+    Args:
+        spectrum: (n,) eigenvalues in any order, summing to 1.
+        rank: how many to keep; None, or n and above, keeps all as they are.
+
+    Returns:
+        (min(rank, n),) eigenvalues, largest first, summing to 1.
+
+    Raises:
+        ValueError: rank is not a whole number of at least 1.
+    """
+    kept = _kept(len(spectrum), rank)
+    top = spectrum.sort(descending=True).values[:kept]
+    return top if kept == len(spectrum) else top + (1 - top.sum()) / kept
+
+
+def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
+    """H_order in nats: log(sum p^order) / (1 - order), and its limits at order 1 and infinity.
+
+    Args:
+        spectrum: (n,) eigenvalues p in any order, summing to 1; 0 log 0 is 0.
+        order: 0 < order <= infinity.
+
+    Returns:
+        0-d tensor, 0 <= H <= log n, decreasing in the order.
+
+    Raises:
+        ValueError: order is not in (0, infinity].
+    """
+    if not order > 0:
+        raise ValueError(f"order must be greater than 0 (infinity included), got {order}")
+    p = spectrum[spectrum > 0]
+    log_p = p.log()
+    if order == 1:
+        return -(p * log_p).sum()
+    if math.isinf(order):
+        return -log_p.max()
+    if abs(order - 1) < 1e-3:  # log of nearly 1 over nearly 0: keep every digit
+        return torch.log1p((p * torch.expm1((order - 1) * log_p)).sum()) / (1 - order)
+    return torch.logsumexp(order * log_p, dim=0) / (1 - order)
+
+
+def entropy_gradient(eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None = None) -> Tensor:
+    """grad_A of the truncated Shannon entropy of A = V diag(lambda) V^T, over A of trace 1.
+
+    With V_t the `rank` leading eigenvectors and c the mass that truncation gives back to each:
+    -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T. Always finite; where
+    lambda_rank = lambda_(rank + 1), one of several one-sided gradients.
+
+    Args:
+        eigenvalues: (n,) in any order, summing to 1.
+        eigenvectors: (n, n), one per column, as `torch.linalg.eigh` gives them.
+        rank: as in `truncate`.
+
+    Returns:
+        (n, n), symmetric.
+
+    Raises:
+        ValueError: rank is not a whole number of at least 1.
+    """
+    n = len(eigenvalues)
+    kept = _kept(n, rank)
+    top = eigenvalues.argsort(descending=True)[:kept]
+    p = eigenvalues[top]
+    if kept < n:
+        p = p + (1 - p.sum()) / kept
+    # A null direction of a positive semi-definite A changes the score at second order only.
+    is_mass = p > n * torch.finfo(p.dtype).eps
+    log_p = torch.where(is_mass, p, 1).log()
+    leading = eigenvectors[:, top]
+    return (leading * (log_p.mean() - log_p)) @ leading.T

@@ -1,0 +1,185 @@
+"""Kernels: how alike two items are, as a number.
+
+Every kernel here is normalised, k(a, a) = 1, so that the Gram matrix K of n items has trace n and
+the eigenvalues of K/n are a probability distribution. A kernel is a small immutable value; it gives
+K block by block, so that only those who need all of K store it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Features: TypeAlias = "Tensor | np.ndarray"
+
+Blocks: TypeAlias = Callable[[slice, slice], Tensor]
+"""`blocks(rows, columns)` is that part of K, as a new tensor which the caller may overwrite."""
+
+EVERY_ROW = slice(None)
+
+
+def as_features(x: Features) -> Tensor:
+    """`x` as a 2-D floating tensor of at least single precision.
+
+    Args:
+        x: (n, d) tensor or array, n >= 1, d >= 1. Integers become float64; float16 and bfloat16
+            become float32; float32 and float64 stay as they are.
+
+    Raises:
+        ValueError: x is not 2-D, is empty, is complex, or holds NaN or infinity.
+    """
+    features = x if isinstance(x, Tensor) else torch.tensor(x)
+    if features.ndim != 2:
+        raise ValueError(
+            f"features must have shape (n, d), got {tuple(features.shape)}: one row for each item"
+        )
+    if features.numel() == 0:
+        raise ValueError(
+            f"features of shape {tuple(features.shape)} are empty: give at least one item"
+        )
+    if features.is_complex():
+        raise ValueError(f"features must be real, got {features.dtype}: stack real and imaginary")
+    if not features.is_floating_point():
+        features = features.double()
+    if features.dtype not in (torch.float32, torch.float64):
+        features = features.float()
+    finite = features.isfinite().all(dim=1)
+    if not finite.all():
+        first = int(finite.logical_not().nonzero()[0])
+        raise ValueError(f"features hold NaN or infinity, first in row {first}: drop such rows")
+    return features
+
+
+class Kernel(Protocol):
+    """A normalised kernel. To write a new one, inherit from this class and define `blocks`."""
+
+    def blocks(self, x: Tensor) -> Blocks:
+        """The Gram matrix of x: (n, d), block by block; what they share is computed here, once."""
+        ...
+
+    def __call__(self, a: Features, b: Features) -> Tensor:
+        """k of every item of a: (n, d) with every item of b: (m, d), as (n, m).
+
+        Raises:
+            ValueError: bad features (see `as_features`), or a and b differ in d.
+        """
+        a, b = as_features(a), as_features(b)
+        if a.shape[1] != b.shape[1]:
+            raise ValueError(f"a and b must agree in d, got {a.shape[1]} and {b.shape[1]}")
+        return self.blocks(torch.cat([a, b]))(slice(len(a)), slice(len(a), None))
+
+    def gram(self, x: Features) -> Tensor:
+        """K: (n, n) of the items of x: (n, d), symmetric, its diagonal exactly 1."""
+        half = self.blocks(as_features(x))(EVERY_ROW, EVERY_ROW).div_(2)
+        return (half + half.T).fill_diagonal_(1)
+
+
+@dataclass(frozen=True)
+class Gaussian(Kernel):
+    """k(a, b) = exp(-|a - b|^2 / (2 sigma^2)), in (0, 1].
+
+    From float32 features it is right to about 1e-6 where they spread over a few sigma, and to a few
+    1e-4 at worst, however far from the origin and from one another they lie.
+
+    Raises:
+        ValueError: sigma is not finite and positive; or, on use, features / sigma overflow.
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma > 0):
+            raise ValueError(f"sigma must be finite and greater than 0, got {self.sigma}")
+
+    def blocks(self, x: Tensor) -> Blocks:
+        # Distances do not see the mean but rounding does: |a|^2 + |b|^2 - 2<a, b> cancels if norms
+        # are large. Where they still are with the mean gone, the exponent needs float64.
+        z = (x - x.mean(dim=0)) / self.sigma
+        half = z.square().sum(dim=1) / 2
+        resolution = float(half.max()) * torch.finfo(z.dtype).eps
+        if z.dtype == torch.float32 and not resolution < 1e-4:
+            precise = self.blocks(x.double())
+            return lambda rows, columns: precise(rows, columns).float()
+        if not math.isfinite(resolution):
+            raise ValueError(f"features are too large beside sigma {self.sigma}: scale them down")
+
+        def block(rows: slice, columns: slice) -> Tensor:
+            exponent = torch.addmm(-half[columns], z[rows], z[columns].T)
+            return exponent.sub_(half[rows, None]).clamp_(max=0).exp_()
+
+        return block
+
+    def on_sphere(self, inner: Tensor) -> Tensor:
+        """k of unit-length items, of any shape, from their inner products."""
+        return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()
+
+    def slope_on_sphere(self, values: Tensor) -> Tensor:
+        """dk / d<a, b> of unit-length items, from the values of k."""
+        return values / self.sigma**2
+
+
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """k(a, b) = <a, b> / (|a| |b|), in [-1, 1].
+
+    Raises:
+        ValueError: on use, an item is the zero vector.
+    """
+
+    def unit(self, x: Tensor) -> Tensor:
+        """The rows of x: (n, d) at length 1; K is their matrix of inner products."""
+        largest = x.abs().amax(dim=1, keepdim=True)
+        if (largest == 0).any():
+            first = int((largest == 0).nonzero()[0, 0])
+            raise ValueError(f"row {first} is a zero vector, which has no cosine: leave it out")
+        # Divided twice, so that squares neither overflow nor vanish.
+        return torch.nn.functional.normalize(x / largest, dim=1)
+
+    def blocks(self, x: Tensor) -> Blocks:
+        z = self.unit(x)
+        return lambda rows, columns: z[rows] @ z[columns].T
+
+    def on_sphere(self, inner: Tensor) -> Tensor:
+        """k of unit-length items, of any shape, from their inner products."""
+        return inner
+
+    def slope_on_sphere(self, values: Tensor) -> Tensor:
+        """dk / d<a, b> of unit-length items, from the values of k."""
+        return torch.ones_like(values)
+
+
+@dataclass(frozen=True)
+class Product(Kernel):
+    """first(a[:split], b[:split]) * second(a[split:], b[split:])."""
+
+    first: Kernel
+    second: Kernel
+    split: int
+
+    def blocks(self, x: Tensor) -> Blocks:
+        first = self.first.blocks(x[:, : self.split])
+        second = self.second.blocks(x[:, self.split :])
+        return lambda rows, columns: first(rows, columns).mul_(second(rows, columns))
+
+
+def join(x: Tensor, kernel_x: Kernel, t: Tensor, kernel_t: Kernel) -> tuple[Tensor, Kernel]:
+    """Features and a kernel whose Gram matrix is the elementwise product of K_X and K_T.
+
+    Two Gaussians make one, on [x/sigma_x, t/sigma_t]; any other pair stays a product of two.
+
+    Args:
+        x: (n, d) features.
+        t: (n, m) features of the same items.
+
+    Returns:
+        (n, d + m) features, and their kernel.
+    """
+    if isinstance(kernel_x, Gaussian) and isinstance(kernel_t, Gaussian):
+        return torch.cat([x / kernel_x.sigma, t / kernel_t.sigma], dim=1), Gaussian(1.0)
+    return torch.cat([x, t], dim=1), Product(kernel_x, kernel_t, split=x.shape[1])

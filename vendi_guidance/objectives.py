@@ -1,0 +1,254 @@
+"""What guidance ascends: a diversity score of remembered and in-flight samples, and its gradient.
+
+Features are latents flattened and scaled to unit length, where a kernel is a function of the inner
+product g = <f, f_i>. With K_Z and K_T the kernel matrices of latents and prompts and A = K_Z∘K_T/n,
+the gradient of a score in one raw latent z is
+
+    (I - f f^T) sum_i w_i f_i / |z|,    w_i = (dScore/dk_i + its mirror image) dk/dg,
+
+so it costs two passes over the window's features. All gradients are closed forms: Jalali et al.
+(AISTATS 2026), appendix C, equations (24)-(27) for the Vendi pair, and the one after (27) for the
+RKE pair. Derivatives of eigenvectors, which blow up for repeated eigenvalues, never occur.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.entropy import entropy_gradient, renyi_entropy, truncate
+from vendi_guidance.kernels import Kernel
+from vendi_guidance.spectra import FLOAT64_UP_TO
+from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
+
+
+class Ascent(NamedTuple):
+    """A score, where it grows, and how crowded each sample's place is.
+
+    Attributes:
+        score: 0-d float64, of window and in-flight samples together.
+        gradient: of the score in the raw latents in flight, shaped like them, float32 or float64.
+        crowding: (b,) in [0, 1]: the largest similarity to another sample with a like prompt; 0
+            where no other latent points to the same side for such a prompt, 1 for a duplicate.
+    """
+
+    score: Tensor
+    gradient: Tensor
+    crowding: Tensor
+
+
+class _Similarities(NamedTuple):
+    """Kernel values of the b samples in flight with all N + b samples, themselves last."""
+
+    latent: Tensor  # (b, N + b)
+    prompt: Tensor  # (b, N + b)
+    prompts: Tensor | None  # (b, m) unit length
+
+
+class Objective(ABC):
+    """A score of all samples so far, as a function of the latents in flight."""
+
+    kernel_latent: Kernel
+
+    @property
+    def prompt_kernel(self) -> Kernel | None:
+        """How alike two prompts are; None if the objective does not look at prompts."""
+        return None
+
+    def value_and_gradient(
+        self, latents: Tensor, prompts: Tensor | None, window: SlidingWindow
+    ) -> tuple[Tensor, Tensor]:
+        """The score of window and in-flight samples together, and its gradient in the latents.
+
+        Args:
+            latents: (b, ...) raw latents in flight, b >= 1.
+            prompts: (b, m) their prompt embeddings; None will do for an unconditional objective.
+            window: the N >= 0 samples remembered.
+
+        Returns:
+            The score, 0-d float64; the gradient, shaped like latents, in float64 for float64
+            latents and float32 otherwise. Both are finite for finite input.
+
+        Raises:
+            ValueError: samples that do not fit one another or the window.
+        """
+        ascent = self.ascend(latents, prompts, window)
+        return ascent.score, ascent.gradient
+
+    @torch.no_grad()
+    def ascend(self, latents: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Ascent:
+        """`value_and_gradient`, and how crowded each sample's neighbourhood is."""
+        if self.prompt_kernel is None:
+            prompts = None
+        elif prompts is None:
+            raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
+        else:
+            window.check(latents, prompts)
+        z = as_rows(latents)
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        f = unit_rows(z)
+        remembered = window.latents.to(f) if len(window) else f[:0]
+        similar = self._similarities(f, remembered, prompts, window)
+        score, weights = self._score_and_weights(similar, window)
+        n = len(remembered)
+        weights = weights.to(f)
+        weights[:, n:].fill_diagonal_(0)  # k(z, z) is 1 wherever z goes
+        pull = torch.addmm(weights[:, n:] @ f, weights[:, :n], remembered)
+        tangent = pull - (pull * f).sum(dim=1, keepdim=True) * f
+        gradient = (tangent / norm).where(norm != 0, 0)
+        return Ascent(score, gradient.view_as(latents), self._crowding(similar))
+
+    def _similarities(
+        self, f: Tensor, remembered: Tensor, prompts: Tensor | None, window: SlidingWindow
+    ) -> _Similarities:
+        latent = _with_self(self.kernel_latent, f, remembered)
+        if self.prompt_kernel is None or prompts is None:
+            return _Similarities(latent, torch.ones_like(latent), None)
+        t = unit_rows(as_rows(prompts)).to(f)
+        known = t[:0] if window.prompts is None else window.prompts.to(t)
+        return _Similarities(latent, _with_self(self.prompt_kernel, t, known), t)
+
+    def _crowding(self, similar: _Similarities) -> Tensor:
+        # Measured from the similarity of latents at right angles: those have nothing in common.
+        strange = self.kernel_latent.on_sphere(similar.latent.new_zeros(()))
+        others = ((similar.latent - strange) / (1 - strange)).clamp(0, 1) * similar.prompt
+        b = len(others)
+        others[:, -b:].fill_diagonal_(0)
+        return others.amax(dim=1)
+
+    @abstractmethod
+    def _score_and_weights(
+        self, similar: _Similarities, window: SlidingWindow
+    ) -> tuple[Tensor, Tensor]:
+        """The score, and (b, N + b) weights w of the module's formula."""
+
+
+class _OrderTwo(Objective):
+    """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
+
+    def _score_and_weights(
+        self, similar: _Similarities, window: SlidingWindow
+    ) -> tuple[Tensor, Tensor]:
+        latent, prompt = similar.latent.double(), similar.prompt.double()
+        of_prompts, of_both = window.square_sums(self.kernel_latent, self.prompt_kernel)
+        denominator = of_both.to(latent) + _border_square_sum(latent * prompt)
+        score = (of_prompts.to(latent) + _border_square_sum(prompt)) / denominator
+        slope = self.kernel_latent.slope_on_sphere(latent)
+        return score, -4 * score / denominator * latent * prompt.square() * slope
+
+
+class _OrderOne(Objective):
+    """exp(H(K_Z∘K_T / n) - H(K_T / n)): one eigendecomposition of n = N + b rows."""
+
+    truncation: int | None
+
+    def __post_init__(self) -> None:
+        truncate(torch.ones(1), self.truncation)  # refuses what is no rank, before any picture
+
+    def _score_and_weights(
+        self, similar: _Similarities, window: SlidingWindow
+    ) -> tuple[Tensor, Tensor]:
+        prompt = _bordered(window.prompt_gram(self.prompt_kernel), similar.prompt)
+        joint = prompt * _bordered(window.latent_gram(self.kernel_latent), similar.latent)
+        n, b = len(joint), len(similar.latent)
+        if n <= FLOAT64_UP_TO:
+            joint = joint.double()
+        if not torch.isfinite(joint).all():  # LAPACK would raise; the caller skips the step
+            return joint.new_full((), torch.nan), torch.full_like(similar.latent, torch.nan)
+        eigenvalues, eigenvectors = torch.linalg.eigh(joint / n)
+        entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
+        score = (entropy - self._prompt_entropy(prompt, similar, window)).exp().double()
+        slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation)[-b:]
+        slope = self.kernel_latent.slope_on_sphere(similar.latent)
+        return score, 2 / n * score * slope_in_joint * similar.prompt * slope
+
+    def _prompt_entropy(
+        self, prompt: Tensor, similar: _Similarities, window: SlidingWindow
+    ) -> Tensor | float:
+        """H(K_T / n): the same at every step of a batch, so computed once for it."""
+        if similar.prompts is None:
+            return 0.0
+        key = ("prompt entropy", self.prompt_kernel, self.truncation)
+        prompts, entropy = window.remember(key, lambda: (None, None))
+        if prompts is None or not torch.equal(prompts, similar.prompts):
+            matrix = prompt.double() if len(prompt) <= FLOAT64_UP_TO else prompt
+            eigenvalues = torch.linalg.eigvalsh(matrix / len(prompt))
+            entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
+            window.remember(key, lambda: (similar.prompts, entropy), anew=True)
+        return entropy
+
+
+@dataclass(frozen=True)
+class RKE(_OrderTwo):
+    """n^2 / |K_Z|_F^2."""
+
+    kernel_latent: Kernel
+
+
+@dataclass(frozen=True)
+class ConditionalRKE(_OrderTwo):
+    """|K_T|_F^2 / |K_Z∘K_T|_F^2."""
+
+    kernel_latent: Kernel
+    kernel_prompt: Kernel
+
+    @property
+    def prompt_kernel(self) -> Kernel:
+        return self.kernel_prompt
+
+
+@dataclass(frozen=True)
+class Vendi(_OrderOne):
+    """exp H(K_Z / n), truncated to the `truncation` largest eigenvalues if given.
+
+    Raises:
+        ValueError: truncation < 1.
+    """
+
+    kernel_latent: Kernel
+    truncation: int | None = None
+
+
+@dataclass(frozen=True)
+class ConditionalVendi(_OrderOne):
+    """exp(H(K_Z∘K_T / n) - H(K_T / n)), both truncated to `truncation` eigenvalues if given.
+
+    Raises:
+        ValueError: truncation < 1.
+    """
+
+    kernel_latent: Kernel
+    kernel_prompt: Kernel
+    truncation: int | None = None
+
+    @property
+    def prompt_kernel(self) -> Kernel:
+        return self.kernel_prompt
+
+
+def _with_self(kernel: Kernel, own: Tensor, others: Tensor) -> Tensor:
+    """Kernel of unit-length rows `own`: (b, d) with others: (N, d) and own, (b, N + b)."""
+    among = kernel.on_sphere(own @ own.T).fill_diagonal_(1)
+    return torch.cat([kernel.on_sphere(own @ others.T), among], dim=1)
+
+
+def _bordered(inner: Tensor, border: Tensor) -> Tensor:
+    """The symmetric (N + b, N + b) matrix of a block (N, N) and its last rows (b, N + b)."""
+    n = len(inner)
+    return torch.cat([torch.cat([inner.to(border), border[:, :n].T], dim=1), border])
+
+
+def _border_square_sum(border: Tensor) -> Tensor:
+    """Sum of squares of `_bordered` without its (N, N) block."""
+    squares = border.square()
+    return 2 * squares.sum() - squares[:, -len(border) :].sum()
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "vendi": Vendi,
+    "rke": RKE,
+    "conditional-vendi": ConditionalVendi,
+    "conditional-rke": ConditionalRKE,
+}

@@ -1,0 +1,301 @@
+"""The memory of guidance: the most recent finished samples and their prompts.
+
+Features are latents flattened and scaled to unit length (Jalali et al., AISTATS 2026, section 6 and
+appendix E), so kernels need only inner products. Those among the window's own samples change only
+when one enters or leaves; they are kept, and so is what is derived from them.
+"""
+
+import json
+from collections.abc import Callable, Hashable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vendi_guidance.files import whole_file
+from vendi_guidance.kernels import Kernel
+
+FORMAT = "vendi-guidance window"
+VERSION = 1
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of x: (n, d) at length 1; a zero row stays zero. Neither overflows nor underflows."""
+    largest = x.abs().amax(dim=1, keepdim=True)
+    return torch.nn.functional.normalize(x / largest.where(largest > 0, 1), dim=1)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """x: (n, ...) as (n, d), in at least single precision."""
+    rows = x.detach().flatten(1)
+    return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+
+
+class SlidingWindow:
+    """The last `size` finished latents, with their prompt embeddings.
+
+    Memory: size x (latent elements + prompt width) in `dtype`, plus size^2 in single precision.
+
+    Args:
+        size: how many samples to remember.
+        dtype: what features are stored in; kernels are computed in at least single precision.
+        device: where they are stored; None is where the first ones come from.
+
+    Attributes:
+        latent_shape: shape of one latent, or None while nothing has entered.
+
+    Raises:
+        ValueError: size < 1.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        _check_size(size)
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every sample."""
+        self.latent_shape: tuple[int, ...] | None = None
+        self._latents: _Ring | None = None
+        self._prompts: _Ring | None = None
+        self._entered = 0
+        self._memo: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return min(self._entered, self.size)
+
+    def append(self, latents: Tensor, prompts: Tensor | None = None) -> None:
+        """Remember finished samples; the oldest leave when there is no room.
+
+        O(b N D) for b samples that enter a window of N.
+
+        Args:
+            latents: (b, ...) as the sampler left them.
+            prompts: (b, m) embeddings, or None in a window without prompts.
+
+        Raises:
+            ValueError: other shapes than the window holds, prompts given once and missing another
+                time, or NaN or infinity. The window stays as it was.
+        """
+        self.check(latents, prompts)
+        if not torch.isfinite(latents).all() or not (
+            prompts is None or torch.isfinite(prompts).all()
+        ):
+            raise ValueError("latents and prompts that enter the window must be finite numbers")
+        kept = slice(-self.size, None)
+        latent_rows = unit_rows(as_rows(latents[kept]))
+        prompt_rows = None if prompts is None else unit_rows(as_rows(prompts[kept]))
+        if self._latents is None:
+            self.latent_shape = tuple(latents.shape[1:])
+            self._latents = _Ring(self.size, latent_rows, self.dtype, self.device)
+            if prompt_rows is not None:
+                # prompts are few numbers: single precision costs nothing
+                at_least_single = torch.promote_types(self.dtype, torch.float32)
+                self._prompts = _Ring(self.size, prompt_rows, at_least_single, self.device)
+        self._latents.write(latent_rows, self._entered)
+        if self._prompts is not None and prompt_rows is not None:
+            self._prompts.write(prompt_rows, self._entered)
+        self._entered += len(latent_rows)
+        self._memo.clear()
+
+    def check(self, latents: Tensor, prompts: Tensor | None) -> None:
+        """Raise ValueError if such samples cannot stand beside those of this window."""
+        if prompts is not None and len(prompts) != len(latents):
+            raise ValueError(f"got {len(latents)} latents but {len(prompts)} prompts")
+        if self._latents is None:
+            return
+        shape = tuple(latents.shape[1:])
+        if shape != self.latent_shape:
+            raise ValueError(
+                f"the window holds latents of shape {self.latent_shape}, got {shape}: "
+                "clear it, or use one window for each picture size"
+            )
+        if (prompts is None) != (self._prompts is None):
+            held, given = ("without", "with") if self._prompts is None else ("with", "without")
+            raise ValueError(f"the window holds samples {held} prompts, got one {given}: clear it")
+        if prompts is not None and self._prompts is not None:
+            width, given_width = self._prompts.rows.shape[1], prompts[0].numel()
+            if width != given_width:
+                raise ValueError(
+                    f"the window holds prompt embeddings of width {width}, got {given_width}: "
+                    "clear it, or use one window for each text encoder"
+                )
+
+    @property
+    def latents(self) -> Tensor:
+        """(N, D) unit-length features of the remembered latents, in the storage dtype."""
+        return torch.empty(0, 0) if self._latents is None else self._latents.rows[: len(self)]
+
+    @property
+    def prompts(self) -> Tensor | None:
+        """(N, m) unit-length prompt embeddings, or None where there are none."""
+        return None if self._prompts is None else self._prompts.rows[: len(self)]
+
+    def latent_gram(self, kernel: Kernel) -> Tensor:
+        """(N, N) kernel matrix of the remembered latents."""
+        return self.remember(("latent", kernel), lambda: self._gram(self._latents, kernel))
+
+    def prompt_gram(self, kernel: Kernel | None) -> Tensor:
+        """(N, N) kernel matrix of the remembered prompts; all ones for None, which sees none."""
+        if kernel is None:
+            return torch.ones(len(self), len(self), device=self.latents.device)
+        return self.remember(("prompt", kernel), lambda: self._gram(self._prompts, kernel))
+
+    def square_sums(
+        self, kernel_latent: Kernel, kernel_prompt: Kernel | None
+    ) -> tuple[Tensor, Tensor]:
+        """|K_T|_F^2 and |K_Z∘K_T|_F^2 of the remembered samples, 0-d float64."""
+
+        def compute() -> tuple[Tensor, Tensor]:
+            prompt = self.prompt_gram(kernel_prompt)
+            joint = self.latent_gram(kernel_latent) * prompt
+            return tuple(k.square().sum(dtype=torch.float64) for k in (prompt, joint))
+
+        return self.remember(("squares", kernel_latent, kernel_prompt), compute)
+
+    def remember(self, key: Hashable, compute: Callable[[], Any], anew: bool = False) -> Any:
+        """`compute()`, kept under `key` until the next sample enters, or until computed `anew`."""
+        if anew or key not in self._memo:
+            self._memo[key] = compute()
+        return self._memo[key]
+
+    def resize(self, size: int) -> None:
+        """Remember up to `size` samples from now on; the oldest leave when there is no room.
+
+        Raises:
+            ValueError: size < 1.
+        """
+        _check_size(size)
+        if size == self.size:
+            return
+        latents, prompts, shape = *self._oldest_first(), self.latent_shape
+        self.size = size
+        self.clear()
+        if shape is not None:
+            self.append(latents.unflatten(1, shape), prompts)
+
+    def save(self, path: str | Path) -> None:
+        """Write the window to a safetensors file, whole or not at all; the oldest sample first.
+
+        The file's header states format, version, size and latent shape as JSON.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        latents, prompts = self._oldest_first()
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "size": self.size,
+            "latent_shape": self.latent_shape,
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
+        tensors = {"latents": latents} if prompts is None else dict(latents=latents, prompts=prompts)
+        with whole_file(Path(path)) as temporary:
+            save_file(
+                {name: value.contiguous().cpu() for name, value in tensors.items()},
+                temporary,
+                {"header": json.dumps(header)},
+            )
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | str | None = None) -> "SlidingWindow":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file is not such a window, is damaged, or comes from a newer version;
+                the message names the reason.
+            FileNotFoundError: there is no such file.
+        """
+        try:
+            with safe_open(path, "pt") as stored:
+                header = json.loads((stored.metadata() or {}).get("header", "{}"))
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no window file {path}") from None
+        except (SafetensorError, json.JSONDecodeError, OSError) as error:
+            raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+        reason = _misfit(header, tensors)
+        if reason:
+            raise ValueError(f"{path} is not a window this version can read: {reason}")
+        window = cls(header["size"], dtype=getattr(torch, header["dtype"]), device=device)
+        if header["latent_shape"] is not None:
+            shape = tuple(header["latent_shape"])
+            prompts = tensors.get("prompts")
+            window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
+        return window
+
+    def _gram(self, ring: "_Ring | None", kernel: Kernel) -> Tensor:
+        n = len(self)
+        if n == 0:
+            return torch.empty(0, 0)
+        if ring is None:
+            raise ValueError("the window holds no prompts: use an unconditional objective")
+        return kernel.on_sphere(ring.inner[:n, :n]).fill_diagonal_(1)
+
+    def _oldest_first(self) -> tuple[Tensor, Tensor | None]:
+        shift = -(self._entered % self.size) if self._entered > self.size else 0
+        prompts = self.prompts
+        return self.latents.roll(shift, 0), None if prompts is None else prompts.roll(shift, 0)
+
+
+class _Ring:
+    """Rows that are overwritten oldest first, and their inner products."""
+
+    def __init__(
+        self, size: int, like: Tensor, dtype: torch.dtype, device: torch.device | str | None
+    ) -> None:
+        place = like.device if device is None else device
+        self.rows = torch.zeros(size, like.shape[1], dtype=dtype, device=place)
+        precise = torch.promote_types(dtype, torch.float32)
+        self.inner = torch.zeros(size, size, dtype=precise, device=place)
+
+    def write(self, rows: Tensor, entered: int) -> None:
+        """Store `rows`: (b, d) after `entered` earlier ones."""
+        size = len(self.rows)
+        slots = (torch.arange(len(rows), device=self.rows.device) + entered) % size
+        self.rows[slots] = rows.to(self.rows)
+        filled = min(entered + len(rows), size)
+        stored = self.rows[:filled].to(self.inner.dtype)
+        products = stored[slots] @ stored.T
+        self.inner[slots, :filled] = products
+        self.inner[:filled, slots] = products.T
+
+
+def _check_size(size: int) -> None:
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"window must be a whole number of at least 1, got {size}")
+
+
+def _misfit(header: dict[str, Any], tensors: dict[str, Tensor]) -> str | None:
+    """Why a file's content is not a window, or None where it is one."""
+    if header.get("format") != FORMAT:
+        return f"its header does not say {FORMAT!r}"
+    if header.get("version") != VERSION:
+        return f"it has version {header.get('version')}, this is {VERSION}"
+    shape, latents, prompts = header.get("latent_shape"), tensors.get("latents"), tensors.get("prompts")
+    if not isinstance(header.get("size"), int) or header["size"] < 1:
+        return f"its size is {header.get('size')}"
+    if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
+        return f"its dtype is {header.get('dtype')}"
+    if latents is None:
+        return "it holds no latents"
+    if shape is None:
+        return None if latents.numel() == 0 else "its latents have no shape"
+    if latents.ndim != 2 or latents.shape[1] != prod(shape) or len(latents) > header["size"]:
+        return f"latents of shape {tuple(latents.shape)} do not fit its header {header}"
+    if prompts is not None and (prompts.ndim != 2 or len(prompts) != len(latents)):
+        return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
+    return None
