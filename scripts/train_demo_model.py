@@ -14,7 +14,7 @@ import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from demo_emoji import EMPTY, SIZE, TONES, VENDORS, Emoji, caption, fetch, load
+from demo_emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from demo_model_card import write_model_card, write_probe_card
 from diffusers import (
     AutoencoderKL,
@@ -70,12 +70,12 @@ def main(
     if stage in ("all", "probe"):
         probe, accuracy = train_probe(emoji, work, probe_steps, batch_size, device)
         probe.save_pretrained(output / "demo-probe")
-        write_probe_card(output / "demo-probe", emoji, accuracy)
+        write_probe_card(output / "demo-probe", emoji, accuracy, probe_steps, device)
     if stage in ("all", "diffusion"):
         vae = train_vae(emoji, work, vae_steps, batch_size // 2, device)
         pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device)
         pipeline.to(dtype=torch.float16).save_pretrained(output / "demo-sdxl")
-        write_model_card(output / "demo-sdxl", emoji, vae_steps, unet_steps, batch_size)
+        write_model_card(output / "demo-sdxl", emoji, vae_steps, unet_steps, batch_size, device)
 
 
 # The loop all three models share --------------------------------------------------------------
@@ -130,7 +130,11 @@ def save(
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
     temporary = file.with_suffix(".tmp")
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary, {"step": str(step)})
+    save_file(
+        {k: v.detach().cpu().contiguous() for k, v in tensors.items()},
+        temporary,
+        {"step": str(step)},
+    )
     os.replace(temporary, file)
 
 
@@ -178,9 +182,7 @@ def train_vae(emoji: Emoji, work: Path, steps: int, batch: int, device: str) -> 
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
         # edges carry what a 64-pixel picture says, so their differences count as well
-        edges = sum(
-            F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3)
-        )
+        edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
         return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
     train("vae", [vae], loss, work, steps, 2e-3, device)
@@ -198,7 +200,10 @@ def to_model_range(pixels: Tensor) -> Tensor:
 def encode(vae: AutoencoderKL, pictures: Tensor, device: str) -> Tensor:
     """(n, 3, 64, 64) uint8 to (n, 4, 16, 16) posterior means, unscaled."""
     return torch.cat(
-        [vae.encode(to_model_range(part.to(device))).latent_dist.mean for part in pictures.split(128)]
+        [
+            vae.encode(to_model_range(part.to(device))).latent_dist.mean
+            for part in pictures.split(128)
+        ]
     )
 
 
@@ -246,7 +251,9 @@ def train_diffusion(
     def loss(step: int) -> Tensor:
         looks, captions = emoji.draw(batch, np.random.default_rng(step))
         clean = latents[tuple(torch.from_numpy(looks).T)]
-        tokens = tokenizer(captions, padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt")
+        tokens = tokenizer(
+            captions, padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt"
+        )
         ids = tokens.input_ids.to(device)
         one = first(ids, output_hidden_states=True)
         two = second(ids, output_hidden_states=True)

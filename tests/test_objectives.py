@@ -184,7 +184,9 @@ def test_gradients_are_finite_whatever_the_window(n, b, copies, size, dtype, see
 def test_a_gradient_points_away_from_a_neighbour_of_the_same_prompt():
     window = filled_window(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
     z = torch.tensor([[1.0, 0.2]])
-    _, same = objectives()["conditional-rke"].value_and_gradient(z, torch.tensor([[1.0, 0.0]]), window)
+    _, same = objectives()["conditional-rke"].value_and_gradient(
+        z, torch.tensor([[1.0, 0.0]]), window
+    )
     _, other = objectives()["conditional-rke"].value_and_gradient(
         z, torch.tensor([[0.0, 1.0]]), window
     )

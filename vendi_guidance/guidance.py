@@ -19,7 +19,7 @@ from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
 from vendi_guidance.kernels import Gaussian
-from vendi_guidance.objectives import OBJECTIVES, Objective
+from vendi_guidance.objectives import OBJECTIVES, ConditionalVendi, Objective
 from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ class Settings:
             raise ValueError(
                 f"step_rule must be one of {', '.join(STEP_RULES)}, got {self.step_rule!r}"
             )
-        self.build_objective()  # refuses a bad sigma or truncation now, not after 50 steps
+        # refuse a bad sigma or truncation now, in use or not, rather than at some later step
+        ConditionalVendi(Gaussian(self.sigma_latent), Gaussian(self.sigma_prompt), self.truncation)
 
     def build_objective(self) -> Objective:
         kernels = {"kernel_latent": Gaussian(self.sigma_latent)}

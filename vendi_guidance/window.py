@@ -202,7 +202,9 @@ class SlidingWindow:
             "latent_shape": self.latent_shape,
             "dtype": str(self.dtype).removeprefix("torch."),
         }
-        tensors = {"latents": latents} if prompts is None else dict(latents=latents, prompts=prompts)
+        tensors = (
+            {"latents": latents} if prompts is None else dict(latents=latents, prompts=prompts)
+        )
         with whole_file(Path(path)) as temporary:
             save_file(
                 {name: value.contiguous().cpu() for name, value in tensors.items()},
@@ -285,7 +287,11 @@ def _misfit(header: dict[str, Any], tensors: dict[str, Tensor]) -> str | None:
         return f"its header does not say {FORMAT!r}"
     if header.get("version") != VERSION:
         return f"it has version {header.get('version')}, this is {VERSION}"
-    shape, latents, prompts = header.get("latent_shape"), tensors.get("latents"), tensors.get("prompts")
+    shape, latents, prompts = (
+        header.get("latent_shape"),
+        tensors.get("latents"),
+        tensors.get("prompts"),
+    )
     if not isinstance(header.get("size"), int) or header["size"] < 1:
         return f"its size is {header.get('size')}"
     if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):

@@ -1,0 +1,107 @@
+"""Fixtures: a tiny SDXL with random weights, and a tiny probe, both saved to a session folder."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    StableDiffusionXLPipeline,
+    UNet2DConditionModel,
+)
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+)
+
+from vendi_guidance.embedders import Probe
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+WIDTH = 16  # of each text encoder
+
+
+@pytest.fixture(scope="session")
+def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SDXL of all the right classes, random weights, 16x16 pixels, milliseconds a step."""
+    torch.manual_seed(0)
+    tokenizer = character_tokenizer()
+    pipeline = StableDiffusionXLPipeline(
+        vae=AutoencoderKL(
+            block_out_channels=(8, 8),
+            down_block_types=("DownEncoderBlock2D",) * 2,
+            up_block_types=("UpDecoderBlock2D",) * 2,
+            norm_num_groups=4,
+            sample_size=16,
+            mid_block_add_attention=False,
+            force_upcast=False,
+        ),
+        text_encoder=CLIPTextModel(text_config(tokenizer)),
+        text_encoder_2=CLIPTextModelWithProjection(text_config(tokenizer)),
+        tokenizer=tokenizer,
+        tokenizer_2=tokenizer,
+        unet=UNet2DConditionModel(
+            sample_size=8,
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+            attention_head_dim=(2, 2),
+            cross_attention_dim=2 * WIDTH,
+            norm_num_groups=4,
+            use_linear_projection=True,
+            addition_embed_type="text_time",
+            addition_time_embed_dim=8,
+            projection_class_embeddings_input_dim=WIDTH + 6 * 8,
+        ),
+        scheduler=DDIMScheduler(
+            beta_schedule="scaled_linear",
+            beta_start=0.00085,
+            beta_end=0.012,
+            timestep_spacing="trailing",
+            clip_sample=False,
+        ),
+        add_watermarker=False,
+    )
+    folder = tmp_path_factory.mktemp("models") / "tiny-sdxl"
+    pipeline.save_pretrained(folder)
+    return folder
+
+
+def character_tokenizer() -> CLIPTokenizer:
+    """A CLIP tokenizer without merges: every character is a token."""
+    characters = [chr(code) for code in range(33, 127)]
+    names = [*characters, *(f"{character}</w>" for character in characters)]
+    names += ["<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    return CLIPTokenizer(vocabulary, [], model_max_length=32)
+
+
+def text_config(tokenizer: CLIPTokenizer) -> CLIPTextConfig:
+    return CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        projection_dim=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        # ids in a config's defaults are those of a tokenizer of 49,408 tokens
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A probe with random weights that knows "cat" and "dog"."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models") / "tiny-probe"
+    Probe(["cat", "dog"], ["noto", "twemoji"], ["light", "dark"]).save_pretrained(folder)
+    return folder

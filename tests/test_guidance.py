@@ -1,0 +1,233 @@
+"""The callback by itself, on a pipeline that only counts steps."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vendi_guidance.guidance import ThenCallback, VendiGuidance
+from vendi_guidance.window import SlidingWindow
+
+STEPS = 20
+
+
+def pipeline(steps=STEPS):
+    return SimpleNamespace(num_timesteps=steps)
+
+
+def batch(count=3, seed=0, dtype=torch.float32):
+    r = torch.Generator().manual_seed(seed)
+    return (
+        (4 * torch.randn(count, 4, 8, 8, generator=r)).to(dtype),
+        torch.randn(count, 5, 6, generator=r).to(dtype),
+    )
+
+
+def denoise(guidance, latents, prompts, steps=STEPS, at=None):
+    """Run the callback through all steps (or the given one), the sampler doing nothing."""
+    for index in range(steps) if at is None else [at]:
+        given = {"latents": latents, "prompt_embeds": prompts}
+        latents = guidance(pipeline(steps), index, index, given)["latents"]
+    return latents
+
+
+def cosine(a, b):
+    return torch.nn.functional.cosine_similarity(a.flatten(1), b.flatten(1)).mean().item()
+
+
+def test_duplicates_in_flight_part_or_stay_finite_and_near_duplicates_part():
+    latents, prompts = batch(2)
+    latents[1] = latents[0] + 0.1 * latents[1]
+    prompts[1] = prompts[0]
+    moved = denoise(VendiGuidance(every=1, scale=0.1), latents, prompts)
+    before, after = (cosine(x[:1], x[1:]) for x in (latents, moved))
+    assert after < before - 0.05
+
+
+def test_a_sample_moves_away_from_the_remembered_one_of_its_own_prompt_only():
+    seen, prompts = batch(2)
+    guidance = VendiGuidance(scale=0.1, every=1)
+    guidance.window.append(seen, prompts.mean(dim=1))
+    near = seen + 0.3 * batch(2, seed=1)[0]
+    moved = denoise(guidance, near, prompts, at=0)
+    assert cosine(moved, seen) < cosine(near, seen) - 0.01
+    swapped = denoise(guidance, near, prompts.flip(0), at=0)
+    assert cosine(swapped, seen) > cosine(moved, seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_latents_keep_norm_shape_and_dtype(dtype):
+    latents, prompts = batch(3, dtype=dtype)
+    moved = denoise(VendiGuidance(scale=0.3), latents, prompts, at=0)
+    assert moved.dtype == dtype and moved.shape == latents.shape
+    assert not torch.equal(moved, latents)
+    norms = (x.float().flatten(1).norm(dim=1) for x in (moved, latents))
+    assert next(norms).tolist() == pytest.approx(next(norms).tolist(), rel=2e-3)
+
+
+def test_a_normalized_step_turns_by_the_angle_of_its_scale():
+    latents, prompts = batch(3)
+    moved = denoise(VendiGuidance(scale=0.3), latents, prompts, at=0)
+    turned = torch.nn.functional.cosine_similarity(moved.flatten(1), latents.flatten(1)).acos()
+    assert turned.tan().tolist() == pytest.approx([0.3] * 3, rel=1e-3)
+
+
+def test_an_adaptive_step_leaves_alone_what_resembles_nothing():
+    guidance = VendiGuidance(scale=0.3, step_rule="adaptive")
+    latents = torch.eye(64)[:3].view(3, 4, 4, 4)
+    prompts = torch.eye(6)[:3, None].expand(3, 5, 6)
+    assert torch.allclose(denoise(guidance, latents, prompts, at=0), latents)
+    latents = torch.ones(2, 4, 4, 4) + 0.01 * torch.eye(64)[:2].view(2, 4, 4, 4)
+    moved = denoise(guidance, latents, prompts[:1].expand(2, 5, 6), at=0)
+    assert cosine(moved, latents) < 0.99
+
+
+def test_guides_every_so_manieth_step_between_start_and_stop_but_never_the_last():
+    guided = []
+    for index in range(STEPS):
+        guidance = VendiGuidance(every=3, start=0.2, stop=0.95)
+        latents, prompts = batch()
+        moved = denoise(guidance, latents, prompts, at=index)
+        if not torch.equal(moved, latents):
+            guided.append(index)
+    assert guided == [6, 9, 12, 15, 18]
+    latents, prompts = batch()
+    assert torch.equal(denoise(VendiGuidance(every=1), latents, prompts, at=STEPS - 1), latents)
+
+
+def test_samples_enter_the_window_after_their_last_step_and_the_oldest_leave():
+    guidance = VendiGuidance(window=4)
+    denoise(guidance, *batch(3))
+    assert len(guidance.window) == 3
+    denoise(guidance, *batch(3, seed=1))
+    assert len(guidance.window) == 4
+
+
+def test_the_scheduler_says_how_many_steps_where_the_pipeline_does_not():
+    guidance = VendiGuidance()
+    latents, prompts = batch()
+    plain = SimpleNamespace(scheduler=SimpleNamespace(timesteps=range(7)))
+    guidance(plain, 6, 0, {"latents": latents, "prompt_embeds": prompts})
+    assert len(guidance.window) == 3
+
+
+def test_scale_zero_returns_the_very_tensor_and_remembers_nothing():
+    guidance = VendiGuidance(scale=0)
+    latents, prompts = batch()
+    assert denoise(guidance, latents, prompts) is latents
+    assert len(guidance.window) == 0
+    recording = VendiGuidance(scale=0, record=True)
+    assert denoise(recording, latents, prompts) is latents
+    assert len(recording.window) == 3
+
+
+def test_under_classifier_free_guidance_the_last_rows_are_the_prompts():
+    latents, prompts = batch(3)
+    negatives = batch(3, seed=9)[1]
+    plain, guided = VendiGuidance(), VendiGuidance()
+    denoise(plain, latents, prompts)
+    denoise(guided, latents, torch.cat([negatives, prompts]))
+    assert torch.equal(plain.window.prompts, guided.window.prompts)
+
+
+def test_prompts_may_come_as_a_list_of_token_sequences():
+    latents, prompts = batch(3)
+    guidance = VendiGuidance()
+    denoise(guidance, latents, [p[: 2 + i] for i, p in enumerate(prompts)])
+    assert guidance.window.prompts.shape == (3, 6)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
+def test_broken_latents_are_skipped_counted_and_warned_about_once(value, objective, caplog):
+    guidance = VendiGuidance(objective, every=5)
+    latents, prompts = batch(3)
+    latents[1, 0, 0, 0] = value
+    with caplog.at_level(logging.WARNING):
+        moved = denoise(guidance, latents, prompts)
+        denoise(guidance, latents, prompts)
+    assert torch.equal(moved.nan_to_num(), latents.nan_to_num())
+    assert guidance.skipped > 0
+    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+    assert len(guidance.window) == 4  # twice the two sound ones
+    assert torch.isfinite(guidance.window.latents).all()
+
+
+def test_a_call_that_raises_leaves_the_window_as_it_was():
+    guidance = VendiGuidance()
+    denoise(guidance, *batch(3))
+    before = guidance.window.latents.clone()
+    with pytest.raises(KeyboardInterrupt), guidance.one_call(scale=0.5):
+        denoise(guidance, *batch(3, seed=1))
+        raise KeyboardInterrupt
+    assert torch.equal(guidance.window.latents, before)
+    assert guidance.settings.scale == 0.03
+    with guidance.one_call():
+        denoise(guidance, *batch(3, seed=1))
+    assert len(guidance.window) == 6
+
+
+def test_a_users_callback_sees_guided_latents_and_has_the_last_word():
+    latents, prompts = batch()
+    seen = {}
+
+    def users(pipe, index, timestep, tensors):
+        seen.update(tensors)
+        return {}
+
+    both = ThenCallback(VendiGuidance(), users, ["latents"])
+    result = both(pipeline(), 0, 0, {"latents": latents, "prompt_embeds": prompts})
+    assert set(seen) == {"latents"}
+    assert torch.equal(result["latents"], seen["latents"])
+    assert not torch.equal(result["latents"], latents)
+    both = ThenCallback(VendiGuidance(), lambda *_: {"latents": latents}, ["latents"])
+    result = both(pipeline(), 0, 0, {"latents": latents, "prompt_embeds": prompts})
+    assert result["latents"] is latents
+    assert both.tensor_inputs == ["latents", "prompt_embeds"]
+
+
+@pytest.mark.parametrize("objective", ["vendi", "rke"])
+def test_an_unconditional_objective_asks_for_no_prompts(objective):
+    guidance = VendiGuidance(objective, scale=0.1)
+    assert guidance.tensor_inputs == ["latents"]
+    latents, _ = batch()
+    moved = guidance(pipeline(), 0, 0, {"latents": latents})["latents"]
+    assert not torch.equal(moved, latents)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": -0.1}, "scale must be .* got -0.1"),
+        ({"scale": float("nan")}, "scale must be .* got nan"),
+        ({"scale": float("inf")}, "scale must be .* got inf"),
+        ({"every": 0}, "every must be .* got 0"),
+        ({"window": 0}, "window must be .* got 0"),
+        ({"truncation": 0, "objective": "vendi"}, "truncation must be .* got 0"),
+        ({"truncation": 0}, "truncation must be .* got 0"),
+        ({"sigma_latent": 0.0}, "sigma must be .* got 0.0"),
+        ({"sigma_prompt": -1.0}, "sigma must be .* got -1.0"),
+        ({"objective": "conditional-vendy"}, "objective must be .* got 'conditional-vendy'"),
+        ({"step_rule": "fast"}, "step_rule must be .* got 'fast'"),
+        ({"start": 0.7, "stop": 0.3}, "got 0.7 and 0.3"),
+    ],
+)
+def test_a_value_out_of_range_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        VendiGuidance(**options)
+
+
+def test_too_few_prompts_or_none_are_said_plainly():
+    latents, prompts = batch(3)
+    with pytest.raises(ValueError, match="2 rows for 3 latents"):
+        denoise(VendiGuidance(), latents, prompts[:2], at=0)
+    with pytest.raises(ValueError, match='objective "rke" or "vendi"'):
+        denoise(VendiGuidance(), latents, None, at=0)
+
+
+def test_one_window_may_serve_two_guidances():
+    window = SlidingWindow(10)
+    denoise(VendiGuidance(window=window), *batch(3))
+    denoise(VendiGuidance("conditional-vendi", window=window), *batch(2, seed=1))
+    assert len(window) == 5

@@ -1,0 +1,358 @@
+"""The two commands as a person uses them, on a tiny random SDXL and a tiny random probe."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from conftest import SCRIPTS
+from diffusers import StableDiffusionXLPipeline
+from PIL import Image
+
+import evaluate
+import generate
+from vendi_guidance import SlidingWindow
+from vendi_guidance.runs import METADATA, Run, read_run
+
+STEPS = 4
+
+
+@pytest.fixture
+def make(tiny_sdxl_folder, tmp_path):
+    """Run generate.py: `make(prompts, *options)`, with the tiny model, into tmp_path / "out"."""
+
+    def run(prompts: str, *options: object, output: Path = tmp_path / "out") -> Result:
+        words = [prompts, "--model", tiny_sdxl_folder, "--output", output, "--steps", STEPS]
+        words += ["--device", "cpu", *options]
+        return CliRunner().invoke(generate.main, [str(word) for word in words])
+
+    return run
+
+
+@pytest.fixture
+def judge(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
+    """Run evaluate.py: `judge(*words)`, with the tiny models, into tmp_path / "report"."""
+
+    def run(*words: object) -> Result:
+        words = (*words, "--output", tmp_path / "report", "--text-encoder", tiny_sdxl_folder)
+        words = ("--probe", tiny_probe_folder, *words)
+        return CliRunner().invoke(evaluate.main, [str(word) for word in words])
+
+    return run
+
+
+def made(result: Result, folder: Path) -> Run:
+    assert result.exit_code == 0, result.output
+    return read_run(folder)
+
+
+def pixels(run: Run) -> np.ndarray:
+    return np.stack([np.asarray(image).astype(int) for image in run.images])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def assert_refused(result: Result, *words: str) -> None:
+    """One sentence with these words, exit status 2, no traceback."""
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    sentence = result.output[result.output.index("Error: ") :].strip()
+    assert "\n" not in sentence
+    for word in words:
+        assert word in sentence
+
+
+# generate.py ----------------------------------------------------------------------------------
+
+
+def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "a \\"cat\\"\\nasleep"}\n{"prompt": "собака"}\n')
+    result = make(prompts, "--images-per-prompt", 3, "--batch-size", 4, "--seed", 7)
+    run = made(result, tmp_path / "out")
+    assert run.prompts == ['a "cat"\nasleep'] * 3 + ["собака"] * 3
+    assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
+    assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
+    first = run.rows[0]
+    assert first["diversity_scale"] == 0.03
+    assert first["diversity_window"] == 300
+    assert first["steps"] == STEPS
+    assert first["seconds"] > 0
+    assert f"6 pictures in {tmp_path / 'out'}, " in result.output
+    assert "skipped" not in result.output
+
+
+def test_scale_zero_is_the_stock_pipeline_bit_by_bit(make, tmp_path, tiny_sdxl_folder):
+    result = make("cat", "--diversity-scale", 0, "--images-per-prompt", 3, "--batch-size", 3)
+    run = made(result, tmp_path / "out")
+    stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
+    stock.set_progress_bar_config(disable=True)
+    expected = stock(
+        ["cat"] * 3,
+        num_inference_steps=STEPS,
+        guidance_scale=5.0,
+        generator=[torch.Generator("cpu").manual_seed(seed) for seed in range(3)],
+    ).images
+    for image, other in zip(run.images, expected, strict=True):
+        assert np.array_equal(np.asarray(image), np.asarray(other))
+
+
+def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
+    # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
+    runs = [
+        made(
+            make("cat", "--diversity-scale", 0, "--images-per-prompt", 5, "--batch-size", size)
+            if size == 5
+            else make(
+                "cat",
+                "--diversity-scale",
+                0,
+                "--images-per-prompt",
+                5,
+                "--batch-size",
+                size,
+                output=tmp_path / "other",
+            ),
+            tmp_path / ("out" if size == 5 else "other"),
+        )
+        for size in (5, 2)
+    ]
+    assert np.abs(pixels(runs[0]) - pixels(runs[1])).max() <= 1
+
+
+def test_the_same_command_makes_the_same_pictures_guided_too(make, tmp_path):
+    options = ("--diversity-scale", 0.3, "--diversity-every", 1, "--images-per-prompt", 4)
+    first = pixels(made(make("cat", *options), tmp_path / "out"))
+    again = pixels(made(make("cat", *options, output=tmp_path / "again"), tmp_path / "again"))
+    plain = pixels(
+        made(make("cat", *options, "--diversity-scale", 0, "--overwrite"), tmp_path / "out")
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, plain)
+
+
+def test_a_saved_window_makes_two_runs_one(make, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("cat\ncat\ndog\ndog\n")
+    options = ("--batch-size", 2, "--diversity-scale", 0.3, "--diversity-every", 1)
+    whole = made(make(prompts, *options), tmp_path / "out")
+    prompts.write_text("cat\ncat\n")
+    window = tmp_path / "window.safetensors"
+    made(make(prompts, *options, "--window-out", window, "--overwrite"), tmp_path / "out")
+    assert len(SlidingWindow.load(window)) == 2
+    prompts.write_text("dog\ndog\n")
+    options += ("--seed", 2)
+    alone = made(make(prompts, *options, output=tmp_path / "alone"), tmp_path / "alone")
+    knowing = made(
+        make(prompts, *options, "--window-in", window, output=tmp_path / "knowing"),
+        tmp_path / "knowing",
+    )
+    assert np.abs(pixels(knowing) - pixels(whole)[2:]).max() <= 1
+    assert not np.array_equal(pixels(knowing), pixels(alone))
+    assert knowing.rows[0]["diversity_window"] == 300
+
+
+def test_an_unguided_run_can_fill_a_window(make, tmp_path):
+    window = tmp_path / "window.safetensors"
+    options = ("--diversity-scale", 0, "--diversity-window", 2, "--window-out", window)
+    made(make("cat", "--images-per-prompt", 3, *options), tmp_path / "out")
+    loaded = SlidingWindow.load(window)
+    assert (len(loaded), loaded.size) == (2, 2)
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(make, tmp_path):
+    folder = tmp_path / "out"
+    made(make("cat", "--images-per-prompt", 3), folder)
+    (folder / "notes.md").write_text("mine")
+    before = contents(folder)
+    assert_refused(make("dog"), str(folder), "--overwrite")
+    assert contents(folder) == before
+    assert made(make("dog", "--overwrite"), folder).prompts == ["dog"]
+    assert set(contents(folder)) == {METADATA, "000000.png", "notes.md"}
+
+
+def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
+    return {
+        "scale negative": (["--diversity-scale", -0.5], ("--diversity-scale", "-0.5")),
+        "scale NaN": (["--diversity-scale", "nan"], ("scale", "nan")),
+        "scale infinite": (["--diversity-scale", "inf"], ("scale", "inf")),
+        "every 0": (["--diversity-every", 0], ("--diversity-every", "0")),
+        "window 0": (["--diversity-window", 0], ("--diversity-window", "0")),
+        "truncation 0": (["--diversity-truncation", 0], ("--diversity-truncation", "0")),
+        "sigma latent 0": (["--diversity-sigma-latent", 0], ("--diversity-sigma-latent", "0")),
+        "sigma prompt": (["--diversity-sigma-prompt", -1], ("--diversity-sigma-prompt", "-1")),
+        "sigma NaN": (["--diversity-sigma-latent", "nan"], ("sigma", "nan")),
+        "objective": (["--diversity-objective", "vscore"], ("'vscore'", "conditional-rke")),
+        "step rule": (["--diversity-step-rule", "big"], ("'big'", "adaptive")),
+        "start after stop": (
+            ["--diversity-start", 0.8, "--diversity-stop", 0.2],
+            ("start", "0.8", "0.2"),
+        ),
+        "steps 0": (["--steps", 0], ("--steps", "0")),
+        "guidance scale": (["--guidance-scale", "nan"], ("guidance-scale", "nan")),
+        "device": (["--device", "toaster"], ("'toaster'",)),
+        "dtype": (["--dtype", "int3"], ("'int3'",)),
+        "pipeline": (["--pipeline", "dalle"], ("'dalle'", "sdxl")),
+        "window file": (["--window-in", "no.safetensors"], ("no.safetensors",)),
+        "window folder": (["--window-out", "no/such/w.safetensors"], ("no/such/w.safetensors",)),
+        "model": (["--model", "no/model"], ("no/model", "model_index.json")),
+    }
+
+
+@pytest.mark.parametrize("case", list(bad_generate_options()))
+def test_a_wrong_option_is_named_and_leaves_earlier_output_untouched(make, tmp_path, case):
+    options, words = bad_generate_options()[case]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / METADATA).write_text('{"file_name": "000000.png", "prompt": "cat"}\n')
+    (folder / "000000.png").write_bytes(b"earlier")
+    before = contents(folder)
+    assert_refused(make("cat", "--overwrite", *options), *words)
+    assert contents(folder) == before
+
+
+def test_a_wrong_prompt_file_or_output_is_named(make, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    assert_refused(make(empty), "empty.txt", "no prompts")
+    assert_refused(make(tmp_path / "none.csv"), "none.csv")
+    assert_refused(make("cat", output=empty), "empty.txt", "is a file")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_model_is_one_sentence(make, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model_index.json").write_text("{")
+    assert_refused(make("cat", "--model", tmp_path / "model"), "model_index.json")
+
+
+def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(make, tmp_path):
+    window = SlidingWindow(3)
+    window.append(torch.randn(2, 4, 3, 3), torch.randn(2, 16))
+    window.save(tmp_path / "other.safetensors")
+    made(make("cat"), tmp_path / "out")
+    before = contents(tmp_path / "out")
+    options = ("--overwrite", "--diversity-every", 1, "--window-in", tmp_path / "other.safetensors")
+    assert_refused(make("cat", *options), "(4, 3, 3)")
+    assert contents(tmp_path / "out") == before
+
+
+def test_help_explains_every_option():
+    for command in (generate.main, evaluate.main):
+        result = CliRunner().invoke(command, ["--help"])
+        assert result.exit_code == 0
+        for option in command.params[1:]:
+            assert option.opts[0] in result.output
+
+
+# evaluate.py ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_runs(make, tmp_path) -> tuple[Path, Path]:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("cat\nDog, asleep\n")
+    without, guided = tmp_path / "without", tmp_path / "with"
+    options = ("--images-per-prompt", 4)
+    made(make(prompts, *options, "--diversity-scale", 0, output=without), without)
+    made(make(prompts, *options, output=guided), guided)
+    return without, guided
+
+
+def test_evaluate_compares_two_runs(judge, two_runs, tmp_path):
+    result = judge(*two_runs, "--sigma-image", 3, "--truncation", 5)
+    assert result.exit_code == 0, result.output
+    for word in ("without", "with", "change", "prompt fidelity", "Conditional-Vendi", "looks"):
+        assert word in result.output
+    assert "Gaussian(sigma=3.0) on picture features" in " ".join(result.output.split())
+    content = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [run["name"] for run in content["runs"]] == ["without", "with"]
+    for run in content["runs"]:
+        assert run["images"] == 8
+        assert set(run["looks_by_prompt"]) == {"cat", "Dog, asleep"}
+        assert 0 <= run["fidelity"] <= 1
+        assert run["conditional_vendi"] >= 0.99
+        assert run["seconds_per_image"] > 0
+        assert run["settings"]["kernel_image"] == {"name": "Gaussian", "sigma": 3.0}
+        assert run["settings"]["truncation"] == 5
+    with Image.open(tmp_path / "report" / "comparison.png") as picture:
+        assert picture.width > 1000
+
+
+def test_evaluate_takes_one_run_of_unknown_prompts(judge, make, tmp_path):
+    made(make("castle", "--images-per-prompt", 2), tmp_path / "out")
+    result = judge(tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "fidelity and looks are left out" in " ".join(result.output.split())
+    assert "prompt fidelity" not in result.output
+    assert "change" not in result.output
+
+
+def test_a_run_without_seconds_is_evaluated(judge, two_runs, tmp_path):
+    metadata = two_runs[0] / METADATA
+    rows = [json.loads(line) for line in metadata.read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    metadata.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert judge(two_runs[0]).exit_code == 0
+    content = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert content["runs"][0]["seconds_per_image"] is None
+
+
+def test_wrong_input_of_evaluate_is_named_and_leaves_earlier_output_untouched(
+    judge, two_runs, tmp_path
+):
+    without, guided = two_runs
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.json").write_text("earlier")
+    (guided / "000003.png").write_bytes(b"broken")
+    (tmp_path / "empty").mkdir()
+    empty = tmp_path / "empty"
+    assert_refused(judge(without, guided), "000003.png")
+    assert_refused(judge(empty), "empty", METADATA)
+    assert_refused(judge(tmp_path / "absent"), "absent")
+    assert_refused(judge(without, without, without), "3 folders")
+    assert_refused(judge(without, "--sigma-image", 0), "--sigma-image", "0")
+    assert_refused(judge(without, "--sigma-prompt", -1), "--sigma-prompt", "-1")
+    assert_refused(judge(without, "--sigma-image", "nan"), "--sigma-image", "nan")
+    assert_refused(judge(without, "--truncation", 0), "--truncation", "0")
+    assert_refused(judge(without, "--probe", empty), "empty", "probe")
+    assert_refused(judge(without, "--text-encoder", empty), "empty", "tokenizer_2")
+    (without / "000001.png").unlink()
+    assert_refused(judge(without), "000001.png")
+    assert contents(tmp_path / "report") == {"report.json": b"earlier"}
+
+
+# As real processes ----------------------------------------------------------------------------
+
+
+def test_the_scripts_run_as_processes_from_any_folder(
+    tiny_sdxl_folder, tiny_probe_folder, tmp_path
+):
+    def run(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, SCRIPTS / script, *words]
+        command = [str(word) for word in command]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    done = run(
+        "generate.py", "cat", "--model", tiny_sdxl_folder, "--output", "out", "--steps", STEPS
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 pictures in out" in done.stdout
+    assert "1/1" in done.stderr  # the progress bar, and no other
+    assert done.stderr.count("it/s") == 0
+    done = run("evaluate.py", "out", "--output", ".", "--probe", tiny_probe_folder, "--text-encoder",
+               tiny_sdxl_folder)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.json").exists()
+    refused = run("generate.py", "cat", "--model", "absent", "--output", "new")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "Traceback" not in refused.stderr
+    assert "absent" in refused.stderr.splitlines()[-1]
