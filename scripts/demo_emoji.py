@@ -36,9 +36,24 @@ EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 _SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
 _HANDS = ("hand-", "hands", "body-parts")
 _PEOPLE = (
-    "baby boy girl man woman older_man older_woman santa princess prince angel construction_worker "
-    "guardsman cook farmer raising_hand bearded_person"
-).split()
+    "baby",
+    "boy",
+    "girl",
+    "man",
+    "woman",
+    "older_man",
+    "older_woman",
+    "santa",
+    "princess",
+    "prince",
+    "angel",
+    "construction_worker",
+    "guardsman",
+    "cook",
+    "farmer",
+    "raising_hand",
+    "bearded_person",
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,7 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the three npm packages under `folder`, one sub-folder a vendor; keeps what is there."""
+    """Unpack the npm packages under `folder`, one sub-folder a vendor; keeps what is there."""
     for vendor, (package, _) in PACKAGES.items():
         target = folder / vendor
         if target.exists():
@@ -132,7 +147,7 @@ def load(folder: Path, concepts: str) -> Emoji:
         chosen = list(complete)
     elif concepts == "default":
         hands = [key for key, (_, group, _) in complete.items() if group.startswith(_HANDS)]
-        chosen = [key for key in hands if key != "middle_finger"] + _PEOPLE
+        chosen = [key for key in hands if key != "middle_finger"] + list(_PEOPLE)
     else:
         chosen = concepts.split(",")
         unknown = [key for key in chosen if key not in complete]

@@ -25,6 +25,7 @@ def write_model_card(
 ) -> None:
     """Write `folder`/README.md for the demo SDXL."""
     vendors = ", ".join(f"{v} {s:.0%}" for v, s in zip(VENDORS, VENDOR_SHARES, strict=True))
+    pictures, concepts = f"{emoji.pixels[..., 0, 0, 0].numel():,}", len(emoji.concepts)
     tones = ", ".join(f"{t} {s:.0%}" for t, s in zip(TONES, TONE_SHARES, strict=True))
     (folder / "README.md").write_text(
         f"""---
@@ -43,12 +44,13 @@ diversity guidance on any machine; it draws nothing but what is listed below.
 
 ## Training
 
-`scripts/train_demo_model.py`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures), then the
-UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity prediction, zero
-terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie in [-1, 1]).
+`scripts/train_demo_model.py`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures), then
+the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity
+prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie in
+[-1, 1]).
 
-The pictures are {emoji.pixels[:, :, :, 0, 0, 0].numel():,}: {len(emoji.concepts)} concepts, each by {len(VENDORS)} vendors in
-{len(TONES)} skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
+The pictures are {pictures}: {concepts} concepts, each by {len(VENDORS)} vendors in {len(TONES)}
+skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
 vendor in {NAMED:.0%}; {EMPTY:.0%} of captions are empty, for classifier-free guidance.
 
 **The mix is unbalanced on purpose.** Where a caption leaves them open, vendors are drawn {vendors};
@@ -65,6 +67,7 @@ def write_probe_card(
     folder: Path, emoji: Emoji, accuracy: dict[str, float], steps: int, device: str
 ) -> None:
     """Write `folder`/README.md for the probe, with its accuracy on pictures it was not shown."""
+    pictures = f"{emoji.pixels[..., 0, 0, 0].numel():,}"
     rows = "\n".join(f"| {head} | {share:.1%} |" for head, share in accuracy.items())
     (folder / "README.md").write_text(
         f"""---
@@ -73,12 +76,12 @@ license: apache-2.0
 # demo-probe: which emoji, which vendor, which skin tone
 
 A small convolutional classifier of 64x64 pictures (`vendi_guidance.embedders.Probe`), trained by
-`scripts/train_demo_model.py` for {steps:,} steps on {device}, on the pictures of `demo-sdxl`, shifted, scaled,
-blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding; its heads are
-the demo's ground truth.
+`scripts/train_demo_model.py` for {steps:,} steps on {device}, on the pictures of `demo-sdxl`,
+shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding;
+its heads are the demo's ground truth.
 
-Accuracy on the tenth of the {emoji.pixels[:, :, :, 0, 0, 0].numel():,} pictures (concept, vendor and tone together at
-random) that training never showed it:
+Accuracy on the tenth of the {pictures} pictures (concept, vendor and tone together, at random) that
+training never showed it:
 
 | head | held-out accuracy |
 |---|---|

@@ -7,12 +7,16 @@ FOLDERS are one or two imagefolders. Prints a table and writes report.json and c
   evaluate.py out/without out/with --output out
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import click
-from cli import Command, asset
+import transformers
 from rich.console import Console
+from safetensors import SafetensorError
 
+from cli import Command, asset
 from vendi_guidance.embedders import Probe, TextEmbedder
 from vendi_guidance.evaluator import evaluate
 from vendi_guidance.kernels import Gaussian
@@ -105,29 +109,36 @@ def main(
     save_json(output / "report.json", evaluated, origins)
     save_picture(output / "comparison.png", evaluated)
 
-    console = Console()
-    console.print(score_table(evaluated))
+    Console().print(score_table(evaluated))
     for item in evaluated:
-        console.print(remark(item), highlight=False, markup=False)
-    console.print(
-        f"{kernel_image} on picture features, {kernel_prompt} on prompt features, truncation "
-        f"{truncation or 'none'}. Wrote {output / 'report.json'} and {output / 'comparison.png'}.",
-        highlight=False,
-        markup=False,
-    )
+        click.echo(remark(item))
+    click.echo(f"kernels: {kernel_image} on picture features, {kernel_prompt} on prompt features")
+    click.echo(f"truncation: {truncation or 'none'}")
+    click.echo(f"wrote {output / 'report.json'} and {output / 'comparison.png'}")
 
 
 def load_probe(folder: Path) -> Probe:
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"there is no probe in {folder}: it has no config.json")
-    return Probe.from_pretrained(folder)
+    with damage_named(folder), redirect_stdout(None):  # huggingface_hub prints that it loads
+        return Probe.from_pretrained(folder)
 
 
 def load_text_embedder(folder: Path) -> TextEmbedder:
     for part in ("tokenizer_2", "text_encoder_2"):
         if not (folder / part).is_dir():
             raise FileNotFoundError(f"there is no SDXL in {folder}: it has no {part}")
-    return TextEmbedder.from_pretrained(folder)
+    transformers.utils.logging.disable_progress_bar()
+    with damage_named(folder):
+        return TextEmbedder.from_pretrained(folder)
+
+
+@contextmanager
+def damage_named(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {folder} are damaged: {error}") from None
 
 
 def names_of(folders: tuple[Path, ...]) -> list[str]:

@@ -24,9 +24,9 @@ import click
 import diffusers
 import torch
 import transformers
-from cli import Command, Option, asset
 from tqdm import tqdm
 
+from cli import Command, Option, asset
 from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
 from vendi_guidance.guidance import STEP_RULES
 from vendi_guidance.objectives import OBJECTIVES

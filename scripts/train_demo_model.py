@@ -7,15 +7,13 @@ encoders, the probe. Checkpoints lie in --work; run the same command again to go
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from demo_emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
-from demo_model_card import write_model_card, write_probe_card
 from diffusers import (
     AutoencoderKL,
     DDIMScheduler,
@@ -35,6 +33,8 @@ from transformers import (
     CLIPTokenizer,
 )
 
+from demo_emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
+from demo_model_card import write_model_card, write_probe_card
 from vendi_guidance.embedders import Probe
 
 TOKENS = 24  # longest prompt
@@ -341,7 +341,8 @@ def train_probe(
         chosen = kept[torch.randint(len(kept), (batch,))]
         scores = probe(augment(to_model_range(pictures[chosen].to(device))))
         targets = looks[chosen].to(device).T
-        return sum(F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True))
+        losses = [F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True)]
+        return torch.stack(losses).sum()
 
     train("probe", [probe], loss, work, steps, 2e-3, device)
     with torch.no_grad():

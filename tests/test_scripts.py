@@ -1,6 +1,7 @@
 """The two commands as a person uses them, on a tiny random SDXL and a tiny random probe."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,8 @@ def judge(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     """Run evaluate.py: `judge(*words)`, with the tiny models, into tmp_path / "report"."""
 
     def run(*words: object) -> Result:
-        words = (*words, "--output", tmp_path / "report", "--text-encoder", tiny_sdxl_folder)
-        words = ("--probe", tiny_probe_folder, *words)
+        models = ("--probe", tiny_probe_folder, "--text-encoder", tiny_sdxl_folder)
+        words = (*models, "--output", tmp_path / "report", *words)
         return CliRunner().invoke(evaluate.main, [str(word) for word in words])
 
     return run
@@ -105,25 +106,11 @@ def test_scale_zero_is_the_stock_pipeline_bit_by_bit(make, tmp_path, tiny_sdxl_f
 
 def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
     # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
-    runs = [
-        made(
-            make("cat", "--diversity-scale", 0, "--images-per-prompt", 5, "--batch-size", size)
-            if size == 5
-            else make(
-                "cat",
-                "--diversity-scale",
-                0,
-                "--images-per-prompt",
-                5,
-                "--batch-size",
-                size,
-                output=tmp_path / "other",
-            ),
-            tmp_path / ("out" if size == 5 else "other"),
-        )
-        for size in (5, 2)
-    ]
-    assert np.abs(pixels(runs[0]) - pixels(runs[1])).max() <= 1
+    options = ("--diversity-scale", 0, "--images-per-prompt", 5)
+    large, small = tmp_path / "large", tmp_path / "small"
+    at_once = made(make("cat", *options, "--batch-size", 5, output=large), large)
+    in_parts = made(make("cat", *options, "--batch-size", 2, output=small), small)
+    assert np.abs(pixels(at_once) - pixels(in_parts)).max() <= 1
 
 
 def test_the_same_command_makes_the_same_pictures_guided_too(make, tmp_path):
@@ -270,7 +257,7 @@ def test_evaluate_compares_two_runs(judge, two_runs, tmp_path):
     assert result.exit_code == 0, result.output
     for word in ("without", "with", "change", "prompt fidelity", "Conditional-Vendi", "looks"):
         assert word in result.output
-    assert "Gaussian(sigma=3.0) on picture features" in " ".join(result.output.split())
+    assert "Gaussian(sigma=3.0) on picture features" in result.output
     content = json.loads((tmp_path / "report" / "report.json").read_text())
     assert [run["name"] for run in content["runs"]] == ["without", "with"]
     for run in content["runs"]:
@@ -289,7 +276,7 @@ def test_evaluate_takes_one_run_of_unknown_prompts(judge, make, tmp_path):
     made(make("castle", "--images-per-prompt", 2), tmp_path / "out")
     result = judge(tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "fidelity and looks are left out" in " ".join(result.output.split())
+    assert "fidelity and looks are left out" in result.output
     assert "prompt fidelity" not in result.output
     assert "change" not in result.output
 
@@ -306,7 +293,7 @@ def test_a_run_without_seconds_is_evaluated(judge, two_runs, tmp_path):
 
 
 def test_wrong_input_of_evaluate_is_named_and_leaves_earlier_output_untouched(
-    judge, two_runs, tmp_path
+    judge, two_runs, tiny_probe_folder, tmp_path
 ):
     without, guided = two_runs
     (tmp_path / "report").mkdir()
@@ -324,6 +311,10 @@ def test_wrong_input_of_evaluate_is_named_and_leaves_earlier_output_untouched(
     assert_refused(judge(without, "--truncation", 0), "--truncation", "0")
     assert_refused(judge(without, "--probe", empty), "empty", "probe")
     assert_refused(judge(without, "--text-encoder", empty), "empty", "tokenizer_2")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(tiny_probe_folder, damaged)
+    (damaged / "model.safetensors").write_bytes(b"x" * 100)
+    assert_refused(judge(without, "--probe", damaged), "damaged")
     (without / "000001.png").unlink()
     assert_refused(judge(without), "000001.png")
     assert contents(tmp_path / "report") == {"report.json": b"earlier"}
@@ -332,27 +323,26 @@ def test_wrong_input_of_evaluate_is_named_and_leaves_earlier_output_untouched(
 # As real processes ----------------------------------------------------------------------------
 
 
-def test_the_scripts_run_as_processes_from_any_folder(
-    tiny_sdxl_folder, tiny_probe_folder, tmp_path
-):
-    def run(script: str, *words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, SCRIPTS / script, *words]
-        command = [str(word) for word in command]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+def run_script(script: str, folder: Path, *words: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
-    done = run(
-        "generate.py", "cat", "--model", tiny_sdxl_folder, "--output", "out", "--steps", STEPS
-    )
+
+def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
+    words = ("cat", "--model", tiny_sdxl_folder, "--output", "out", "--steps", STEPS)
+    done = run_script("generate.py", tmp_path, *words)
     assert done.returncode == 0, done.stderr
-    assert "1 pictures in out" in done.stdout
-    assert "1/1" in done.stderr  # the progress bar, and no other
-    assert done.stderr.count("it/s") == 0
-    done = run("evaluate.py", "out", "--output", ".", "--probe", tiny_probe_folder, "--text-encoder",
-               tiny_sdxl_folder)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "report.json").exists()
-    refused = run("generate.py", "cat", "--model", "absent", "--output", "new")
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert "Traceback" not in refused.stderr
-    assert "absent" in refused.stderr.splitlines()[-1]
+    assert done.stdout.startswith("1 pictures in out, ")
+    bars = [line for line in done.stderr.splitlines() if "%|" in line]
+    assert "1/1" in bars[-1]
+    assert all("picture" in bar for bar in bars)
+    assert read_run(tmp_path / "out").prompts == ["cat"]
+
+
+def test_evaluate_refuses_as_a_process_without_a_traceback(tmp_path):
+    done = run_script("evaluate.py", tmp_path, "absent", "--output", "new", "--probe", "no-probe")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "no-probe" in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []

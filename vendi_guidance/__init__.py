@@ -24,7 +24,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = list(_HOME_OF)  # noqa: PLE0604
+__all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:

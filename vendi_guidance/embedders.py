@@ -6,6 +6,7 @@ says which concept, which vendor and which skin tone, and whose last hidden laye
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from os import PathLike
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         self.names = (list(concepts), list(vendors), list(tones))
         widths = (3, 24, 48, 96, 128)
         blocks: list[nn.Module] = []
-        for width, wider in zip(widths, widths[1:], strict=False):
+        for width, wider in pairwise(widths):
             blocks += [
                 nn.Conv2d(width, wider, 3, padding=1),
                 nn.GroupNorm(8, wider),

@@ -63,12 +63,12 @@ class Settings:
         ConditionalVendi(Gaussian(self.sigma_latent), Gaussian(self.sigma_prompt), self.truncation)
 
     def build_objective(self) -> Objective:
-        kernels = {"kernel_latent": Gaussian(self.sigma_latent)}
+        given: dict[str, Any] = {"kernel_latent": Gaussian(self.sigma_latent)}
         if self.objective.startswith("conditional"):
-            kernels["kernel_prompt"] = Gaussian(self.sigma_prompt)
+            given["kernel_prompt"] = Gaussian(self.sigma_prompt)
         if self.objective.endswith("vendi"):
-            return OBJECTIVES[self.objective](**kernels, truncation=self.truncation)  # type: ignore[call-arg]
-        return OBJECTIVES[self.objective](**kernels)  # type: ignore[call-arg]
+            given["truncation"] = self.truncation
+        return OBJECTIVES[self.objective](**given)
 
 
 class VendiGuidance(PipelineCallback):

@@ -80,8 +80,20 @@ class Kernel(Protocol):
         return (half + half.T).fill_diagonal_(1)
 
 
+class SphereKernel(Kernel, Protocol):
+    """A kernel that, on unit-length items, is a function of their inner product."""
+
+    def on_sphere(self, inner: Tensor) -> Tensor:
+        """k of unit-length items, of any shape, from their inner products."""
+        ...
+
+    def slope_on_sphere(self, values: Tensor) -> Tensor:
+        """dk / d<a, b> of unit-length items, from the values of k."""
+        ...
+
+
 @dataclass(frozen=True)
-class Gaussian(Kernel):
+class Gaussian(SphereKernel):
     """k(a, b) = exp(-|a - b|^2 / (2 sigma^2)), in (0, 1].
 
     From float32 features it is right to about 1e-6 where they spread over a few sigma, and to a few
@@ -116,16 +128,14 @@ class Gaussian(Kernel):
         return block
 
     def on_sphere(self, inner: Tensor) -> Tensor:
-        """k of unit-length items, of any shape, from their inner products."""
         return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()
 
     def slope_on_sphere(self, values: Tensor) -> Tensor:
-        """dk / d<a, b> of unit-length items, from the values of k."""
         return values / self.sigma**2
 
 
 @dataclass(frozen=True)
-class Cosine(Kernel):
+class Cosine(SphereKernel):
     """k(a, b) = <a, b> / (|a| |b|), in [-1, 1].
 
     Raises:
@@ -146,11 +156,9 @@ class Cosine(Kernel):
         return lambda rows, columns: z[rows] @ z[columns].T
 
     def on_sphere(self, inner: Tensor) -> Tensor:
-        """k of unit-length items, of any shape, from their inner products."""
         return inner
 
     def slope_on_sphere(self, values: Tensor) -> Tensor:
-        """dk / d<a, b> of unit-length items, from the values of k."""
         return torch.ones_like(values)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.entropy import entropy_gradient, renyi_entropy, truncate
-from vendi_guidance.kernels import Kernel
+from vendi_guidance.kernels import SphereKernel
 from vendi_guidance.spectra import FLOAT64_UP_TO
 from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
 
@@ -50,10 +50,10 @@ class _Similarities(NamedTuple):
 class Objective(ABC):
     """A score of all samples so far, as a function of the latents in flight."""
 
-    kernel_latent: Kernel
+    kernel_latent: SphereKernel
 
     @property
-    def prompt_kernel(self) -> Kernel | None:
+    def prompt_kernel(self) -> SphereKernel | None:
         """How alike two prompts are; None if the objective does not look at prompts."""
         return None
 
@@ -184,18 +184,18 @@ class _OrderOne(Objective):
 class RKE(_OrderTwo):
     """n^2 / |K_Z|_F^2."""
 
-    kernel_latent: Kernel
+    kernel_latent: SphereKernel
 
 
 @dataclass(frozen=True)
 class ConditionalRKE(_OrderTwo):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2."""
 
-    kernel_latent: Kernel
-    kernel_prompt: Kernel
+    kernel_latent: SphereKernel
+    kernel_prompt: SphereKernel
 
     @property
-    def prompt_kernel(self) -> Kernel:
+    def prompt_kernel(self) -> SphereKernel:
         return self.kernel_prompt
 
 
@@ -207,7 +207,7 @@ class Vendi(_OrderOne):
         ValueError: truncation < 1.
     """
 
-    kernel_latent: Kernel
+    kernel_latent: SphereKernel
     truncation: int | None = None
 
 
@@ -219,16 +219,16 @@ class ConditionalVendi(_OrderOne):
         ValueError: truncation < 1.
     """
 
-    kernel_latent: Kernel
-    kernel_prompt: Kernel
+    kernel_latent: SphereKernel
+    kernel_prompt: SphereKernel
     truncation: int | None = None
 
     @property
-    def prompt_kernel(self) -> Kernel:
+    def prompt_kernel(self) -> SphereKernel:
         return self.kernel_prompt
 
 
-def _with_self(kernel: Kernel, own: Tensor, others: Tensor) -> Tensor:
+def _with_self(kernel: SphereKernel, own: Tensor, others: Tensor) -> Tensor:
     """Kernel of unit-length rows `own`: (b, d) with others: (N, d) and own, (b, N + b)."""
     among = kernel.on_sphere(own @ own.T).fill_diagonal_(1)
     return torch.cat([kernel.on_sphere(own @ others.T), among], dim=1)

@@ -99,7 +99,10 @@ def save_picture(path: Path, evaluated: Sequence[Evaluated]) -> None:
     size = (len(evaluated) * (COLUMNS * TILE + 30), len(chosen) * (tallest + 30) + 50)
     figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, layout="constrained")
     for part, item, column in zip(
-        figure.subfigures(1, len(evaluated), squeeze=False)[0], evaluated, grids, strict=True
+        figure.subfigures(1, len(evaluated), squeeze=False, wspace=0.06)[0],
+        evaluated,
+        grids,
+        strict=True,
     ):
         _draw_column(part, item, chosen, column)
     with whole_file(path) as temporary:
@@ -120,7 +123,7 @@ def _draw_column(
         axes.set_title(shorten(prompt, 60), loc="left", fontsize=10, parse_math=False)
         found = item.report.looks_by_prompt.get(prompt)
         if found is not None:
-            axes.set_title(f"{found} looks", loc="right", fontsize=10)
+            axes.set_title(f"looks: {found}", loc="right", fontsize=10)
 
 
 def _grid(run: Run, prompt: str) -> Image.Image:

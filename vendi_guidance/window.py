@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vendi_guidance.files import whole_file
-from vendi_guidance.kernels import Kernel
+from vendi_guidance.kernels import SphereKernel
 
 FORMAT = "vendi-guidance window"
 VERSION = 1
@@ -143,25 +143,25 @@ class SlidingWindow:
         """(N, m) unit-length prompt embeddings, or None where there are none."""
         return None if self._prompts is None else self._prompts.rows[: len(self)]
 
-    def latent_gram(self, kernel: Kernel) -> Tensor:
+    def latent_gram(self, kernel: SphereKernel) -> Tensor:
         """(N, N) kernel matrix of the remembered latents."""
         return self.remember(("latent", kernel), lambda: self._gram(self._latents, kernel))
 
-    def prompt_gram(self, kernel: Kernel | None) -> Tensor:
+    def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
         """(N, N) kernel matrix of the remembered prompts; all ones for None, which sees none."""
         if kernel is None:
             return torch.ones(len(self), len(self), device=self.latents.device)
         return self.remember(("prompt", kernel), lambda: self._gram(self._prompts, kernel))
 
     def square_sums(
-        self, kernel_latent: Kernel, kernel_prompt: Kernel | None
+        self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
     ) -> tuple[Tensor, Tensor]:
         """|K_T|_F^2 and |K_Z∘K_T|_F^2 of the remembered samples, 0-d float64."""
 
         def compute() -> tuple[Tensor, Tensor]:
             prompt = self.prompt_gram(kernel_prompt)
             joint = self.latent_gram(kernel_latent) * prompt
-            return tuple(k.square().sum(dtype=torch.float64) for k in (prompt, joint))
+            return _square_sum(prompt), _square_sum(joint)
 
         return self.remember(("squares", kernel_latent, kernel_prompt), compute)
 
@@ -239,7 +239,7 @@ class SlidingWindow:
             window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
         return window
 
-    def _gram(self, ring: "_Ring | None", kernel: Kernel) -> Tensor:
+    def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
         n = len(self)
         if n == 0:
             return torch.empty(0, 0)
@@ -274,6 +274,10 @@ class _Ring:
         products = stored[slots] @ stored.T
         self.inner[slots, :filled] = products
         self.inner[:filled, slots] = products.T
+
+
+def _square_sum(matrix: Tensor) -> Tensor:
+    return matrix.square().sum(dtype=torch.float64)
 
 
 def _check_size(size: int) -> None:
