@@ -74,7 +74,7 @@ def main(
     if stage in ("all", "diffusion"):
         vae = train_vae(emoji, work, vae_steps, batch_size // 2, device)
         pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device)
-        pipeline.to(dtype=torch.float16).save_pretrained(output / "demo-sdxl")
+        save_half(pipeline, output / "demo-sdxl")
         write_model_card(output / "demo-sdxl", emoji, vae_steps, unet_steps, batch_size, device)
 
 
@@ -321,6 +321,18 @@ def text_config(tokenizer: CLIPTokenizer, width: int) -> CLIPTextConfig:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+
+
+def save_half(pipeline: StableDiffusionXLPipeline, folder: Path) -> None:
+    """Save in half precision, to be loaded in single precision unless asked otherwise."""
+    pipeline.to(dtype=torch.float16).save_pretrained(folder)
+    for name in ("text_encoder", "text_encoder_2"):
+        # transformers loads what the config says, diffusers in single precision: one must yield
+        file = folder / name / "config.json"
+        config = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(
+            json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 # The probe ------------------------------------------------------------------------------------
