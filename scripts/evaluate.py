@@ -23,6 +23,8 @@ from vendi_guidance.kernels import Gaussian
 from vendi_guidance.report import Evaluated, save_json, save_picture, score_table
 from vendi_guidance.runs import Run, read_run
 
+# Two looks of one emoji lie about 10 apart in the probe's features, two emoji about 18, variants of
+# one look far less: at 4, looks count as different and variants as the same.
 SIGMA_IMAGE = 4.0
 SIGMA_PROMPT = 0.3
 

@@ -218,6 +218,22 @@ def test_a_value_out_of_range_is_named(options, message):
         VendiGuidance(**options)
 
 
+def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
+    guidance = VendiGuidance("rke", prompt_input="prompt_embeds")
+    denoise(guidance, *batch(3))
+    with guidance.one_call(objective="conditional-rke"):
+        denoise(guidance, *batch(2, seed=1))
+    assert guidance.window.prompts.shape == (5, 6)
+
+
+@pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
+def test_samples_that_do_not_fit_the_window_are_refused_at_the_first_step(objective):
+    guidance = VendiGuidance(objective)
+    guidance.window.append(torch.ones(1, 4, 2, 2), torch.ones(1, 6))
+    with pytest.raises(ValueError, match=r"latents of shape \(4, 2, 2\), got \(4, 8, 8\)"):
+        denoise(guidance, *batch(3), at=0)
+
+
 def test_too_few_prompts_or_none_are_said_plainly():
     latents, prompts = batch(3)
     with pytest.raises(ValueError, match="2 rows for 3 latents"):

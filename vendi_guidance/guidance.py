@@ -93,8 +93,9 @@ class VendiGuidance(PipelineCallback):
         step_rule: "normalized", as published: each sample moves by scale x its norm; "adaptive":
             the same, times how crowded its neighbourhood is for its prompt, from 0 (nothing
             similar has been made) to 1 (a duplicate).
-        prompt_input: the pipeline's tensor that tells prompts apart. "prompt_embeds" nearly every
-            pipeline has; SDXL's pooled "add_text_embeds" does it better.
+        prompt_input: the pipeline's tensor that tells prompts apart, to be remembered whatever the
+            objective; SDXL's pooled "add_text_embeds" does it best. None is "prompt_embeds", which
+            nearly every pipeline has, for a conditional objective, and nothing for another.
         record: let samples enter the window at scale 0 too.
 
     Attributes:
@@ -118,7 +119,7 @@ class VendiGuidance(PipelineCallback):
         start: float = 0.0,
         stop: float = 1.0,
         step_rule: str = "normalized",
-        prompt_input: str = "prompt_embeds",
+        prompt_input: str | None = None,
         record: bool = False,
     ) -> None:
         super().__init__()
@@ -126,7 +127,7 @@ class VendiGuidance(PipelineCallback):
             objective, scale, every, sigma_latent, sigma_prompt, truncation, start, stop, step_rule
         )
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
-        self.prompt_input = prompt_input
+        self._prompt_input = prompt_input
         self.record = record
         self._skipped: Tensor | int = 0
         self._warned = False
@@ -141,7 +142,13 @@ class VendiGuidance(PipelineCallback):
     @property
     def tensor_inputs(self) -> list[str]:
         """The tensors that diffusers hands to the callback."""
-        return ["latents", self.prompt_input] if self._conditional else ["latents"]
+        return ["latents"] if self.prompt_input is None else ["latents", self.prompt_input]
+
+    @property
+    def prompt_input(self) -> str | None:
+        """The tensor that tells prompts apart, or None if prompts are not looked at."""
+        conditional = self.settings.objective.startswith("conditional")
+        return self._prompt_input or ("prompt_embeds" if conditional else None)
 
     @contextmanager
     def one_call(self, **changes: Any) -> Iterator[None]:
@@ -184,13 +191,9 @@ class VendiGuidance(PipelineCallback):
                 self._finish(latents, prompts)
         return callback_kwargs
 
-    @property
-    def _conditional(self) -> bool:
-        return self.settings.objective.startswith("conditional")
-
     def _prompt_features(self, callback_kwargs: dict[str, Any], count: int) -> Tensor | None:
         """(count, m): a mean over tokens where the pipeline gives tokens."""
-        if not self._conditional:
+        if self.prompt_input is None:
             return None
         embeddings = callback_kwargs.get(self.prompt_input)
         if embeddings is None:
@@ -210,6 +213,7 @@ class VendiGuidance(PipelineCallback):
 
     def _guide(self, latents: Tensor, prompts: Tensor | None) -> Tensor:
         """One ascent step along the sphere of each latent's norm."""
+        self.window.check(latents, prompts)  # these samples shall enter it: say now if they cannot
         ascent = self.settings.build_objective().ascend(latents, prompts, self.window)
         z, gradient = as_rows(latents), as_rows(ascent.gradient)
         length = torch.full((len(z), 1), self.settings.scale).to(z)

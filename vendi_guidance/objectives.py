@@ -82,6 +82,7 @@ class Objective(ABC):
         """`value_and_gradient`, and how crowded each sample's neighbourhood is."""
         if self.prompt_kernel is None:
             prompts = None
+            window.check_shape(latents)
         elif prompts is None:
             raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
         else:

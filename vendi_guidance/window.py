@@ -114,14 +114,9 @@ class SlidingWindow:
         """Raise ValueError if such samples cannot stand beside those of this window."""
         if prompts is not None and len(prompts) != len(latents):
             raise ValueError(f"got {len(latents)} latents but {len(prompts)} prompts")
+        self.check_shape(latents)
         if self._latents is None:
             return
-        shape = tuple(latents.shape[1:])
-        if shape != self.latent_shape:
-            raise ValueError(
-                f"the window holds latents of shape {self.latent_shape}, got {shape}: "
-                "clear it, or use one window for each picture size"
-            )
         if (prompts is None) != (self._prompts is None):
             held, given = ("without", "with") if self._prompts is None else ("with", "without")
             raise ValueError(f"the window holds samples {held} prompts, got one {given}: clear it")
@@ -132,6 +127,15 @@ class SlidingWindow:
                     f"the window holds prompt embeddings of width {width}, got {given_width}: "
                     "clear it, or use one window for each text encoder"
                 )
+
+    def check_shape(self, latents: Tensor) -> None:
+        """Raise ValueError if latents: (b, ...) are of another shape than those of this window."""
+        shape = tuple(latents.shape[1:])
+        if self.latent_shape not in (None, shape):
+            raise ValueError(
+                f"the window holds latents of shape {self.latent_shape}, got {shape}: "
+                "clear it, or use one window for each picture size"
+            )
 
     @property
     def latents(self) -> Tensor:
