@@ -6,7 +6,7 @@ prompt, seed, seconds and settings of each. Picture number i is made from seed +
 
 \b
   generate.py "waving hand" --images-per-prompt 8 --output out/waving
-  generate.py assets/prompts/demo.txt --diversity-scale 0.1 --diversity-every 5 --output out/with
+  generate.py assets/prompts/demo.txt --diversity-scale 0.3 --diversity-stop 0.3 --output out/with
   generate.py assets/prompts/demo.txt --diversity-scale 0 --output out/without
 
 A finished picture is remembered with its prompt. While the next ones are denoised, every few steps
