@@ -6,7 +6,6 @@ encoders, the probe. Checkpoints lie in --work; run the same command again to go
 
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from transformers import (
 from demo_emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from demo_model_card import write_model_card, write_probe_card
 from vendi_guidance.embedders import Probe
+from vendi_guidance.files import whole_file
 
 TOKENS = 24  # longest prompt
 SAVE_EVERY = 500  # steps
@@ -129,13 +129,12 @@ def save(
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
-    temporary = file.with_suffix(".tmp")
-    save_file(
-        {k: v.detach().cpu().contiguous() for k, v in tensors.items()},
-        temporary,
-        {"step": str(step)},
-    )
-    os.replace(temporary, file)
+    with whole_file(file) as temporary:
+        save_file(
+            {k: v.detach().cpu().contiguous() for k, v in tensors.items()},
+            temporary,
+            {"step": str(step)},
+        )
 
 
 def restore(
