@@ -6,6 +6,7 @@ A spectrum is a 1-D tensor of eigenvalues, non-negative and summing to 1. Orders
 """
 
 import math
+from dataclasses import dataclass
 from numbers import Integral
 
 import torch
@@ -14,11 +15,8 @@ from torch import Tensor
 
 def _kept(size: int, rank: int | None) -> int:
     """How many of `size` eigenvalues truncation at `rank` keeps."""
-    if rank is None:
-        return size
-    if not isinstance(rank, Integral) or rank < 1:
-        raise ValueError(f"truncation must be a whole number of at least 1, got {rank}")
-    return min(rank, size)
+    _check_rank(rank)
+    return size if rank is None else min(rank, size)
 
 
 def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
@@ -36,7 +34,12 @@ def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
     """
     kept = _kept(len(spectrum), rank)
     top = spectrum.sort(descending=True).values[:kept]
-    return top if kept == len(spectrum) else top + (1 - top.sum()) / kept
+    return top if kept == len(spectrum) else fill_up(top)
+
+
+def fill_up(top: Tensor) -> Tensor:
+    """The leading eigenvalues top: (t,) of a spectrum, what is missing to 1 shared out equally."""
+    return top + (1 - top.sum()) / len(top)
 
 
 def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
@@ -52,8 +55,7 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     Raises:
         ValueError: order is not in (0, infinity].
     """
-    if not order > 0:
-        raise ValueError(f"order must be greater than 0 (infinity included), got {order}")
+    _check_order(order)
     p = spectrum[spectrum > 0]
     log_p = p.log()
     if order == 1:
@@ -63,6 +65,31 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     if abs(order - 1) < 1e-3:  # log of nearly 1 over nearly 0: keep every digit
         return torch.log1p((p * torch.expm1((order - 1) * log_p)).sum()) / (1 - order)
     return torch.logsumexp(order * log_p, dim=0) / (1 - order)
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Which entropy of a spectrum: its order (see `renyi_entropy`) and rank (see `truncate`).
+
+    Raises:
+        ValueError: order is not in (0, infinity], or truncation not a whole number of at least 1.
+    """
+
+    order: float = 1.0
+    truncation: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_order(self.order)
+        _check_rank(self.truncation)
+
+    def of(self, spectrum: Tensor) -> Tensor:
+        """The entropy in nats, 0-d, of (n,) eigenvalues that sum to 1."""
+        return renyi_entropy(truncate(spectrum, self.truncation), self.order)
+
+    @property
+    def is_of_squares(self) -> bool:
+        """Whether it is -log of the sum of squares, which needs no eigenvalues."""
+        return self.order == 2 and self.truncation is None
 
 
 def entropy_gradient(eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None = None) -> Tensor:
@@ -94,3 +121,13 @@ def entropy_gradient(eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None
     log_p = torch.where(is_mass, p, 1).log()
     leading = eigenvectors[:, top]
     return (leading * (log_p.mean() - log_p)) @ leading.T
+
+
+def _check_order(order: float) -> None:
+    if not order > 0:
+        raise ValueError(f"order must be greater than 0 (infinity included), got {order}")
+
+
+def _check_rank(rank: int | None) -> None:
+    if rank is not None and (not isinstance(rank, Integral) or rank < 1):
+        raise ValueError(f"truncation must be a whole number of at least 1, got {rank}")

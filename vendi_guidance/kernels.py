@@ -8,7 +8,7 @@ K block by block, so that only those who need all of K store it.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -57,11 +57,37 @@ def as_features(x: Features) -> Tensor:
 
 
 class Kernel(Protocol):
-    """A normalised kernel. To write a new one, inherit from this class and define `blocks`."""
+    """A normalised kernel. To write a new one, inherit from this class and define `blocks`.
+
+    The other methods have defaults: items are rows of numbers, and K has no other form than itself.
+    """
 
     def blocks(self, x: Tensor) -> Blocks:
         """The Gram matrix of x: (n, d), block by block; what they share is computed here, once."""
         ...
+
+    def bind(self, items: Any) -> "tuple[Tensor, Kernel]":
+        """The items as a (n, d) tensor, and the kernel that reads them from there.
+
+        Kernels of other things than rows of numbers keep the things and read row numbers.
+
+        Raises:
+            ValueError: items that this kernel does not compare.
+        """
+        return as_features(items), self
+
+    def rank(self, d: int) -> int | None:
+        """How many columns `factor` has for features of width d; None where there is no factor."""
+        return None
+
+    def factor(self, x: Tensor) -> Tensor:
+        """(n, rank) matrix Z with K = Z Z^T, each row of which depends on one row of x only."""
+        raise NotImplementedError(f"{self} has no factor")
+
+    def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
+        """(d, count) draws from the Fourier transform of k(a - b), a probability density by
+        Bochner's theorem; None where k is not a function of a - b."""
+        return None
 
     def __call__(self, a: Features, b: Features) -> Tensor:
         """k of every item of a: (n, d) with every item of b: (m, d), as (n, m).
@@ -127,6 +153,9 @@ class Gaussian(SphereKernel):
 
         return block
 
+    def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
+        return torch.randn(d, count, generator=generator) / self.sigma
+
     def on_sphere(self, inner: Tensor) -> Tensor:
         return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()
 
@@ -134,8 +163,26 @@ class Gaussian(SphereKernel):
         return values / self.sigma**2
 
 
+class InnerProduct(Kernel, Protocol):
+    """k(a, b) = <unit(a), unit(b)>: K has the non-zero eigenvalues of a (d, d) matrix."""
+
+    def unit(self, x: Tensor) -> Tensor:
+        """(n, d) rows of length 1 whose matrix of inner products is K."""
+        ...
+
+    def blocks(self, x: Tensor) -> Blocks:
+        z = self.unit(x)
+        return lambda rows, columns: z[rows] @ z[columns].T
+
+    def rank(self, d: int) -> int | None:
+        return d
+
+    def factor(self, x: Tensor) -> Tensor:
+        return self.unit(x)
+
+
 @dataclass(frozen=True)
-class Cosine(SphereKernel):
+class Cosine(InnerProduct, SphereKernel):
     """k(a, b) = <a, b> / (|a| |b|), in [-1, 1].
 
     Raises:
@@ -143,17 +190,13 @@ class Cosine(SphereKernel):
     """
 
     def unit(self, x: Tensor) -> Tensor:
-        """The rows of x: (n, d) at length 1; K is their matrix of inner products."""
+        """The rows of x: (n, d) at length 1."""
         largest = x.abs().amax(dim=1, keepdim=True)
         if (largest == 0).any():
             first = int((largest == 0).nonzero()[0, 0])
             raise ValueError(f"row {first} is a zero vector, which has no cosine: leave it out")
         # Divided twice, so that squares neither overflow nor vanish.
         return torch.nn.functional.normalize(x / largest, dim=1)
-
-    def blocks(self, x: Tensor) -> Blocks:
-        z = self.unit(x)
-        return lambda rows, columns: z[rows] @ z[columns].T
 
     def on_sphere(self, inner: Tensor) -> Tensor:
         return inner
@@ -164,30 +207,37 @@ class Cosine(SphereKernel):
 
 @dataclass(frozen=True)
 class Product(Kernel):
-    """first(a[:split], b[:split]) * second(a[split:], b[split:])."""
+    """first(a[:split], b[:split]) * second(a[split:], b[split:]).
+
+    Its Gram matrix is the elementwise product of two. Two Gaussians are computed as the one that
+    their product is, on the scaled concatenation; two inner products have the tensor product of
+    their units as factor.
+    """
 
     first: Kernel
     second: Kernel
     split: int
 
     def blocks(self, x: Tensor) -> Blocks:
-        first = self.first.blocks(x[:, : self.split])
-        second = self.second.blocks(x[:, self.split :])
+        a, b = x[:, : self.split], x[:, self.split :]
+        if isinstance(self.first, Gaussian) and isinstance(self.second, Gaussian):
+            scaled = torch.cat([a / self.first.sigma, b / self.second.sigma], dim=1)
+            return Gaussian(1.0).blocks(scaled)
+        first, second = self.first.blocks(a), self.second.blocks(b)
         return lambda rows, columns: first(rows, columns).mul_(second(rows, columns))
 
+    def rank(self, d: int) -> int | None:
+        first, second = self.first.rank(self.split), self.second.rank(d - self.split)
+        return None if first is None or second is None else first * second
 
-def join(x: Tensor, kernel_x: Kernel, t: Tensor, kernel_t: Kernel) -> tuple[Tensor, Kernel]:
-    """Features and a kernel whose Gram matrix is the elementwise product of K_X and K_T.
+    def factor(self, x: Tensor) -> Tensor:
+        first = self.first.factor(x[:, : self.split])
+        second = self.second.factor(x[:, self.split :])
+        return (first[:, :, None] * second[:, None, :]).flatten(1)
 
-    Two Gaussians make one, on [x/sigma_x, t/sigma_t]; any other pair stays a product of two.
-
-    Args:
-        x: (n, d) features.
-        t: (n, m) features of the same items.
-
-    Returns:
-        (n, d + m) features, and their kernel.
-    """
-    if isinstance(kernel_x, Gaussian) and isinstance(kernel_t, Gaussian):
-        return torch.cat([x / kernel_x.sigma, t / kernel_t.sigma], dim=1), Gaussian(1.0)
-    return torch.cat([x, t], dim=1), Product(kernel_x, kernel_t, split=x.shape[1])
+    def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
+        # The second first: from one seed it draws in a product what it draws alone, and what
+        # prompts contribute to both terms of a conditional score cancels.
+        second = self.second.frequencies(d - self.split, count, generator)
+        first = self.first.frequencies(self.split, count, generator)
+        return None if first is None or second is None else torch.cat([first, second])

@@ -6,35 +6,44 @@ differences that the prompts do not explain, its information form those that the
 vendi = conditional x information. RKE is the score of order 2, a ratio of sums of squares: it needs
 no spectrum, and the `rke` functions and `intdiv` never hold an (n, n) matrix.
 
-Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays; every score is a 0-d
-float64 tensor on their device, without an autograd graph. Besides the errors named below, each
-raises ValueError for features that `kernels.as_features` refuses and for x and t of different n.
+Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, whatever else their
+kernel compares (see `similarities`), or streams of chunks (see `stream.as_stream`). A stream is
+read once, and never held, by `RandomFourier` spectra and by exact scores of cosine kernels of some
+thousand dimensions; others gather it in memory. Every score is a 0-d float64 tensor on the
+features' device, without an autograd graph. Besides the errors named below, each raises ValueError
+for features that `kernels.as_features` refuses and for x and t of different n.
 
 Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditional and information
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.entropy import renyi_entropy, truncate
-from vendi_guidance.kernels import Blocks, Features, Kernel, as_features, join
+from vendi_guidance.entropy import Entropy
+from vendi_guidance.kernels import Features, Kernel, Product
+from vendi_guidance.similarities import Similarity, as_kernel
 from vendi_guidance.spectra import Exact, Spectrum
+from vendi_guidance.squares import Part, mean_similarity
+from vendi_guidance.stream import Rows, as_stream, gather, side_by_side, width
 
 if TYPE_CHECKING:
     import numpy as np
 
 EXACT = Exact()
 
+Items: TypeAlias = Any
+"""Whatever a kernel compares: features (n, d), a stream of them, n texts, ..."""
+
 
 @torch.no_grad()
 def vendi(
-    x: Features,
-    kernel: Kernel,
+    x: Items,
+    kernel: Similarity,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -51,34 +60,34 @@ def vendi(
         truncation: how many eigenvalues to keep (see `entropy.truncate`), an upper bound of the
             score then.
         weights: (n,) probabilities of the items; None is 1/n each.
-        spectrum: how the eigenvalues are got; order 2 without truncation and weights needs none.
+        spectrum: how the entropy is got; each way states its cost.
 
     Raises:
         ValueError: order <= 0, truncation < 1, or weights that are not n probabilities.
     """
-    x = as_features(x)
-    if order == 2 and truncation is None and weights is None:
-        return rke(x, kernel)
-    p = None if weights is None else _probabilities(weights, len(x))
-    return renyi_entropy(truncate(spectrum.eigenvalues(x, kernel, p), truncation), order).exp()
+    entropy = Entropy(order, truncation)
+    rows, kernel = _bind(x, kernel)
+    p = None
+    if weights is not None:
+        rows = gather(rows)
+        p = _probabilities(weights, len(rows))
+    return spectrum.entropies(rows, [Part(kernel)], entropy, p)[0].exp()
 
 
-@torch.no_grad()
-def rke(x: Features, kernel: Kernel) -> Tensor:
+def rke(x: Items, kernel: Similarity, *, spectrum: Spectrum = EXACT) -> Tensor:
     """n^2 / |K|_F^2, which is `vendi` of order 2, 1 <= rke <= n.
 
-    O(n^2 d) time, O(n d) memory.
+    O(n^2 d) time, O(n d) memory; with `RandomFourier`, 1/|C|_F^2 and its costs.
     """
-    x = as_features(x)
-    return 1 / _mean_power(x, kernel, 2)
+    return vendi(x, kernel, order=2, spectrum=spectrum)
 
 
 @torch.no_grad()
 def conditional_vendi(
-    x: Features,
-    t: Features,
-    kernel_x: Kernel,
-    kernel_t: Kernel,
+    x: Items,
+    t: Items,
+    kernel_x: Similarity,
+    kernel_t: Similarity,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -93,37 +102,38 @@ def conditional_vendi(
         kernel_t: how alike two prompts are.
         order: of both entropies, 0 < order <= infinity.
         truncation: of both spectra (see `entropy.truncate`).
-        spectrum: how the eigenvalues are got; order 2 without truncation needs none.
+        spectrum: how the entropies are got; each way states its cost.
 
     Raises:
         ValueError: order <= 0, or truncation < 1.
     """
-    x, t = _pair(x, t)
-    if order == 2 and truncation is None:
-        return conditional_rke(x, t, kernel_x, kernel_t)
-
-    def entropy(features: Tensor, kernel: Kernel) -> Tensor:
-        return renyi_entropy(truncate(spectrum.eigenvalues(features, kernel), truncation), order)
-
-    return (entropy(*join(x, kernel_x, t, kernel_t)) - entropy(t, kernel_t)).exp()
+    entropy = Entropy(order, truncation)
+    rows, parts = _joined(x, t, kernel_x, kernel_t)
+    joint, prompts = spectrum.entropies(rows, [parts.joint, parts.t], entropy)
+    return (joint - prompts).exp()
 
 
-@torch.no_grad()
-def conditional_rke(x: Features, t: Features, kernel_x: Kernel, kernel_t: Kernel) -> Tensor:
+def conditional_rke(
+    x: Items,
+    t: Items,
+    kernel_x: Similarity,
+    kernel_t: Similarity,
+    *,
+    spectrum: Spectrum = EXACT,
+) -> Tensor:
     """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `conditional_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
     """
-    _, norm_t, norm_joint = _squared_norms(*_pair(x, t), kernel_x, kernel_t)
-    return norm_t / norm_joint
+    return conditional_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
 
 @torch.no_grad()
 def information_vendi(
-    x: Features,
-    t: Features,
-    kernel_x: Kernel,
-    kernel_t: Kernel,
+    x: Items,
+    t: Items,
+    kernel_x: Similarity,
+    kernel_t: Similarity,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -133,34 +143,35 @@ def information_vendi(
 
     Arguments and errors are those of `conditional_vendi`; the two multiply to `vendi`.
     """
-    x, t = _pair(x, t)
-    if order == 2 and truncation is None:
-        return information_rke(x, t, kernel_x, kernel_t)
-    whole = vendi(x, kernel_x, order=order, truncation=truncation, spectrum=spectrum)
-    unexplained = conditional_vendi(
-        x, t, kernel_x, kernel_t, order=order, truncation=truncation, spectrum=spectrum
-    )
-    return whole / unexplained
+    entropy = Entropy(order, truncation)
+    rows, parts = _joined(x, t, kernel_x, kernel_t)
+    whole, prompts, joint = spectrum.entropies(rows, [parts.x, parts.t, parts.joint], entropy)
+    return (whole + prompts - joint).exp()
 
 
-@torch.no_grad()
-def information_rke(x: Features, t: Features, kernel_x: Kernel, kernel_t: Kernel) -> Tensor:
+def information_rke(
+    x: Items,
+    t: Items,
+    kernel_x: Similarity,
+    kernel_t: Similarity,
+    *,
+    spectrum: Spectrum = EXACT,
+) -> Tensor:
     """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `information_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
     """
-    x, t = _pair(x, t)
-    norm_x, norm_t, norm_joint = _squared_norms(x, t, kernel_x, kernel_t)
-    return len(x) ** 2 * norm_joint / (norm_x * norm_t)
+    return information_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
 
 @torch.no_grad()
 def cluster_vendi(
-    x: Features,
+    x: Items,
     clusters: "Tensor | np.ndarray | Sequence[Hashable]",
-    kernel: Kernel,
+    kernel: Similarity,
     *,
     order: float = 1.0,
+    spectrum: Spectrum = EXACT,
 ) -> Tensor:
     """sum_j |S_j|/n * vendi(S_j): the diversity inside each of the given clusters S_j, on average.
 
@@ -169,43 +180,85 @@ def cluster_vendi(
         clusters: (n,) labels of any kind; items of equal labels are a cluster.
         kernel: how alike two items are.
         order: of Renyi's entropy, 0 < order <= infinity.
+        spectrum: how the entropy is got; each way states its cost.
 
     Raises:
         ValueError: order <= 0, or not n labels.
     """
-    x = as_features(x)
-    labels = clusters if isinstance(clusters, Sequence) else clusters.reshape(-1).tolist()
-    if len(labels) != len(x):
-        raise ValueError(f"clusters must hold n = {len(x)} labels, got {len(labels)}")
-    members: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for row, label in enumerate(labels):
-        members[label].append(row)
-    scores = [len(rows) * vendi(x[rows], kernel, order=order) for rows in members.values()]
-    return torch.stack(scores).sum() / len(x)
+    entropy = Entropy(order)
+    rows, kernel = _bind(x, kernel)
+    rows = gather(rows)
+    scores = [
+        len(members) * spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp()
+        for members in rows_by_label(clusters, len(rows)).values()
+    ]
+    return torch.stack(scores).sum() / len(rows)
 
 
 def cluster_rke(
-    x: Features, clusters: "Tensor | np.ndarray | Sequence[Hashable]", kernel: Kernel
+    x: Items,
+    clusters: "Tensor | np.ndarray | Sequence[Hashable]",
+    kernel: Similarity,
+    *,
+    spectrum: Spectrum = EXACT,
 ) -> Tensor:
     """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2."""
-    return cluster_vendi(x, clusters, kernel, order=2)
+    return cluster_vendi(x, clusters, kernel, order=2, spectrum=spectrum)
 
 
 @torch.no_grad()
-def intdiv(x: Features, kernel: Kernel) -> Tensor:
+def intdiv(x: Items, kernel: Similarity) -> Tensor:
     """1 - mean(K): internal diversity, how unlike two items drawn at random are, 0 <= intdiv < 1.
 
     O(n^2 d) time, O(n d) memory.
     """
-    x = as_features(x)
-    return 1 - _mean_power(x, kernel, 1)
+    rows, kernel = _bind(x, kernel)
+    return 1 - mean_similarity(gather(rows), kernel)
 
 
-def _pair(x: Features, t: Features) -> tuple[Tensor, Tensor]:
-    x, t = as_features(x), as_features(t)
-    if len(x) != len(t):
-        raise ValueError(f"x and t must describe the same items, got n = {len(x)} and n = {len(t)}")
-    return x, t
+def rows_by_label(
+    labels: "Tensor | np.ndarray | Sequence[Hashable]", n: int
+) -> dict[Hashable, list[int]]:
+    """The row numbers of each label, in order of appearance.
+
+    Raises:
+        ValueError: not n labels.
+    """
+    values = labels if isinstance(labels, Sequence) else labels.reshape(-1).tolist()
+    if len(values) != n:
+        raise ValueError(f"clusters must hold n = {n} labels, got {len(values)}")
+    rows: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for row, label in enumerate(values):
+        rows[label].append(row)
+    return rows
+
+
+class _Parts(NamedTuple):
+    """What the entropies of samples x and prompts t are entropies of."""
+
+    x: Part
+    t: Part
+    joint: Part
+
+
+def _bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
+    """Features that the kernel reads, and the kernel."""
+    kernel = as_kernel(kernel)
+    stream = as_stream(items)
+    return kernel.bind(items) if stream is None else (stream, kernel)
+
+
+def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, _Parts]:
+    """The columns of x, then those of t, and who reads which."""
+    x, kernel_x = _bind(x, kernel_x)
+    t, kernel_t = _bind(t, kernel_t)
+    d = width(x)
+    parts = _Parts(
+        Part(kernel_x, stop=d),
+        Part(kernel_t, start=d),
+        Part(Product(kernel_x, kernel_t, split=d)),
+    )
+    return side_by_side(x, t), parts
 
 
 def _probabilities(weights: Features, n: int) -> Tensor:
@@ -217,48 +270,3 @@ def _probabilities(weights: Features, n: int) -> Tensor:
     if not abs(float(p.sum()) - 1) < 1e-5:
         raise ValueError(f"weights must sum to 1, got {float(p.sum())}: divide them by their sum")
     return p
-
-
-def _upper_triangle(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Square tiles of an (n, n) matrix that cover its diagonal and what is above it."""
-    # On a CPU a tile should stay in cache between operations, on a GPU outlast their launches.
-    side = 512 if x.device.type == "cpu" else 4096
-    strips = [slice(start, min(start + side, len(x))) for start in range(0, len(x), side)]
-    for i, rows in enumerate(strips):
-        for columns in strips[i:]:
-            yield rows, columns
-
-
-def _tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
-    values = blocks(rows, columns)
-    return values.fill_diagonal_(1) if rows == columns else values
-
-
-def _share(values: Tensor, rows: slice, columns: slice) -> Tensor:
-    """What a tile adds to the sum over K: off the diagonal, its mirror image too."""
-    total = values.sum(dim=1).sum(dtype=torch.float64)  # a row is short enough for float32
-    return total if rows == columns else 2 * total
-
-
-def _mean_power(x: Tensor, kernel: Kernel, power: int) -> Tensor:
-    """Mean of the entries of K, each to the given power."""
-    blocks = kernel.blocks(x)
-    total = x.new_zeros((), dtype=torch.float64)
-    for rows, columns in _upper_triangle(x):
-        total += _share(_tile(blocks, rows, columns).pow_(power), rows, columns)
-    return total / len(x) ** 2
-
-
-def _squared_norms(
-    x: Tensor, t: Tensor, kernel_x: Kernel, kernel_t: Kernel
-) -> tuple[Tensor, Tensor, Tensor]:
-    """|K_X|_F^2, |K_T|_F^2 and |K_X∘K_T|_F^2 in one pass over their blocks."""
-    blocks_x, blocks_t = kernel_x.blocks(x), kernel_t.blocks(t)
-    norms = x.new_zeros(3, dtype=torch.float64)
-    for rows, columns in _upper_triangle(x):
-        of_x = _tile(blocks_x, rows, columns).square_()
-        of_t = _tile(blocks_t, rows, columns).square_()
-        norms[0] += _share(of_x, rows, columns)
-        norms[1] += _share(of_t, rows, columns)
-        norms[2] += _share(of_x.mul_(of_t), rows, columns)
-    return norms[0], norms[1], norms[2]

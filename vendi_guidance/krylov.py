@@ -1,0 +1,105 @@
+"""Eigenvalues from products with a symmetric matrix alone, many vectors at a time.
+
+Block Krylov iteration (Musco & Musco, 2015) finds the leading ones; Lanczos quadrature (Ubaru, Chen
+& Saad, 2017) gives v^T f(A) v without finding any.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Multiply: TypeAlias = Callable[[Tensor], Tensor]
+"""(n, b) vectors V -> (n, b) A V, for a symmetric positive semi-definite A."""
+
+SPARE = 16
+"""So many vectors more than asked for: they make the last eigenvalues asked for converge."""
+
+
+def leading_eigenpairs(
+    multiply: Multiply, start: Tensor, count: int, tolerance: float = 3e-5
+) -> tuple[Tensor, Tensor]:
+    """The `count` largest eigenvalues of A, each as often as it occurs, and their vectors.
+
+    A product with (n, b) vectors for each of some three to ten steps, b = start's columns, and
+    O(n (b steps)^2) beside; memory is that of b x steps vectors.
+
+    Args:
+        multiply: A times vectors.
+        start: (n, b) random vectors, b >= count + SPARE or n.
+        count: how many to find.
+        tolerance: stop when a step adds less than this share to the sum of those found.
+
+    Returns:
+        (count,) eigenvalues, largest first, float64, and (n, count) orthonormal vectors.
+    """
+    n = len(start)
+    block = torch.linalg.qr(start).Q
+    basis, reduced = block[:, :0], block.new_zeros(0, 0, dtype=torch.float64)
+    found = 0.0
+    while True:
+        product = multiply(block)
+        # the new columns of basis^T A basis: the basis is orthonormal, so no step is lost
+        beside = (basis.T @ product).double()
+        within = (block.T @ product).double()
+        basis = torch.cat([basis, block], dim=1)
+        reduced = torch.cat(
+            [
+                torch.cat([reduced, beside], dim=1),
+                torch.cat([beside.T, (within + within.T) / 2], dim=1),
+            ]
+        )
+        values, vectors = torch.linalg.eigh(reduced)
+        before, found = found, float(values[-count:].sum())
+        size = basis.shape[1]
+        if size == n or found - before <= tolerance * found:
+            leading = vectors[:, -count:].flip(1).to(basis)
+            return values[-count:].flip(0), basis @ leading
+        block = _orthonormal(product, basis)[:, : n - size]
+
+
+def lanczos_quadrature(multiply: Multiply, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Gauss quadrature for v^T f(A) v of each column v of start: |v|^2 sum_k w_k f(theta_k).
+
+    `steps` products with (n, p) vectors, orthogonalised against all earlier ones; memory is that
+    of p x steps vectors.
+
+    Args:
+        multiply: A times vectors.
+        start: (n, p) vectors v.
+        steps: nodes for each, 1 <= steps <= n.
+
+    Returns:
+        Nodes theta and weights w, each (p, steps) float64; the weights sum to 1 for each v.
+    """
+    v = torch.nn.functional.normalize(start, dim=0)
+    basis = v[None]  # (step, n, p)
+    diagonal, beside = [], []
+    for step in range(steps):
+        w = multiply(v)
+        along = (basis * w).sum(dim=1)  # (step + 1, p)
+        diagonal.append(along[-1])
+        w = w - (basis * along[:, None]).sum(dim=0)
+        w = w - (basis * (basis * w).sum(dim=1, keepdim=True)).sum(dim=0)
+        if step + 1 == steps:
+            break
+        length = torch.linalg.vector_norm(w, dim=0)
+        # what is left of an exhausted space is rounding: weight 0, whatever its direction
+        real = length > w.shape[0] ** 0.5 * torch.finfo(w.dtype).eps * along[-1].abs()
+        beside.append(length.where(real, 0))
+        v = torch.where(real, w / length.where(real, 1), 0)
+        basis = torch.cat([basis, v[None]])
+    tridiagonal = torch.diag_embed(torch.stack(diagonal, dim=1).double())
+    if beside:
+        off = torch.stack(beside, dim=1).double()
+        tridiagonal = tridiagonal + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
+    nodes, vectors = torch.linalg.eigh(tridiagonal)
+    return nodes, vectors[:, 0].square()
+
+
+def _orthonormal(block: Tensor, basis: Tensor) -> Tensor:
+    """`block` made orthonormal to itself and the basis; where it adds nothing, rounding decides."""
+    for _ in range(2):  # once leaves rounding of the size of what was taken off
+        block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q
+    return block
