@@ -73,23 +73,25 @@ def lanczos_quadrature(multiply: Multiply, start: Tensor, steps: int) -> tuple[T
     Returns:
         Nodes theta and weights w, each (p, steps) float64; the weights sum to 1 for each v.
     """
+    n, probes = start.shape
     v = torch.nn.functional.normalize(start, dim=0)
-    basis = v[None]  # (step, n, p)
+    vectors = start.new_zeros(probes, steps, n)
     diagonal, beside = [], []
     for step in range(steps):
-        w = multiply(v)
-        along = (basis * w).sum(dim=1)  # (step + 1, p)
-        diagonal.append(along[-1])
-        w = w - (basis * along[:, None]).sum(dim=0)
-        w = w - (basis * (basis * w).sum(dim=1, keepdim=True)).sum(dim=0)
+        vectors[:, step] = v.T
+        basis = vectors[:, : step + 1]
+        w = multiply(v).T[..., None]  # (probes, n, 1)
+        along = basis @ w
+        diagonal.append(along[:, -1, 0])
         if step + 1 == steps:
             break
-        length = torch.linalg.vector_norm(w, dim=0)
+        w = w - basis.mT @ along
+        w = (w - basis.mT @ (basis @ w))[..., 0]
+        length = torch.linalg.vector_norm(w, dim=1)
         # what is left of an exhausted space is rounding: weight 0, whatever its direction
-        real = length > w.shape[0] ** 0.5 * torch.finfo(w.dtype).eps * along[-1].abs()
+        real = length > n**0.5 * torch.finfo(w.dtype).eps * diagonal[0].abs()
         beside.append(length.where(real, 0))
-        v = torch.where(real, w / length.where(real, 1), 0)
-        basis = torch.cat([basis, v[None]])
+        v = (w * (real / length.where(real, 1))[:, None]).T
     tridiagonal = torch.diag_embed(torch.stack(diagonal, dim=1).double())
     if beside:
         off = torch.stack(beside, dim=1).double()

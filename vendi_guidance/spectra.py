@@ -244,7 +244,7 @@ class Lanczos(Spectrum):
         ValueError: steps, probes or deflated < 1, or probes < 2, which has no error bar.
     """
 
-    steps: int = 30
+    steps: int = 15
     probes: int = 20
     seed: int = 0
     deflated: int = 50

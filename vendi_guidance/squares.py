@@ -3,13 +3,13 @@
 Only tiles on and above the diagonal are computed, one at a time, so memory is that of the features.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels import Blocks, Kernel, Product
+from vendi_guidance.kernels import Kernel, Product, tile, upper_triangle
 
 
 class Part(NamedTuple):
@@ -75,22 +75,6 @@ def mean_similarity(x: Tensor, kernel: Kernel) -> Tensor:
     for rows, columns in upper_triangle(x):
         total += _share(tile(blocks, rows, columns), rows, columns)
     return total / len(x) ** 2
-
-
-def upper_triangle(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Square tiles of the (n, n) matrix of x: (n, d) that cover its diagonal and what is above."""
-    # On a CPU a tile should stay in cache between operations, on a GPU outlast their launches.
-    side = 512 if x.device.type == "cpu" else 4096
-    strips = [slice(start, min(start + side, len(x))) for start in range(0, len(x), side)]
-    for i, rows in enumerate(strips):
-        for columns in strips[i:]:
-            yield rows, columns
-
-
-def tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
-    """That part of K, its diagonal exactly 1."""
-    values = blocks(rows, columns)
-    return values.fill_diagonal_(1) if rows == columns else values
 
 
 def _share(values: Tensor, rows: slice, columns: slice) -> Tensor:
