@@ -59,8 +59,8 @@ def leading_eigenpairs(
         block = _orthonormal(product, basis)[:, : n - size]
 
 
-def lanczos_quadrature(multiply: Multiply, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Gauss quadrature for v^T f(A) v of each column v of start: |v|^2 sum_k w_k f(theta_k).
+def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
+    """Lanczos' T = Q^T A Q for each column v of start, Q the basis that A's powers make of v.
 
     `steps` products with (n, p) vectors, orthogonalised against all earlier ones; memory is that
     of p x steps vectors.
@@ -71,7 +71,7 @@ def lanczos_quadrature(multiply: Multiply, start: Tensor, steps: int) -> tuple[T
         steps: nodes for each, 1 <= steps <= n.
 
     Returns:
-        Nodes theta and weights w, each (p, steps) float64; the weights sum to 1 for each v.
+        (p, steps, steps) symmetric tridiagonal, float64.
     """
     n, probes = start.shape
     v = torch.nn.functional.normalize(start, dim=0)
@@ -92,10 +92,25 @@ def lanczos_quadrature(multiply: Multiply, start: Tensor, steps: int) -> tuple[T
         real = length > n**0.5 * torch.finfo(w.dtype).eps * diagonal[0].abs()
         beside.append(length.where(real, 0))
         v = (w * (real / length.where(real, 1))[:, None]).T
-    tridiagonal = torch.diag_embed(torch.stack(diagonal, dim=1).double())
+    result = torch.diag_embed(torch.stack(diagonal, dim=1).double())
     if beside:
         off = torch.stack(beside, dim=1).double()
-        tridiagonal = tridiagonal + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
+        result = result + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
+    return result
+
+
+def gauss_quadrature(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes theta and weights w with v^T f(A) v ~ |v|^2 sum_k w_k f(theta_k), from v's T.
+
+    Exact for polynomials f of degree up to 2 steps - 1. The leading part of T, cut after fewer
+    steps, gives the quadrature of those.
+
+    Args:
+        tridiagonal: (p, steps, steps), as `tridiagonalise` returns it.
+
+    Returns:
+        Nodes and weights, each (p, steps); the weights sum to 1 for each v.
+    """
     nodes, vectors = torch.linalg.eigh(tridiagonal)
     return nodes, vectors[:, 0].square()
 

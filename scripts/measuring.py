@@ -1,0 +1,112 @@
+"""What the benchmark scripts have in common: time, peak memory, and naming the machine."""
+
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+
+_MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class Measured(NamedTuple):
+    """The shortest of several runs of a function, and what it needed.
+
+    Attributes:
+        seconds: of wall clock, the device's work included.
+        peak: bytes of memory held at most beyond what was held before; None where unknown.
+        result: what the function returned last.
+    """
+
+    seconds: float
+    peak: int | None
+    result: Any
+
+
+def measure(
+    functions: Sequence[Callable[[], Any]], device: torch.device, budget: float = 10, least: int = 1
+) -> list[Measured]:
+    """Run functions in turn, so that a busy moment of the machine hits all, and keep the best.
+
+    Args:
+        functions: what to time.
+        device: whose memory is watched, and waited for.
+        budget: seconds after which no further round begins.
+        least: rounds in any case.
+    """
+    seconds = [float("inf")] * len(functions)
+    peaks: list[int | None] = [None] * len(functions)
+    results: list[Any] = [None] * len(functions)
+    begun = perf_counter()
+    rounds = 0
+    while rounds < least or (rounds < 5 and perf_counter() - begun < budget):
+        for i, function in enumerate(functions):
+            held = _watch_memory(device)
+            start = perf_counter()
+            results[i] = function()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            seconds[i] = min(seconds[i], perf_counter() - start)
+            peaks[i] = _peak_since(device, held)
+        rounds += 1
+    return [Measured(*values) for values in zip(seconds, peaks, results, strict=True)]
+
+
+def machine(device: torch.device) -> str:
+    """The device, its threads or memory, and the versions that decide a timing."""
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB; {versions}"
+    return f"{_processor()}, {torch.get_num_threads()} threads; {versions}"
+
+
+def default_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def in_seconds(value: float | None) -> str:
+    """Three significant digits; a dash for None."""
+    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def in_mebibytes(value: int | None) -> str:
+    return "-" if value is None else f"{value / 2**20:,.0f}"
+
+
+def _watch_memory(device: torch.device) -> int | None:
+    """Bytes held now; from here on the peak counts."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    if not _RESET_PEAK.exists():
+        return None
+    _RESET_PEAK.write_text("5")
+    return _status("VmRSS")
+
+
+def _peak_since(device: torch.device, held: int | None) -> int | None:
+    if held is None:
+        return None
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) - held
+    return max(0, _status("VmHWM") - held)
+
+
+def _status(name: str) -> int:
+    """A figure of this process that the kernel keeps, in bytes."""
+    line = next(x for x in _MEMORY_STATUS.read_text().splitlines() if x.startswith(name + ":"))
+    return int(line.split()[1]) * 1024
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    names = [
+        line.partition(":")[2].strip()
+        for line in (cpuinfo.read_text().splitlines() if cpuinfo.exists() else [])
+        if line.startswith("model name")
+    ]
+    return names[0] if names else platform.processor() or platform.machine()
