@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels import Gaussian
 from vendi_guidance.objectives import OBJECTIVES, ConditionalVendi, Objective
+from vendi_guidance.prompts import prompt_features, prompt_inputs, why_no_prompts
 from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
 
 logger = logging.getLogger(__name__)
@@ -150,6 +151,21 @@ class VendiGuidance(PipelineCallback):
         conditional = self.settings.objective.startswith("conditional")
         return self._prompt_input or ("prompt_embeds" if conditional else None)
 
+    def on(self, pipeline: DiffusionPipeline) -> dict[str, Any]:
+        """What guides a call of any pipeline, `pipe(prompts, **guidance.on(pipe))`.
+
+        It asks for the best prompt features that this pipeline offers, where
+        `callback_on_step_end=guidance` can only ask for what nearly every pipeline has, and some
+        pipelines do not listen.
+        """
+        names: list[str] = []
+        if self.prompt_input is not None:
+            names = [self._prompt_input] if self._prompt_input else prompt_inputs(pipeline)
+        return {
+            "callback_on_step_end": self.callback_fn,
+            "callback_on_step_end_tensor_inputs": ["latents", *names],
+        }
+
     @contextmanager
     def one_call(self, **changes: Any) -> Iterator[None]:
         """For one pipeline call: other settings, and a window left as it was if the call raises.
@@ -184,32 +200,24 @@ class VendiGuidance(PipelineCallback):
         guided = settings.scale > 0 and due and inside and not last
         if guided or last:
             latents = callback_kwargs["latents"]
-            prompts = self._prompt_features(callback_kwargs, len(latents))
+            prompts = self._prompt_features(pipeline, callback_kwargs)
             if guided:
                 callback_kwargs["latents"] = self._guide(latents, prompts)
             if last:
                 self._finish(latents, prompts)
         return callback_kwargs
 
-    def _prompt_features(self, callback_kwargs: dict[str, Any], count: int) -> Tensor | None:
-        """(count, m): a mean over tokens where the pipeline gives tokens."""
+    def _prompt_features(
+        self, pipeline: DiffusionPipeline, tensors: dict[str, Any]
+    ) -> Tensor | None:
         if self.prompt_input is None:
             return None
-        embeddings = callback_kwargs.get(self.prompt_input)
-        if embeddings is None:
+        features = prompt_features(pipeline, tensors, self._prompt_input)
+        if features is None:
             raise ValueError(
-                f"objective {self.settings.objective!r} needs the pipeline's {self.prompt_input}, "
-                'which it does not give: use objective "rke" or "vendi"'
+                f"objective {self.settings.objective!r} needs prompts: {why_no_prompts(pipeline)}"
             )
-        if isinstance(embeddings, Sequence):  # one (tokens, m) tensor for each prompt
-            embeddings = torch.stack([tokens.float().mean(dim=0) for tokens in embeddings])
-        if len(embeddings) < count:
-            raise ValueError(
-                f"{self.prompt_input} has {len(embeddings)} rows for {count} latents: "
-                "give one prompt for each picture"
-            )
-        rows = embeddings[-count:].float()  # under classifier-free guidance negatives come first
-        return rows.mean(dim=1) if rows.ndim == 3 else rows
+        return features
 
     def _guide(self, latents: Tensor, prompts: Tensor | None) -> Tensor:
         """One ascent step along the sphere of each latent's norm."""

@@ -1,0 +1,138 @@
+"""What tells prompts apart, of all that a diffusers pipeline hands to its callback.
+
+A pipeline offers some variables of its denoising loop to callbacks (`_callback_tensor_inputs`). Of
+these, one row is made for each picture: the pooled embedding of its prompt where there is one, else
+the mean over the prompt's tokens. Where negative prompts stand in the same tensor they come first,
+with few exceptions (`PROMPTS_FIRST`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but not in the pictures' order.
+POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
+TOKENS = ("prompt_embeds", "prompt_embeds_qwen", "text_encoder_hidden_states")
+# Kandinsky 3's "attention_mask" is not in that order either, and hides only what is zero anyway.
+MASKS = ("prompt_attention_mask", "prompt_embeds_mask")
+
+# How the names of those classes begin that are different.
+PROMPTS_FIRST = (
+    "LuminaPipeline",
+    "StableCascade",
+    "StableDiffusionInstructPix2Pix",
+    "Wuerstchen",
+)
+TOKENS_PER_FRAME = ("AnimateDiff",)
+POOLED_BY_LANGUAGE_MODEL = ("Kolors",)
+
+
+def prompt_inputs(pipeline: Any) -> list[str]:
+    """The variables `pipeline` offers to callbacks that tell prompts apart best.
+
+    Returns:
+        Pooled embeddings; or else embeddings of tokens, and their mask if there is one; or nothing.
+    """
+    offered = set(getattr(pipeline, "_callback_tensor_inputs", ()))
+    name = _best_of(offered)
+    if name is None or name in POOLED:
+        return [] if name is None else [name]
+    return [name, *(mask for mask in MASKS if mask in offered)]
+
+
+def prompt_features(
+    pipeline: Any, tensors: Mapping[str, Any], name: str | None = None
+) -> Tensor | None:
+    """One row for each picture, the same for the same prompt.
+
+    Args:
+        pipeline: whose callback this is.
+        tensors: what the callback was given: "latents", one for each picture, embeddings, and
+            perhaps a mask. Embeddings are (rows, m), (rows, tokens, m), (rows, tokens, layers, m),
+            or a list with one (tokens, m) for each row; a mask is (rows, tokens).
+        name: the embeddings to use; None is the best that were given.
+
+    Returns:
+        (pictures, m) in single precision, or None if no embeddings were given.
+
+    Raises:
+        ValueError: embeddings do not fit the latents, or the mask does not fit the embeddings.
+    """
+    name = name or _best_of(tensors)
+    if name is None or tensors.get(name) is None:
+        return None
+    embeddings, latents = tensors[name], tensors["latents"]
+    if isinstance(embeddings, Sequence):
+        embeddings = torch.stack([_joined(tokens).float().mean(dim=0) for tokens in embeddings])
+    if not isinstance(embeddings, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor or a list of tensors, got a {type(embeddings).__name__}: "
+            'use objective "rke" or "vendi"'
+        )
+    if len(embeddings) < len(latents) or len(embeddings) % len(latents):
+        raise ValueError(
+            f"{name} has {len(embeddings)} rows for {len(latents)} latents: "
+            "give one prompt for each picture"
+        )
+    if embeddings.ndim == 2:
+        return _of_prompts(pipeline, embeddings, latents).float()
+    mask = next((tensors[mask] for mask in MASKS if tensors.get(mask) is not None), None)
+    if mask is None:
+        return _of_prompts(pipeline, embeddings, latents).float().flatten(2).mean(dim=1)
+    tokens, mask = (_of_prompts(pipeline, rows, latents) for rows in (embeddings, mask))
+    if mask.shape != tokens.shape[:2]:
+        raise ValueError(
+            f"the mask of {name} has shape {tuple(mask.shape)} where {tuple(tokens.shape[:2])} "
+            "was expected: do not ask for it"
+        )
+    weights = mask.float()
+    total = torch.einsum("nt,ntm->nm", weights, tokens.float().flatten(2))
+    return total / weights.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def pooled_by_clip(pipeline: Any, name: str) -> bool:
+    """Whether `name` holds pooled CLIP embeddings, which the default bandwidth is for.
+
+    How far apart unlike prompts are in other embeddings depends on the text encoder and, for means
+    over tokens, on the padding.
+    """
+    return name in POOLED and not _is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
+
+
+def why_no_prompts(pipeline: Any) -> str:
+    """Why a callback of `pipeline` was given no embeddings and what to do, for an error message."""
+    kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
+    if not names:
+        return (
+            f"{kind} gives its callback nothing that tells prompts apart: "
+            'use objective "rke" or "vendi"'
+        )
+    return (
+        f"{kind} gives its callback {names[0]} only if asked: "
+        "call it with **guidance.on(pipe) in place of callback_on_step_end=guidance"
+    )
+
+
+def _best_of(names: Iterable[str]) -> str | None:
+    known = set(names)
+    return next((name for name in (*POOLED, *TOKENS) if name in known), None)
+
+
+def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
+    """Those of `rows` that are of prompts, one for each picture, or for the first frame of each."""
+    per_frame = rows.ndim > 2 and _is_a(pipeline, TOKENS_PER_FRAME)
+    frames = latents.shape[2] if per_frame else 1
+    count = len(latents) * frames
+    first = 0 if _is_a(pipeline, PROMPTS_FIRST) else max(len(rows) - count, 0)
+    return rows[first : first + count : frames]
+
+
+def _joined(tokens: Tensor | Sequence[Tensor]) -> Tensor:
+    """A prompt's tokens, (t, m); Z-Image Omni has them in pieces, between pictures."""
+    return tokens if isinstance(tokens, Tensor) else torch.cat(list(tokens))
+
+
+def _is_a(pipeline: Any, beginnings: tuple[str, ...]) -> bool:
+    return any(kind.__name__.startswith(beginnings) for kind in type(pipeline).__mro__)
