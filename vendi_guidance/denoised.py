@@ -1,0 +1,294 @@
+"""The clean latents that a diffusers scheduler has in mind at each step, read off from outside.
+
+A noise level is a pair (a, s): a sample there is a x0 + s eps, eps of unit variance. A sample and
+the network's output for it give a prediction of x0 (for velocities see Salimans & Ho 2022), which
+pipelines throw away.
+"""
+
+import copy
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Prediction(NamedTuple):
+    """What one step of a scheduler says about the clean latents.
+
+    Attributes:
+        denoised: the prediction of x0 from the step's sample and model output, in the sample's
+            shape and units, float32 or finer. Neither clipped nor thresholded, even where the
+            scheduler then does so (`clip_sample`, `thresholding`; off for latent models).
+        signal, noise: the level the step moved to: it returned signal x0 + noise eps. (1, 0) after
+            the last step of most schedulers. Nominal: DDPM's `variance_type` "fixed_large", for
+            one, leaves a little more noise.
+    """
+
+    denoised: Tensor
+    signal: float
+    noise: float
+
+
+class Watch:
+    """Remembers a scheduler's last step, as long as it is on: `with Watch(scheduler) as watch`.
+
+    The scheduler computes what it would have computed; deep copies of it are not watched. Where
+    one noise level takes two evaluations of the network, each is a step here.
+
+    Args:
+        scheduler: of a class in `FAMILIES`, or derived from one without a `step` of its own.
+
+    Raises:
+        ValueError: no denoised prediction is known for this scheduler or its settings.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._reader = _Reader.of(scheduler)
+        self._scheduler = scheduler
+        self._watched: MethodType | None = None
+        self._before: Any = None  # a `step` that the instance had of its own
+        self._last: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+        self._prediction: Prediction | None = None
+
+    def start(self) -> "Watch":
+        """Listen to each step from now on; a second start does nothing."""
+        if self._watched is None:
+            self._before = vars(self._scheduler).get("step")
+            self._watched = MethodType(self._wrap(self._scheduler.step), self._scheduler)
+            self._scheduler.step = self._watched
+        return self
+
+    def stop(self) -> None:
+        """Leave the scheduler as it was and forget its step; a second stop does nothing."""
+        # a wrapper put over ours since stays, and ours under it only passes on
+        if self._watched is not None and vars(self._scheduler).get("step") is self._watched:
+            del self._scheduler.step
+            if self._before is not None:
+                self._scheduler.step = self._before
+        self._watched = self._before = self._last = self._prediction = None
+
+    def __enter__(self) -> "Watch":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def prediction(self) -> Prediction:
+        """Of the last step; worked out when first asked for.
+
+        Raises:
+            RuntimeError: no step since the start.
+            ValueError: the step was given an argument under which its noise level is not known.
+        """
+        if self._prediction is None:
+            if self._last is None:
+                raise RuntimeError("no step of the scheduler has been watched yet")
+            self._prediction = self._reader.read(*self._last)
+            self._last = None
+        return self._prediction
+
+    @property
+    def continues(self) -> bool:
+        """Whether the next step goes on from the sample that the last one returned.
+
+        If not, it starts again from one stored earlier, and what was done to the latents in
+        between is lost or even turned round: after the first half of a step in two halves, and at
+        every step of UniPC with its corrector (setting `scheduler.last_sample` to None after
+        changing the latents leaves one correction out). Means nothing after the very last step.
+        """
+        scheduler = self._scheduler
+        match _owner(scheduler).__name__:
+            case "UniPCMultistepScheduler":
+                spared = scheduler.last_sample is None
+                return spared or scheduler.step_index - 1 in scheduler.disable_corrector
+            case "DPMSolverSinglestepScheduler":
+                return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
+            case "PNDMScheduler":
+                runge_kutta = scheduler.counter < len(scheduler.prk_timesteps)
+                return scheduler.counter % 4 == 0 if runge_kutta else scheduler.counter != 1
+        return getattr(scheduler, "state_in_first_order", True)
+
+    def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(type(self._scheduler).step)  # pipelines look at its parameters
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            if scheduler is not self._scheduler:  # a deep copy, which brought this along
+                return type(scheduler).step(scheduler, *args, **kwargs)
+            result = inner(*args, **kwargs)
+            if self._watched is not None:
+                self._last = (copy.copy(scheduler), args, kwargs)  # the tensors are shared
+                self._prediction = None
+            return result
+
+        return step
+
+
+class _Reader(NamedTuple):
+    """How to read one scheduler: an entry of `FAMILIES`, and what its network predicts."""
+
+    numbers: Callable[[Any, Any], tuple[Any, Any]]
+    level: Callable[[float], tuple[float, float]]
+    predicts: str
+
+    @classmethod
+    def of(cls, scheduler: Any) -> "_Reader":
+        owner = _owner(scheduler)
+        if owner.__name__ not in FAMILIES or not owner.__module__.startswith("diffusers."):
+            raise _unknown(owner.__name__)
+        numbers, level = FAMILIES[owner.__name__]
+        config = scheduler.config
+        if level is _flow:  # only flows, whatever its config took over from another scheduler's
+            if config.get("invert_sigmas"):
+                raise _unknown(f"{owner.__name__} with invert_sigmas")
+            return cls(numbers, level, "flow_prediction")
+        flows = level is _scaled_sigma and config.use_flow_sigmas
+        level = _flow if flows else level
+        velocity = "flow_prediction" if flows else "v_prediction"
+        if config.prediction_type not in (velocity, "epsilon", "sample", "original_sample"):
+            sigmas = "with" if flows else "without"
+            kind = f"{sigmas} flow sigmas and prediction_type {config.prediction_type!r}"
+            raise _unknown(f"{owner.__name__} {kind}")
+        return cls(numbers, level, config.prediction_type)
+
+    def read(self, scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prediction:
+        """From the scheduler as it was after a step, and the step's arguments."""
+        given = inspect.signature(type(scheduler).step).bind(scheduler, *args, **kwargs).arguments
+        if given.get("s_churn") or given.get("per_token_timesteps") is not None:
+            raise _unknown(f"{type(scheduler).__name__} with s_churn or per_token_timesteps")
+        before, after = self.numbers(scheduler, given["timestep"])
+        signal, noise = self.level(float(before))
+        dtype = torch.promote_types(given["sample"].dtype, torch.float32)
+        sample = given["sample"].to(dtype)
+        output = given["model_output"][:, : sample.shape[1]].to(dtype)  # then a learned variance
+        match self.predicts:
+            case "epsilon":
+                denoised = (sample - noise * output) / signal
+            case "v_prediction":  # the velocity belongs to the sample scaled to unit variance
+                norm = math.hypot(signal, noise)
+                denoised = (signal / norm**2) * sample - (noise / norm) * output
+            case "flow_prediction":
+                denoised = sample - noise * output
+            case _:
+                denoised = output
+        return Prediction(denoised, *self.level(float(after)))
+
+
+def _owner(scheduler: Any) -> type:
+    """The class that `step` comes from."""
+    kind = type(scheduler)
+    return next((base for base in kind.__mro__ if "step" in vars(base)), kind)
+
+
+def _unknown(what: str) -> ValueError:
+    return ValueError(
+        f'no denoised prediction is known for {what}: use space="latent" or another scheduler'
+    )
+
+
+def _sigma(sigma: float) -> tuple[float, float]:
+    return 1.0, sigma
+
+
+def _scaled_sigma(sigma: float) -> tuple[float, float]:
+    return 1 / math.hypot(1, sigma), sigma / math.hypot(1, sigma)
+
+
+def _flow(sigma: float) -> tuple[float, float]:
+    return 1 - sigma, sigma
+
+
+def _alpha_bar(alpha_bar: float) -> tuple[float, float]:
+    return math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)
+
+
+# Below, of a scheduler that has just made a step at the given timestep: the numbers, sigmas or
+# alpha_bars, that say how noisy the sample was before and is after it.
+
+
+def _listed(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    return scheduler.sigmas[scheduler.step_index - 1], scheduler.sigmas[scheduler.step_index]
+
+
+def _kdpm2(scheduler: Any, timestep: Any, shift: int = 1) -> tuple[Any, Any]:
+    index = scheduler.step_index - 1
+    if scheduler.state_in_first_order:  # the second half has just been made
+        return scheduler.sigmas_interpol[index + shift - 1], scheduler.sigmas[index]
+    return scheduler.sigmas[index], scheduler.sigmas_interpol[index + shift]
+
+
+def _dpm_sde(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    before, after = _listed(scheduler, timestep)
+    if scheduler.mid_point_sigma is not None:  # the first half has just been made
+        return before, scheduler.mid_point_sigma
+    if after > 0:  # the second half; the last step has no halves
+        before = math.sqrt(scheduler.sigmas[scheduler.step_index - 2] * before)
+    return before, after
+
+
+def _down(scheduler: Any, timestep: Any, stride: int) -> tuple[Any, Any]:
+    table, target = scheduler.alphas_cumprod, int(timestep) - stride
+    return table[int(timestep)], table[target] if target >= 0 else scheduler.final_alpha_cumprod
+
+
+def _stride(scheduler: Any) -> int:
+    return scheduler.config.num_train_timesteps // scheduler.num_inference_steps
+
+
+def _ddim(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    return _down(scheduler, timestep, _stride(scheduler))  # even if the next timestep is another
+
+
+def _pndm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    stride, made = _stride(scheduler), scheduler.counter - 1
+    if made < len(scheduler.prk_timesteps):  # Runge-Kutta: half a stride, stay, half a stride, stay
+        stride = 0 if made % 2 else stride // 2
+    elif made == 1:  # the first step made again, from its start to the same end
+        stride = 0
+    return _down(scheduler, timestep, stride)
+
+
+def _next(scheduler: Any, timestep: Any, index: int, final: Any) -> tuple[Any, Any]:
+    table, following = scheduler.alphas_cumprod, scheduler.timesteps[index : index + 1].tolist()
+    return table[int(timestep)], table[following[0]] if following else final
+
+
+def _ddpm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    index = int((scheduler.timesteps == timestep).nonzero()[0]) + 1
+    return _next(scheduler, timestep, index, 1.0)
+
+
+def _lcm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    # its boundary scalings, which mix less than 1e-4 of the sample in, are left out
+    return _next(scheduler, timestep, scheduler.step_index, 1.0)
+
+
+def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    return _next(scheduler, timestep, scheduler.step_index, scheduler.alphas_cumprod[0])
+
+
+FAMILIES: dict[str, tuple[Callable[..., tuple[Any, Any]], Callable[[float], tuple[float, float]]]]
+FAMILIES = {
+    "DDIMScheduler": (_ddim, _alpha_bar),
+    "DDPMScheduler": (_ddpm, _alpha_bar),
+    "DEISMultistepScheduler": (_listed, _scaled_sigma),
+    "DPMSolverMultistepScheduler": (_listed, _scaled_sigma),
+    "DPMSolverSDEScheduler": (_dpm_sde, _sigma),
+    "DPMSolverSinglestepScheduler": (_listed, _scaled_sigma),
+    "EulerAncestralDiscreteScheduler": (_listed, _sigma),
+    "EulerDiscreteScheduler": (_listed, _sigma),
+    "FlowMatchEulerDiscreteScheduler": (_listed, _flow),
+    "FlowMatchHeunDiscreteScheduler": (_listed, _flow),
+    "HeunDiscreteScheduler": (_listed, _sigma),
+    "KDPM2AncestralDiscreteScheduler": (functools.partial(_kdpm2, shift=0), _sigma),
+    "KDPM2DiscreteScheduler": (_kdpm2, _sigma),
+    "LCMScheduler": (_lcm, _alpha_bar),
+    "LMSDiscreteScheduler": (_listed, _sigma),
+    "PNDMScheduler": (_pndm, _alpha_bar),
+    "TCDScheduler": (_tcd, _alpha_bar),
+    "UniPCMultistepScheduler": (_listed, _scaled_sigma),
+}
