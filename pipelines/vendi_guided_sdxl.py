@@ -68,7 +68,7 @@ class VendiGuidedSDXLPipeline(StableDiffusionXLPipeline):
         }
         guidance = self.guidance
         given = {name: value for name, value in changes.items() if value is not None}
-        with guidance.one_call(**given):
+        with guidance.one_call(self, **given):
             if diversity_window is not None:
                 guidance.window.resize(diversity_window)
             callback: Any = guidance

@@ -22,7 +22,7 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 
-from vendi_guidance.denoised import FAMILIES, Watch
+from vendi_guidance.denoised import FAMILIES, Watch, continues
 
 with mock.patch.dict(sys.modules, torchsde=ModuleType("torchsde")):  # only for its noise
     from diffusers.schedulers.scheduling_dpmsolver_sde import DPMSolverSDEScheduler
@@ -149,7 +149,7 @@ def test_a_perfect_network_gives_x0_and_a_sample_at_the_level_said(name, options
     if begin and name in MIDWAY_WRONG:
         pytest.skip("diffusers itself leaves the noise levels")
     run = perfect_steps(*ready(name, options, kind, begin=begin), kind, EPS)
-    for sample, (denoised, signal, noise) in run:
+    for sample, (denoised, signal, noise, _) in run:
         torch.testing.assert_close(denoised, X0, atol=1e-4, rtol=0)
         torch.testing.assert_close(sample.double(), signal * X0 + noise * EPS, atol=1e-4, rtol=0)
 
@@ -167,7 +167,7 @@ def test_ddim_with_eta_leaves_as_much_noise_as_said():
 
 
 def check_noise_left(sample, prediction):
-    denoised, signal, noise = prediction
+    denoised, signal, noise, _ = prediction
     torch.testing.assert_close(denoised, X0, atol=1e-4, rtol=0)
     left = sample - signal * X0
     assert left.std().item() == pytest.approx(noise, rel=0.03, abs=1e-4)
@@ -189,7 +189,7 @@ def check_noise_left(sample, prediction):
     ],
 )
 def test_the_last_step_ends_without_noise_or_at_the_first_of_training(name, options, final):
-    *_, (_, (_, signal, noise)) = perfect_steps(*ready(name, options, E), E)
+    *_, (_, (_, signal, noise, _)) = perfect_steps(*ready(name, options, E), E)
     assert noise == pytest.approx(final, rel=1e-3, abs=1e-7)
     assert signal == pytest.approx(math.sqrt(1 - final**2))
 
@@ -351,16 +351,16 @@ def test_a_change_lasts_where_the_next_step_continues_and_nowhere_else(name, opt
     run = perfect_steps(scheduler, timesteps, kind)
     for following, (sample, _) in zip(timesteps[1:-1], run, strict=False):
         left = share_left(scheduler, following, kind, sample)
-        assert (left > 1e-3) == Watch(scheduler).continues
+        assert (left > 1e-3) == continues(scheduler)
         assert left < 1
 
 
 def test_pndm_continues_unless_it_is_about_to_make_a_step_again():
     scheduler, timesteps = ready("PNDM", {"skip_prk_steps": True}, E)
-    after = [Watch(scheduler).continues for _ in perfect_steps(scheduler, timesteps, E, EPS)]
+    after = [continues(scheduler) for _ in perfect_steps(scheduler, timesteps, E, EPS)]
     assert after == [False] + [True] * 10
     scheduler, timesteps = ready("PNDM", {}, E)
-    after = [Watch(scheduler).continues for _ in perfect_steps(scheduler, timesteps, E, EPS)]
+    after = [continues(scheduler) for _ in perfect_steps(scheduler, timesteps, E, EPS)]
     assert after == [False, False, False, True] * 3 + [True] * 7
 
 
@@ -368,15 +368,15 @@ def test_unipc_goes_on_from_a_change_once_its_stored_sample_is_dropped():
     scheduler, timesteps = ready("UniPCMultistep", {}, E)
     run = perfect_steps(scheduler, timesteps, E)
     *_, (sample, now) = (next(run) for _ in range(4))
-    assert not Watch(scheduler).continues
+    assert not continues(scheduler)
     assert share_left(scheduler, timesteps[4], E, sample) == pytest.approx(0, abs=1e-5)
     scheduler.last_sample = None
-    assert Watch(scheduler).continues
+    assert continues(scheduler)
     left = share_left(scheduler, timesteps[4], E, sample)
     assert left == pytest.approx(next(run)[1].noise / now.noise, rel=1e-3)
     scheduler, _ = ready("UniPCMultistep", {"disable_corrector": [0]}, E)
     run = perfect_steps(scheduler, timesteps, E)
-    assert [Watch(scheduler).continues for _, _ in zip(range(2), run, strict=False)] == [
+    assert [continues(scheduler) for _, _ in zip(range(2), run, strict=False)] == [
         True,
         False,
     ]
@@ -481,7 +481,7 @@ def test_a_callback_reads_each_steps_prediction_and_the_picture_stays(tiny_sdxl_
         assert torch.equal(call(callback_on_step_end=read), plain)
     noises = [prediction.noise for _, prediction in seen]
     assert noises == sorted(noises, reverse=True) and noises[-1] == 0
-    latents, (denoised, signal, _) = seen[-1]
+    latents, (denoised, signal, *_) = seen[-1]
     assert signal == 1 and denoised.dtype == torch.float32
     torch.testing.assert_close(latents, denoised, atol=1e-4, rtol=1e-4)
     assert len(seen) == pipeline.num_timesteps

@@ -13,7 +13,7 @@ STEPS = 20
 
 
 def pipeline(steps=STEPS):
-    return SimpleNamespace(num_timesteps=steps)
+    return SimpleNamespace(num_timesteps=steps, scheduler=SimpleNamespace())
 
 
 def batch(count=3, seed=0, dtype=torch.float32):
@@ -158,12 +158,12 @@ def test_a_call_that_raises_leaves_the_window_as_it_was():
     guidance = VendiGuidance()
     denoise(guidance, *batch(3))
     before = guidance.window.latents.clone()
-    with pytest.raises(KeyboardInterrupt), guidance.one_call(scale=0.5):
+    with pytest.raises(KeyboardInterrupt), guidance.one_call(pipeline(), scale=0.5):
         denoise(guidance, *batch(3, seed=1))
         raise KeyboardInterrupt
     assert torch.equal(guidance.window.latents, before)
     assert guidance.settings.scale == 0.03
-    with guidance.one_call():
+    with guidance.one_call(pipeline()):
         denoise(guidance, *batch(3, seed=1))
     assert len(guidance.window) == 6
 
@@ -221,7 +221,7 @@ def test_a_value_out_of_range_is_named(options, message):
 def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
     guidance = VendiGuidance("rke", prompt_input="prompt_embeds")
     denoise(guidance, *batch(3))
-    with guidance.one_call(objective="conditional-rke"):
+    with guidance.one_call(pipeline(), objective="conditional-rke"):
         denoise(guidance, *batch(2, seed=1))
     assert guidance.window.prompts.shape == (5, 6)
 

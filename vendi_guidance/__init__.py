@@ -4,8 +4,10 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "vendi_guidance.kernels": ("Cosine", "Gaussian"),
-    "vendi_guidance.spectra": ("Exact",),
+    "vendi_guidance.kernels": ("Cosine", "Gaussian", "ProbabilityProduct"),
+    "vendi_guidance.similarities": ("Pairwise", "Precomputed", "Sum"),
+    "vendi_guidance.texts": ("NGram",),
+    "vendi_guidance.spectra": ("Exact", "Lanczos", "Nystrom", "RandomFourier"),
     "vendi_guidance.scores": (
         "cluster_rke",
         "cluster_vendi",
@@ -17,6 +19,18 @@ _HOMES = {
         "rke",
         "vendi",
     ),
+    "vendi_guidance.metrics": (
+        "ConditionalRKEScore",
+        "ConditionalVendiScore",
+        "InformationRKEScore",
+        "InformationVendiScore",
+        "RKEScore",
+        "VendiScore",
+    ),
+    "vendi_guidance.uncertainty": ("score_interval",),
+    "vendi_guidance.growth": ("convergence",),
+    "vendi_guidance.bandwidth": ("select_bandwidth",),
+    "vendi_guidance.modes": ("find_modes", "group_scores", "k_means"),
     "vendi_guidance.window": ("SlidingWindow",),
     "vendi_guidance.guidance": ("VendiGuidance",),
     "vendi_guidance.evaluator": ("evaluate",),

@@ -27,11 +27,15 @@ class Prediction(NamedTuple):
         signal, noise: the level the step moved to: it returned signal x0 + noise eps. (1, 0) after
             the last step of most schedulers. Nominal: DDPM's `variance_type` "fixed_large", for
             one, leaves a little more noise.
+        fresh: the share of that noise's amplitude that an ancestral step draws anew, in [0, 1]:
+            (1 - (noise a / (signal s))^2)^(1/2) for a step from level (a, s). As DDIM of eta = 1
+            (Song et al. 2021, equation 16) does, but for any two levels.
     """
 
     denoised: Tensor
     signal: float
     noise: float
+    fresh: float
 
 
 class Watch:
@@ -43,13 +47,16 @@ class Watch:
     Args:
         scheduler: of a class in `FAMILIES`, or derived from one without a `step` of its own.
 
+    Attributes:
+        scheduler: the one given.
+
     Raises:
         ValueError: no denoised prediction is known for this scheduler or its settings.
     """
 
     def __init__(self, scheduler: Any) -> None:
         self._reader = _Reader.of(scheduler)
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._watched: MethodType | None = None
         self._before: Any = None  # a `step` that the instance had of its own
         self._last: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
@@ -58,18 +65,18 @@ class Watch:
     def start(self) -> "Watch":
         """Listen to each step from now on; a second start does nothing."""
         if self._watched is None:
-            self._before = vars(self._scheduler).get("step")
-            self._watched = MethodType(self._wrap(self._scheduler.step), self._scheduler)
-            self._scheduler.step = self._watched
+            self._before = vars(self.scheduler).get("step")
+            self._watched = MethodType(self._wrap(self.scheduler.step), self.scheduler)
+            self.scheduler.step = self._watched
         return self
 
     def stop(self) -> None:
         """Leave the scheduler as it was and forget its step; a second stop does nothing."""
         # a wrapper put over ours since stays, and ours under it only passes on
-        if self._watched is not None and vars(self._scheduler).get("step") is self._watched:
-            del self._scheduler.step
+        if self._watched is not None and vars(self.scheduler).get("step") is self._watched:
+            del self.scheduler.step
             if self._before is not None:
-                self._scheduler.step = self._before
+                self.scheduler.step = self._before
         self._watched = self._before = self._last = self._prediction = None
 
     def __enter__(self) -> "Watch":
@@ -77,6 +84,11 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether there has been a step since the start."""
+        return self._prediction is not None or self._last is not None
 
     @property
     def prediction(self) -> Prediction:
@@ -93,31 +105,10 @@ class Watch:
             self._last = None
         return self._prediction
 
-    @property
-    def continues(self) -> bool:
-        """Whether the next step goes on from the sample that the last one returned.
-
-        If not, it starts again from one stored earlier, and what was done to the latents in
-        between is lost or even turned round: after the first half of a step in two halves, and at
-        every step of UniPC with its corrector (setting `scheduler.last_sample` to None after
-        changing the latents leaves one correction out). Means nothing after the very last step.
-        """
-        scheduler = self._scheduler
-        match _owner(scheduler).__name__:
-            case "UniPCMultistepScheduler":
-                spared = scheduler.last_sample is None
-                return spared or scheduler.step_index - 1 in scheduler.disable_corrector
-            case "DPMSolverSinglestepScheduler":
-                return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
-            case "PNDMScheduler":
-                runge_kutta = scheduler.counter < len(scheduler.prk_timesteps)
-                return scheduler.counter % 4 == 0 if runge_kutta else scheduler.counter != 1
-        return getattr(scheduler, "state_in_first_order", True)
-
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(type(self._scheduler).step)  # pipelines look at its parameters
+        @functools.wraps(type(self.scheduler).step)  # pipelines look at its parameters
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            if scheduler is not self._scheduler:  # a deep copy, which brought this along
+            if scheduler is not self.scheduler:  # a deep copy, which brought this along
                 return type(scheduler).step(scheduler, *args, **kwargs)
             result = inner(*args, **kwargs)
             if self._watched is not None:
@@ -126,6 +117,32 @@ class Watch:
             return result
 
         return step
+
+
+def continues(scheduler: Any) -> bool:
+    """Whether the next step goes on from the sample that the last one returned.
+
+    If not, it starts again from one stored earlier, and what was done to the latents in between is
+    lost or even turned round: after the first half of a step in two halves, and at every step of
+    UniPC with its corrector. Means nothing after the very last step.
+    """
+    match _owner(scheduler).__name__:
+        case "UniPCMultistepScheduler":
+            spared = scheduler.last_sample is None
+            return spared or scheduler.step_index - 1 in scheduler.disable_corrector
+        case "DPMSolverSinglestepScheduler":
+            return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
+        case "PNDMScheduler":
+            runge_kutta = scheduler.counter < len(scheduler.prk_timesteps)
+            return scheduler.counter % 4 == 0 if runge_kutta else scheduler.counter != 1
+    return getattr(scheduler, "state_in_first_order", True)
+
+
+def go_on_from_here(scheduler: Any) -> bool:
+    """Make the next step go on from the latents as they are now; False where it cannot."""
+    if not continues(scheduler) and _owner(scheduler).__name__ == "UniPCMultistepScheduler":
+        scheduler.last_sample = None  # leaves one correction out
+    return continues(scheduler)
 
 
 class _Reader(NamedTuple):
@@ -175,7 +192,9 @@ class _Reader(NamedTuple):
                 denoised = sample - noise * output
             case _:
                 denoised = output
-        return Prediction(denoised, *self.level(float(after)))
+        kept_signal, kept_noise = self.level(float(after))
+        kept = kept_noise * signal / (kept_signal * noise) if kept_signal * noise else 1.0
+        return Prediction(denoised, kept_signal, kept_noise, math.sqrt(max(0.0, 1 - kept**2)))
 
 
 def _owner(scheduler: Any) -> type:

@@ -8,7 +8,7 @@ window. The pipeline's own code stays as it is.
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +16,38 @@ from typing import Any
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.callbacks import PipelineCallback
+from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
+from vendi_guidance.bandwidth import median_distance
+from vendi_guidance.denoised import Prediction, Watch, go_on_from_here
 from vendi_guidance.kernels import Gaussian
 from vendi_guidance.objectives import OBJECTIVES, ConditionalVendi, Objective
-from vendi_guidance.prompts import prompt_features, prompt_inputs, why_no_prompts
+from vendi_guidance.prompts import (
+    best_of,
+    pooled_by_clip,
+    prompt_features,
+    prompt_inputs,
+    why_no_prompts,
+)
+from vendi_guidance.spaces import SPACES, Space
 from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
 
 logger = logging.getLogger(__name__)
 
 STEP_RULES = ("normalized", "adaptive")
+CENTERS = ("prompt", "global")
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _share: 1.0,
+    "linear": lambda share: 1 - share,
+    "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
+}
+
+SIGMA_PROMPT = 0.3
+"""The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
+
+PROMPTS_TO_SETTLE = 10
+"""From so many different prompts on, a bandwidth found from them stays."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +58,18 @@ class Settings:
     scale: float
     every: int
     sigma_latent: float
-    sigma_prompt: float
+    sigma_prompt: float | None
     truncation: int | None
     start: float
     stop: float
+    schedule: str | Callable[[float], float]
     step_rule: str
+    space: str | Space
+    center: str | None
+    renoise: float
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}"
-            )
+        _check_choice("objective", self.objective, OBJECTIVES)
         if not (math.isfinite(self.scale) and self.scale >= 0):
             raise ValueError(f"scale must be finite and at least 0 (no guidance), got {self.scale}")
         if not isinstance(self.every, int) or self.every < 1:
@@ -56,28 +79,51 @@ class Settings:
                 "start and stop are shares of the steps, 0 <= start <= stop <= 1, "
                 f"got {self.start} and {self.stop}"
             )
-        if self.step_rule not in STEP_RULES:
-            raise ValueError(
-                f"step_rule must be one of {', '.join(STEP_RULES)}, got {self.step_rule!r}"
-            )
+        if not callable(self.schedule):
+            _check_choice("schedule", self.schedule, SCHEDULES)
+        _check_choice("step_rule", self.step_rule, STEP_RULES)
+        if isinstance(self.space, str):
+            _check_choice("space", self.space, SPACES)
+        if self.center is not None:
+            _check_choice("center", self.center, CENTERS)
+        if not 0 <= self.renoise <= 1:
+            raise ValueError(f"renoise must lie between 0 (none) and 1, got {self.renoise}")
         # refuse a bad sigma or truncation now, in use or not, rather than at some later step
-        ConditionalVendi(Gaussian(self.sigma_latent), Gaussian(self.sigma_prompt), self.truncation)
+        ConditionalVendi(
+            Gaussian(self.sigma_latent),
+            Gaussian(SIGMA_PROMPT if self.sigma_prompt is None else self.sigma_prompt),
+            self.truncation,
+        )
 
-    def build_objective(self) -> Objective:
+    @property
+    def is_conditional(self) -> bool:
+        return self.objective.startswith("conditional")
+
+    def build_objective(self, sigma_prompt: float) -> Objective:
+        """The objective named, its prompt kernel of this bandwidth."""
         given: dict[str, Any] = {"kernel_latent": Gaussian(self.sigma_latent)}
-        if self.objective.startswith("conditional"):
-            given["kernel_prompt"] = Gaussian(self.sigma_prompt)
+        if self.is_conditional:
+            given["kernel_prompt"] = Gaussian(sigma_prompt)
         if self.objective.endswith("vendi"):
             given["truncation"] = self.truncation
         return OBJECTIVES[self.objective](**given)
+
+    def build_space(self) -> Space:
+        return SPACES[self.space] if isinstance(self.space, str) else self.space
+
+    def scale_at(self, share: float) -> float:
+        """`scale` after this share of all steps, start <= share < stop."""
+        schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
+        return self.scale * schedule((share - self.start) / (self.stop - self.start))
 
 
 class VendiGuidance(PipelineCallback):
     """Makes what a diffusers pipeline generates more diverse, for the prompts asked.
 
     Pass it to any pipeline that takes `callback_on_step_end`, and to every call that should know
-    of the earlier ones. The b samples of a call are guided together, against the window and
-    against one another. Samples enter the window after their last step. Latents keep their norm.
+    of the earlier ones; see `on`. The b samples of a call are guided together, against the window
+    and against one another. Samples enter the window after their last step. Latents keep their
+    norm.
 
     With `scale=0` it does nothing and remembers nothing, unless `record` is set.
 
@@ -85,23 +131,40 @@ class VendiGuidance(PipelineCallback):
         objective: "conditional-rke", "conditional-vendi" (diverse among like prompts), "rke" or
             "vendi" (diverse whatever the prompts).
         scale: length of a step, as a share of the latents' norm.
-        every: guide at every so-manieth denoising step, from the first on, the last left out.
+        every: guide at every so-manieth denoising step, from the first on, the last left out. A
+            scheduler that would lose the change at that step gets it at the next that keeps it.
         window: how many finished samples to remember, or a `SlidingWindow`.
-        sigma_latent: bandwidth of the Gaussian kernel on unit-length latents.
-        sigma_prompt: bandwidth of the Gaussian kernel on unit-length prompt embeddings.
+        sigma_latent: bandwidth of the Gaussian kernel on unit-length latents, or what `space`
+            compares instead.
+        sigma_prompt: bandwidth of the Gaussian kernel on unit-length prompt embeddings. None is
+            the published 0.3 for pooled CLIP embeddings, and for others 0.3 times the median
+            distance between the different prompts seen, settled once there are ten.
         truncation: how many eigenvalues the Vendi pair keeps; None is all.
         start, stop: share of the steps where guidance begins and ends.
+        schedule: how `scale` changes between start and stop: "constant", "linear" or "cosine"
+            (down to 0), or a function of the share of the way, 0 to 1, that returns a factor.
         step_rule: "normalized", as published: each sample moves by scale x its norm; "adaptive":
             the same, times how crowded its neighbourhood is for its prompt, from 0 (nothing
             similar has been made) to 1 (a duplicate).
+        space: what is compared: "latent", as published; "denoised", the scheduler's prediction of
+            clean latents; or a space of your own (see `spaces`).
+        center: the mean to take off what is compared: "prompt", weighted by how alike prompts are;
+            "global"; or None.
+        renoise: from `stop` on, draw this share of an ancestral step's noise anew, 0 to 1: so what
+            guidance bent returns to what the model knows, with deterministic samplers too.
+        exemplars: (n, ...) finished latents (or features, in a space of your own) not to move away
+            from, see `beta`.
+        beta: how much of the score against the exemplars is taken off the objective.
         prompt_input: the pipeline's tensor that tells prompts apart, to be remembered whatever the
             objective; SDXL's pooled "add_text_embeds" does it best. None is "prompt_embeds", which
-            nearly every pipeline has, for a conditional objective, and nothing for another.
+            nearly every pipeline has (with `on`, the best that the pipeline has), for a conditional
+            objective, and nothing for another.
         record: let samples enter the window at scale 0 too.
 
     Attributes:
         settings: what was given above.
         window: the samples remembered.
+        generator: of the noise of `renoise`: a `torch.Generator`, one for each sample, or None.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -115,23 +178,47 @@ class VendiGuidance(PipelineCallback):
         window: int | SlidingWindow = 300,
         *,
         sigma_latent: float = 0.8,
-        sigma_prompt: float = 0.3,
+        sigma_prompt: float | None = None,
         truncation: int | None = None,
         start: float = 0.0,
         stop: float = 1.0,
+        schedule: str | Callable[[float], float] = "constant",
         step_rule: str = "normalized",
+        space: str | Space = "latent",
+        center: str | None = None,
+        renoise: float = 0.0,
+        exemplars: Tensor | None = None,
+        beta: float = 0.5,
         prompt_input: str | None = None,
         record: bool = False,
     ) -> None:
         super().__init__()
         self.settings = Settings(
-            objective, scale, every, sigma_latent, sigma_prompt, truncation, start, stop, step_rule
+            objective=objective,
+            scale=scale,
+            every=every,
+            sigma_latent=sigma_latent,
+            sigma_prompt=sigma_prompt,
+            truncation=truncation,
+            start=start,
+            stop=stop,
+            schedule=schedule,
+            step_rule=step_rule,
+            space=space,
+            center=center,
+            renoise=renoise,
         )
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
+        self.generator: torch.Generator | Sequence[torch.Generator] | None = None
+        self._exemplars = _exemplar_window(exemplars)
+        self._beta = beta
         self._prompt_input = prompt_input
         self.record = record
+        self._settled_sigma: float | None = None
         self._skipped: Tensor | int = 0
         self._warned = False
+        self._due = False
+        self._watch: Watch | None = None
         self._held_back: list[tuple[Tensor, Tensor | None]] | None = None
 
     @property
@@ -141,6 +228,12 @@ class VendiGuidance(PipelineCallback):
         return int(self._skipped)
 
     @property
+    def sigma_prompt(self) -> float | None:
+        """The bandwidth given, or found and settled; None if it is still to be found."""
+        given = self.settings.sigma_prompt
+        return self._settled_sigma if given is None else given
+
+    @property
     def tensor_inputs(self) -> list[str]:
         """The tensors that diffusers hands to the callback."""
         return ["latents"] if self.prompt_input is None else ["latents", self.prompt_input]
@@ -148,39 +241,51 @@ class VendiGuidance(PipelineCallback):
     @property
     def prompt_input(self) -> str | None:
         """The tensor that tells prompts apart, or None if prompts are not looked at."""
-        conditional = self.settings.objective.startswith("conditional")
-        return self._prompt_input or ("prompt_embeds" if conditional else None)
+        return self._prompt_input or ("prompt_embeds" if self.settings.is_conditional else None)
 
-    def on(self, pipeline: DiffusionPipeline) -> dict[str, Any]:
+    def on(
+        self,
+        pipeline: DiffusionPipeline,
+        generator: torch.Generator | Sequence[torch.Generator] | None = None,
+    ) -> dict[str, Any]:
         """What guides a call of any pipeline, `pipe(prompts, **guidance.on(pipe))`.
 
         It asks for the best prompt features that this pipeline offers, where
         `callback_on_step_end=guidance` can only ask for what nearly every pipeline has, and some
-        pipelines do not listen.
+        pipelines do not listen. The denoised space sees the call's first step too.
+
+        Args:
+            pipeline: the one that will be called.
+            generator: what it will be called with, if `renoise` shall draw from it.
         """
         names: list[str] = []
         if self.prompt_input is not None:
             names = [self._prompt_input] if self._prompt_input else prompt_inputs(pipeline)
+        self.generator = generator
+        self._watch_steps_of(pipeline)
         return {
             "callback_on_step_end": self.callback_fn,
             "callback_on_step_end_tensor_inputs": ["latents", *names],
         }
 
     @contextmanager
-    def one_call(self, **changes: Any) -> Iterator[None]:
+    def one_call(self, pipeline: DiffusionPipeline, **changes: Any) -> Iterator[None]:
         """For one pipeline call: other settings, and a window left as it was if the call raises.
 
         Args:
+            pipeline: the one called.
             changes: fields of `Settings`.
         """
         before, self.settings = self.settings, dataclasses.replace(self.settings, **changes)
         self._held_back = []
         try:
+            self._watch_steps_of(pipeline)
             yield
-            for latents, prompts in self._held_back:
-                self.window.append(latents, prompts)
+            for features, prompts in self._held_back:
+                self.window.append(features, prompts)
         finally:
             self.settings, self._held_back = before, None
+            self._stop_watching()
 
     def callback_fn(
         self,
@@ -194,63 +299,149 @@ class VendiGuidance(PipelineCallback):
         if settings.scale == 0 and not self.record:
             return callback_kwargs
         steps = _number_of_steps(pipeline)
-        last = step_index >= steps - 1
-        due = step_index % settings.every == 0
-        inside = settings.start <= step_index / steps < settings.stop
-        guided = settings.scale > 0 and due and inside and not last
+        last, share = step_index >= steps - 1, step_index / steps
+        inside = settings.start <= share < settings.stop
+        self._due = inside and (step_index % settings.every == 0 or (self._due and step_index > 0))
+        seen = self._watch_steps_of(pipeline)
+        moves = seen and settings.scale > 0 and not last
+        guided = moves and self._due and go_on_from_here(pipeline.scheduler)
+        renoised = moves and settings.renoise > 0 and share >= settings.stop
         if guided or last:
-            latents = callback_kwargs["latents"]
-            prompts = self._prompt_features(pipeline, callback_kwargs)
+            latents, prompts = callback_kwargs["latents"], None
+            if self.prompt_input is not None:
+                prompts = self._prompt_features(pipeline, callback_kwargs)
             if guided:
-                callback_kwargs["latents"] = self._guide(latents, prompts)
+                self._due = False
+                scale = settings.scale_at(share)
+                callback_kwargs["latents"] = self._guide(pipeline, latents, prompts, scale)
             if last:
-                self._finish(latents, prompts)
+                self._finish(pipeline, latents, prompts)
+                self._stop_watching()
+        if renoised and go_on_from_here(pipeline.scheduler):
+            callback_kwargs["latents"] = self._renoise(callback_kwargs["latents"])
         return callback_kwargs
 
-    def _prompt_features(
-        self, pipeline: DiffusionPipeline, tensors: dict[str, Any]
-    ) -> Tensor | None:
-        if self.prompt_input is None:
-            return None
+    def _prompt_features(self, pipeline: DiffusionPipeline, tensors: dict[str, Any]) -> Tensor:
         features = prompt_features(pipeline, tensors, self._prompt_input)
         if features is None:
             raise ValueError(
                 f"objective {self.settings.objective!r} needs prompts: {why_no_prompts(pipeline)}"
             )
+        name = self._prompt_input or best_of(tensors)
+        if self.sigma_prompt is None and name and pooled_by_clip(pipeline, name):
+            self._settled_sigma = SIGMA_PROMPT
         return features
 
-    def _guide(self, latents: Tensor, prompts: Tensor | None) -> Tensor:
+    def _guide(
+        self, pipeline: DiffusionPipeline, latents: Tensor, prompts: Tensor | None, scale: float
+    ) -> Tensor:
         """One ascent step along the sphere of each latent's norm."""
-        self.window.check(latents, prompts)  # these samples shall enter it: say now if they cannot
-        ascent = self.settings.build_objective().ascend(latents, prompts, self.window)
-        z, gradient = as_rows(latents), as_rows(ascent.gradient)
-        length = torch.full((len(z), 1), self.settings.scale).to(z)
-        if self.settings.step_rule == "adaptive":
-            length = length * ascent.crowding[:, None]
+        settings = self.settings
+        view = settings.build_space().view(pipeline, latents, self._prediction(latents))
+        # these samples shall enter the window: say now if they cannot
+        self.window.check(view.features, prompts)
+        objective = settings.build_objective(self._sigma_for(prompts))
+        ascent = objective.ascend(view.features, prompts, self.window, settings.center)
+        gradient = ascent.gradient
+        if self._exemplars is not None:
+            contrast = objective.of_latents_alone().ascend(view.features, None, self._exemplars)
+            gradient = gradient - self._beta * contrast.gradient
+        z, gradient = as_rows(latents), as_rows(view.pull_back(gradient)).to(latents.device)
+        length = torch.full((len(z), 1), scale).to(z)
+        if settings.step_rule == "adaptive":
+            length = length * ascent.crowding[:, None].to(z)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         moved = unit_rows(unit_rows(z) + length * unit_rows(gradient)) * norm
         sound = moved.isfinite().all(dim=1, keepdim=True)
         self._skipped = self._skipped + sound.logical_not().sum()  # stays on the device: no wait
         return moved.where(sound, z).view_as(latents).to(latents.dtype)
 
-    def _finish(self, latents: Tensor, prompts: Tensor | None) -> None:
+    def _renoise(self, latents: Tensor) -> Tensor:
+        """Draw part of the noise in the latents anew, at the level where they are."""
+        prediction = self._prediction(latents)
+        fresh = self.settings.renoise * prediction.fresh if prediction else 0.0
+        if prediction is None or not prediction.noise or not fresh:
+            return latents
+        z = latents.to(prediction.denoised)
+        old = z - prediction.signal * prediction.denoised
+        generator = self.generator
+        drawn = randn_tensor(
+            z.shape,
+            generator=list(generator) if isinstance(generator, Sequence) else generator,
+            device=z.device,
+            dtype=z.dtype,
+        )
+        renewed = z + (math.sqrt(1 - fresh**2) - 1) * old + fresh * prediction.noise * drawn
+        sound = renewed.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (z.ndim - 1))
+        return renewed.where(sound, z).to(latents.dtype)
+
+    def _finish(self, pipeline: DiffusionPipeline, latents: Tensor, prompts: Tensor | None) -> None:
         """Let finished samples into the window, but for broken ones."""
-        sound = torch.isfinite(as_rows(latents)).all(dim=1)
+        features = self.settings.build_space().remember(pipeline, latents)
+        sound = torch.isfinite(as_rows(features)).all(dim=1)
+        if prompts is not None:
+            sound &= torch.isfinite(prompts).all(dim=1).to(sound.device)
         self._skipped = self._skipped + sound.logical_not().sum()
         if self.skipped and not self._warned:
             self._warned = True
             logger.warning(
-                "NaN or infinity in latents or gradient: %d guidance steps skipped, samples "
-                "concerned not remembered. Half precision often is the cause.",
+                "NaN or infinity in latents, prompts or gradient: %d guidance steps skipped, "
+                "samples concerned not remembered. Half precision often is the cause.",
                 self.skipped,
             )
-        kept = (latents[sound], None if prompts is None else prompts[sound])
+        kept = (features[sound], None if prompts is None else prompts[sound.to(prompts.device)])
         if not sound.any():
             return
         if self._held_back is None:
             self.window.append(*kept)
         else:
             self._held_back.append(kept)
+
+    def _sigma_for(self, prompts: Tensor | None) -> float:
+        """The prompt kernel's bandwidth, found from the prompts seen if none was given."""
+        if self.sigma_prompt is not None or prompts is None:
+            return self.sigma_prompt or SIGMA_PROMPT
+        t = unit_rows(as_rows(prompts))
+        known = self.window.prompts
+        seen = torch.cat([t, t[:0] if known is None else known.to(t)])
+        different = seen[seen.isfinite().all(dim=1)].mul(1e4).round().unique(dim=0) / 1e4
+        if len(different) < 2:
+            return SIGMA_PROMPT  # one prompt is like itself at any bandwidth
+        sigma = SIGMA_PROMPT * median_distance(different)
+        if len(different) >= PROMPTS_TO_SETTLE:
+            self._settled_sigma = sigma
+            logger.info("prompt bandwidth settled at %.3g", sigma)
+        return sigma
+
+    def _watch_steps_of(self, pipeline: DiffusionPipeline) -> bool:
+        """Listen to the scheduler if guidance needs to; False if what it needs went by unheard."""
+        settings = self.settings
+        if settings.scale == 0 or not (
+            settings.build_space().needs_prediction or settings.renoise > 0
+        ):
+            return True
+        if self._watch is not None and self._watch.scheduler is pipeline.scheduler:
+            return self._watch.has_seen
+        self._stop_watching()
+        self._watch = Watch(pipeline.scheduler).start()
+        return False
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = None
+
+    def _prediction(self, latents: Tensor) -> Prediction | None:
+        """What the scheduler said in the step that returned these latents, if it is watched."""
+        if self._watch is None:
+            return None
+        prediction = self._watch.prediction
+        if prediction.denoised.shape != latents.shape:
+            raise ValueError(
+                f"the scheduler predicts latents of shape {tuple(prediction.denoised.shape)}, the "
+                f'pipeline has {tuple(latents.shape)}: use space="latent" and renoise=0'
+            )
+        return prediction
 
 
 class ThenCallback(PipelineCallback):
@@ -293,3 +484,16 @@ class ThenCallback(PipelineCallback):
 def _number_of_steps(pipeline: DiffusionPipeline) -> int:
     steps = getattr(pipeline, "num_timesteps", None)
     return len(pipeline.scheduler.timesteps) if steps is None else steps
+
+
+def _exemplar_window(exemplars: Tensor | None) -> SlidingWindow | None:
+    if exemplars is None:
+        return None
+    window = SlidingWindow(len(exemplars))
+    window.append(exemplars)
+    return window
+
+
+def _check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -100,7 +100,7 @@ class Kernel(Protocol):
 
     def factor(self, x: Tensor) -> Tensor:
         """(n, rank) matrix Z with K = Z Z^T, each row of which depends on one row of x only."""
-        raise NotImplementedError(f"{self} has no factor")
+        raise TypeError(f"{self} has no factor")
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
         """(d, count) draws from the Fourier transform of k(a - b), a probability density by

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vendi_guidance.centring import centre, means_off
 from vendi_guidance.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.kernels import SphereKernel
 from vendi_guidance.spectra import FLOAT64_UP_TO
@@ -57,6 +58,10 @@ class Objective(ABC):
         """How alike two prompts are; None if the objective does not look at prompts."""
         return None
 
+    def of_latents_alone(self) -> "Objective":
+        """The same whatever the prompts."""
+        return self
+
     def value_and_gradient(
         self, latents: Tensor, prompts: Tensor | None, window: SlidingWindow
     ) -> tuple[Tensor, Tensor]:
@@ -78,8 +83,20 @@ class Objective(ABC):
         return ascent.score, ascent.gradient
 
     @torch.no_grad()
-    def ascend(self, latents: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Ascent:
-        """`value_and_gradient`, and how crowded each sample's neighbourhood is."""
+    def ascend(
+        self,
+        latents: Tensor,
+        prompts: Tensor | None,
+        window: SlidingWindow,
+        center: str | None = None,
+    ) -> Ascent:
+        """`value_and_gradient`, and how crowded each sample's neighbourhood is.
+
+        Args:
+            center: a mean to take off the features before they are scaled to unit length again:
+                "prompt", that over window and batch weighted by the prompt kernel with the sample's
+                own prompt; "global", the plain one; or None. Without a prompt kernel they are one.
+        """
         if self.prompt_kernel is None:
             prompts = None
             window.check_shape(latents)
@@ -92,14 +109,17 @@ class Objective(ABC):
         f = unit_rows(z)
         remembered = window.latents.to(f) if len(window) else f[:0]
         similar = self._similarities(f, remembered, prompts, window)
-        score, weights = self._score_and_weights(similar, window)
-        n = len(remembered)
-        weights = weights.to(f)
-        weights[:, n:].fill_diagonal_(0)  # k(z, z) is 1 wherever z goes
+        if center is None:
+            score, weights = self._score_and_weights(similar, window)
+            weights[:, len(remembered) :].fill_diagonal_(0)  # k(z, z) is 1 wherever z goes
+            crowding = self._crowding(similar)
+        else:
+            score, weights, crowding = self._centred(f, remembered, similar, window, center)
+        weights, n = weights.to(f), len(remembered)
         pull = torch.addmm(weights[:, n:] @ f, weights[:, :n], remembered)
         tangent = pull - (pull * f).sum(dim=1, keepdim=True) * f
         gradient = (tangent / norm).where(norm != 0, 0)
-        return Ascent(score, gradient.view_as(latents), self._crowding(similar))
+        return Ascent(score, gradient.view_as(latents), crowding)
 
     def _similarities(
         self, f: Tensor, remembered: Tensor, prompts: Tensor | None, window: SlidingWindow
@@ -111,6 +131,41 @@ class Objective(ABC):
         known = t[:0] if window.prompts is None else window.prompts.to(t)
         return _Similarities(latent, _with_self(self.prompt_kernel, t, known), t)
 
+    def _centred(
+        self,
+        f: Tensor,
+        remembered: Tensor,
+        similar: _Similarities,
+        window: SlidingWindow,
+        center: str,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Score, weights (b, N + b) and crowding where means are taken off."""
+        n, b = len(remembered), len(f)
+        prompt = _bordered(window.prompt_gram(self.prompt_kernel), similar.prompt)
+        off, settled = self._settled(prompt, similar, window, center)
+        border = torch.cat([f @ remembered.T, f @ f.T], dim=1)
+        centred = centre(off, settled, border)
+        latent = self.kernel_latent.on_sphere(centred.inner).fill_diagonal_(1)
+        # every row changes when one sample moves, so all stand where those in flight do
+        everyone = _Similarities(latent, prompt, similar.prompts)
+        score, weights = self._score_and_weights(everyone, SlidingWindow(1), memo=window)
+        weights = weights.to(f).fill_diagonal_(0)
+        crowding = self._crowding(similar._replace(latent=latent[n:], prompt=prompt[n:]))
+        return score, centred.pull_back(weights, b), crowding
+
+    def _settled(
+        self, prompt: Tensor, similar: _Similarities, window: SlidingWindow, center: str
+    ) -> tuple[Tensor, Tensor]:
+        """`centre`'s first two arguments: the same at every step of a batch, so computed once."""
+        key = ("centring", self.prompt_kernel, center)
+        prompts, size, result = window.remember(key, lambda: (None, None, None))
+        if size != len(prompt) or not _same(prompts, similar.prompts):
+            off = means_off(prompt if center == "prompt" else torch.ones_like(prompt))
+            before = off[:, : len(window)]
+            result = off, before @ window.latent_products.to(prompt) @ before.T
+            window.remember(key, lambda: (similar.prompts, len(prompt), result), anew=True)
+        return result
+
     def _crowding(self, similar: _Similarities) -> Tensor:
         # Measured from the similarity of latents at right angles: those have nothing in common.
         strange = self.kernel_latent.on_sphere(similar.latent.new_zeros(()))
@@ -121,16 +176,22 @@ class Objective(ABC):
 
     @abstractmethod
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow
+        self, similar: _Similarities, window: SlidingWindow, memo: SlidingWindow | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The score, and (b, N + b) weights w of the module's formula."""
+        """The score, and (b, N + b) weights w of the module's formula.
+
+        Args:
+            similar: of the b samples in flight.
+            window: the other N.
+            memo: what remembers values for the next step; None is the window.
+        """
 
 
 class _OrderTwo(Objective):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
 
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow
+        self, similar: _Similarities, window: SlidingWindow, memo: SlidingWindow | None = None
     ) -> tuple[Tensor, Tensor]:
         latent, prompt = similar.latent.double(), similar.prompt.double()
         of_prompts, of_both = window.square_sums(self.kernel_latent, self.prompt_kernel)
@@ -149,7 +210,7 @@ class _OrderOne(Objective):
         truncate(torch.ones(1), self.truncation)  # refuses what is no rank, before any picture
 
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow
+        self, similar: _Similarities, window: SlidingWindow, memo: SlidingWindow | None = None
     ) -> tuple[Tensor, Tensor]:
         prompt = _bordered(window.prompt_gram(self.prompt_kernel), similar.prompt)
         joint = prompt * _bordered(window.latent_gram(self.kernel_latent), similar.latent)
@@ -160,7 +221,7 @@ class _OrderOne(Objective):
             return joint.new_full((), torch.nan), torch.full_like(similar.latent, torch.nan)
         eigenvalues, eigenvectors = torch.linalg.eigh(joint / n)
         entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
-        score = (entropy - self._prompt_entropy(prompt, similar, window)).exp().double()
+        score = (entropy - self._prompt_entropy(prompt, similar, memo or window)).exp().double()
         slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation)[-b:]
         slope = self.kernel_latent.slope_on_sphere(similar.latent)
         return score, 2 / n * score * slope_in_joint * similar.prompt * slope
@@ -173,7 +234,7 @@ class _OrderOne(Objective):
             return 0.0
         key = ("prompt entropy", self.prompt_kernel, self.truncation)
         prompts, entropy = window.remember(key, lambda: (None, None))
-        if prompts is None or not torch.equal(prompts, similar.prompts):
+        if not _same(prompts, similar.prompts):
             matrix = prompt.double() if len(prompt) <= FLOAT64_UP_TO else prompt
             eigenvalues = torch.linalg.eigvalsh(matrix / len(prompt))
             entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
@@ -194,6 +255,9 @@ class ConditionalRKE(_OrderTwo):
 
     kernel_latent: SphereKernel
     kernel_prompt: SphereKernel
+
+    def of_latents_alone(self) -> RKE:
+        return RKE(self.kernel_latent)
 
     @property
     def prompt_kernel(self) -> SphereKernel:
@@ -224,9 +288,16 @@ class ConditionalVendi(_OrderOne):
     kernel_prompt: SphereKernel
     truncation: int | None = None
 
+    def of_latents_alone(self) -> Vendi:
+        return Vendi(self.kernel_latent, self.truncation)
+
     @property
     def prompt_kernel(self) -> SphereKernel:
         return self.kernel_prompt
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
 def _with_self(kernel: SphereKernel, own: Tensor, others: Tensor) -> Tensor:

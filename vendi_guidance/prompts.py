@@ -36,7 +36,7 @@ def prompt_inputs(pipeline: Any) -> list[str]:
         Pooled embeddings; or else embeddings of tokens, and their mask if there is one; or nothing.
     """
     offered = set(getattr(pipeline, "_callback_tensor_inputs", ()))
-    name = _best_of(offered)
+    name = best_of(offered)
     if name is None or name in POOLED:
         return [] if name is None else [name]
     return [name, *(mask for mask in MASKS if mask in offered)]
@@ -60,7 +60,7 @@ def prompt_features(
     Raises:
         ValueError: embeddings do not fit the latents, or the mask does not fit the embeddings.
     """
-    name = name or _best_of(tensors)
+    name = name or best_of(tensors)
     if name is None or tensors.get(name) is None:
         return None
     embeddings, latents = tensors[name], tensors["latents"]
@@ -115,7 +115,8 @@ def why_no_prompts(pipeline: Any) -> str:
     )
 
 
-def _best_of(names: Iterable[str]) -> str | None:
+def best_of(names: Iterable[str]) -> str | None:
+    """The one of these variables that tells prompts apart best."""
     known = set(names)
     return next((name for name in (*POOLED, *TOKENS) if name in known), None)
 

@@ -66,7 +66,7 @@ def vendi(
         ValueError: order <= 0, truncation < 1, or weights that are not n probabilities.
     """
     entropy = Entropy(order, truncation)
-    rows, kernel = _bind(x, kernel)
+    rows, kernel = bind(x, kernel)
     p = None
     if weights is not None:
         rows = gather(rows)
@@ -186,7 +186,7 @@ def cluster_vendi(
         ValueError: order <= 0, or not n labels.
     """
     entropy = Entropy(order)
-    rows, kernel = _bind(x, kernel)
+    rows, kernel = bind(x, kernel)
     rows = gather(rows)
     scores = [
         len(members) * spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp()
@@ -212,7 +212,7 @@ def intdiv(x: Items, kernel: Similarity) -> Tensor:
 
     O(n^2 d) time, O(n d) memory.
     """
-    rows, kernel = _bind(x, kernel)
+    rows, kernel = bind(x, kernel)
     return 1 - mean_similarity(gather(rows), kernel)
 
 
@@ -233,32 +233,35 @@ def rows_by_label(
     return rows
 
 
-class _Parts(NamedTuple):
-    """What the entropies of samples x and prompts t are entropies of."""
+class Parts(NamedTuple):
+    """What scores of samples x with prompts t are made of: the entropies of these."""
 
     x: Part
     t: Part
     joint: Part
 
+    @classmethod
+    def of(cls, kernel_x: Kernel, kernel_t: Kernel, d: int) -> "Parts":
+        """Those of features of which the first d columns are x, and the rest t."""
+        return cls(
+            Part(kernel_x, stop=d),
+            Part(kernel_t, start=d),
+            Part(Product(kernel_x, kernel_t, split=d)),
+        )
 
-def _bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
-    """Features that the kernel reads, and the kernel."""
+
+def bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
+    """The items as features that the kernel reads, and the kernel, whatever their kinds."""
     kernel = as_kernel(kernel)
     stream = as_stream(items)
     return kernel.bind(items) if stream is None else (stream, kernel)
 
 
-def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, _Parts]:
+def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, Parts]:
     """The columns of x, then those of t, and who reads which."""
-    x, kernel_x = _bind(x, kernel_x)
-    t, kernel_t = _bind(t, kernel_t)
-    d = width(x)
-    parts = _Parts(
-        Part(kernel_x, stop=d),
-        Part(kernel_t, start=d),
-        Part(Product(kernel_x, kernel_t, split=d)),
-    )
-    return side_by_side(x, t), parts
+    x, kernel_x = bind(x, kernel_x)
+    t, kernel_t = bind(t, kernel_t)
+    return side_by_side(x, t), Parts.of(kernel_x, kernel_t, width(x))
 
 
 def _probabilities(weights: Features, n: int) -> Tensor:

@@ -147,6 +147,13 @@ class SlidingWindow:
         """(N, m) unit-length prompt embeddings, or None where there are none."""
         return None if self._prompts is None else self._prompts.rows[: len(self)]
 
+    @property
+    def latent_products(self) -> Tensor:
+        """(N, N) inner products of the remembered latents' features, N = 0 included."""
+        if self._latents is None:
+            return torch.empty(0, 0)
+        return self._latents.inner[: len(self), : len(self)]
+
     def latent_gram(self, kernel: SphereKernel) -> Tensor:
         """(N, N) kernel matrix of the remembered latents."""
         return self.remember(("latent", kernel), lambda: self._gram(self._latents, kernel))

@@ -1,0 +1,65 @@
+"""Taking the mean off features before they are compared, and back off their gradient.
+
+What all pictures of a prompt have in common says nothing of their diversity, but dominates inner
+products. Here each sample's feature f_i is replaced by the direction u_i of f_i - sum_j W_ij f_j,
+a mean over all samples. Everything follows from the inner products f_i f_j^T, so the features
+themselves are read no more often than without.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Centring(NamedTuple):
+    """Directions from the mean, for n samples of which the last b are in flight.
+
+    Attributes:
+        off: (n, n) matrix I - W, which takes the means off.
+        lengths: (n,) distances from the mean; infinite where a sample is its own mean and so has
+            no direction.
+        inner: (n, n) inner products u_i u_j^T.
+    """
+
+    off: Tensor
+    lengths: Tensor
+    inner: Tensor
+
+    def pull_back(self, weights: Tensor, b: int) -> Tensor:
+        """(b, n) coefficients L for which L f is the gradient in the features in flight.
+
+        Args:
+            weights: (n, n) derivative of a score in each u_i u_j^T and its mirror image, together.
+            b: how many samples are in flight.
+        """
+        along = (weights * self.inner).sum(dim=1)
+        of_flight = self.off[:, -b:].T / self.lengths
+        return ((of_flight @ weights - of_flight * along) / self.lengths) @ self.off
+
+
+def means_off(similarity: Tensor) -> Tensor:
+    """I - W for the means weighted by similarity: (n, n), non-negative, each row's sum positive."""
+    off = -similarity / similarity.sum(dim=1, keepdim=True)
+    off.diagonal().add_(1)
+    return off
+
+
+def centre(off: Tensor, settled: Tensor, border: Tensor) -> Centring:
+    """Directions from the mean, O(n^2 b) for b samples in flight.
+
+    Args:
+        off: (n, n), as `means_off` returns it.
+        settled: (n, n) off G off^T for inner products G of those not in flight, else 0.
+        border: (b, n) inner products of those in flight with all, themselves last.
+    """
+    b = len(border)
+    half = border.clone()
+    half[:, -b:] /= 2  # both halves of the border hold the corner
+    outer = off[:, -b:] @ (half @ off.T)
+    inner = settled + outer + outer.T
+    squares = inner.diagonal()
+    # rounding of the products, as a share of the features' own length 1
+    own = squares > len(off) * torch.finfo(inner.dtype).eps
+    lengths = squares.where(own, torch.inf).sqrt()
+    return Centring(off, lengths, inner / lengths / lengths[:, None])
