@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vendi_guidance.kernels import Cosine, Gaussian, Product, as_features
+from vendi_guidance.kernels import Cosine, Gaussian, ProbabilityProduct, Product, as_features
 
 KERNELS = [Gaussian(0.7), Cosine()]
 PAIRS = [(a, b) for a in (Gaussian(0.7), Cosine()) for b in (Gaussian(1.9), Cosine())]
@@ -204,3 +204,40 @@ def test_items_of_different_dimensions_cannot_be_compared(kernel):
 def test_a_zero_vector_has_no_cosine():
     with pytest.raises(ValueError, match="row 1 is a zero vector"):
         Cosine().gram(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+
+
+@small
+@given(seeds, sizes, sizes, sizes)
+def test_probability_product_is_the_sum_of_the_roots_of_products(seed, n, m, classes):
+    r = np.random.default_rng(seed)
+    p, q = (torch.from_numpy(r.dirichlet(np.ones(classes), size=size)) for size in (n, m))
+    expected = (p[:, None] * q[None]).sqrt().sum(dim=2)
+    torch.testing.assert_close(ProbabilityProduct()(p, q), expected)
+
+
+def test_certain_predictions_are_alike_if_they_agree():
+    certain = torch.eye(3)[[0, 2, 0]]
+    expected = torch.tensor([[1.0, 0, 1], [0, 1, 0], [1, 0, 1]])
+    assert torch.equal(ProbabilityProduct().gram(certain), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_of_any_precision_are_normalised(dtype):
+    p = normal(0, 30, 1000).mul(3).softmax(dim=1).to(dtype)
+    unit = ProbabilityProduct().unit(as_features(p))
+    torch.testing.assert_close(unit.norm(dim=1), torch.ones_like(unit[:, 0]))
+    assert ProbabilityProduct().rank(1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0.5, 0.6], "row 1 holds no probabilities: it sums to 1.10"),
+        ([1.5, -0.5], "row 1 holds no probabilities: it sums to 1.0, its least is -0.5"),
+        ([0.0, 0.0], "row 1 holds no probabilities: it sums to 0.0"),
+        ([-3.0, 2.0], "take the softmax of logits"),
+    ],
+)
+def test_rows_that_are_no_probabilities_are_refused(row, message):
+    with pytest.raises(ValueError, match=message):
+        ProbabilityProduct().gram([[0.5, 0.5], row])

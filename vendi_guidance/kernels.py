@@ -8,20 +8,22 @@ K block by block, so that only those who need all of K store it.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    import numpy as np
-
-Features: TypeAlias = "Tensor | np.ndarray"
+Features: TypeAlias = Tensor | np.ndarray
 
 Blocks: TypeAlias = Callable[[slice, slice], Tensor]
 """`blocks(rows, columns)` is that part of K, as a new tensor which the caller may overwrite."""
 
 EVERY_ROW = slice(None)
+
+NOTHING_IN_COMMON = -40.0
+"""The logarithm of the least similarity: squares of smaller ones are subnormal numbers, which sum
+to nothing either but slow a processor down several times."""
 
 
 def as_features(x: Features) -> Tensor:
@@ -32,9 +34,10 @@ def as_features(x: Features) -> Tensor:
             become float32; float32 and float64 stay as they are.
 
     Raises:
-        ValueError: x is not 2-D, is empty, is complex, or holds NaN or infinity.
+        ValueError: x does not hold numbers, is not 2-D, is empty, is complex, or holds NaN or
+            infinity.
     """
-    features = x if isinstance(x, Tensor) else torch.tensor(x)
+    features = x.detach() if isinstance(x, Tensor) else _from_numpy(x)
     if features.ndim != 2:
         raise ValueError(
             f"features must have shape (n, d), got {tuple(features.shape)}: one row for each item"
@@ -72,6 +75,16 @@ def tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
     if rows == columns:
         values = (values + values.T).div_(2).fill_diagonal_(1)  # rounding is not symmetric
     return values
+
+
+def _from_numpy(x: "np.ndarray") -> Tensor:
+    """A copy of an array, of whatever layout, byte order and kind of number."""
+    array = np.asarray(x)
+    if array.dtype.kind not in "fiubc":
+        raise ValueError(f"features must be numbers, got {array.dtype}")
+    known = array.dtype.kind == "c" or array.dtype.newbyteorder("=") in (np.half, np.single)
+    kept = array.dtype.newbyteorder("=") if known else np.dtype(np.double)
+    return torch.tensor(array.astype(kept, order="C"))
 
 
 class Kernel(Protocol):
@@ -172,7 +185,7 @@ class Gaussian(SphereKernel):
 
         def block(rows: slice, columns: slice) -> Tensor:
             exponent = torch.addmm(-half[columns], z[rows], z[columns].T)
-            return exponent.sub_(half[rows, None]).clamp_(max=0).exp_()
+            return exponent.sub_(half[rows, None]).clamp_(NOTHING_IN_COMMON, 0).exp_()
 
         return block
 

@@ -18,7 +18,7 @@ scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from vendi_guidance.entropy import Entropy
 from vendi_guidance.kernels import Features, Kernel, Product
-from vendi_guidance.similarities import Similarity, as_kernel
+from vendi_guidance.similarities import Similarity, as_kernel, reads_features
 from vendi_guidance.spectra import Exact, Spectrum
 from vendi_guidance.squares import Part, mean_similarity
 from vendi_guidance.stream import Rows, as_stream, gather, side_by_side, width
@@ -253,12 +253,14 @@ class Parts(NamedTuple):
 def bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
     """The items as features that the kernel reads, and the kernel, whatever their kinds."""
     kernel = as_kernel(kernel)
-    stream = as_stream(items)
+    stream = as_stream(items) if reads_features(kernel) else None
     return kernel.bind(items) if stream is None else (stream, kernel)
 
 
 def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, Parts]:
     """The columns of x, then those of t, and who reads which."""
+    if x is t and isinstance(x, Iterator):
+        raise ValueError("x and t are one iterator, which can only be read once: give two")
     x, kernel_x = bind(x, kernel_x)
     t, kernel_t = bind(t, kernel_t)
     return side_by_side(x, t), Parts.of(kernel_x, kernel_t, width(x))
