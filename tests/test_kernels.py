@@ -232,7 +232,7 @@ def test_probabilities_of_any_precision_are_normalised(dtype):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0.5, 0.6], "row 1 holds no probabilities: it sums to 1.10"),
+        ([0.5, 0.6], r"row 1 holds no probabilities: it sums to 1\.1"),
         ([1.5, -0.5], "row 1 holds no probabilities: it sums to 1.0, its least is -0.5"),
         ([0.0, 0.0], "row 1 holds no probabilities: it sums to 0.0"),
         ([-3.0, 2.0], "take the softmax of logits"),

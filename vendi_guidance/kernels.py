@@ -131,10 +131,11 @@ class Kernel(Protocol):
             raise ValueError(f"a and b must agree in d, got {a.shape[1]} and {b.shape[1]}")
         return self.blocks(torch.cat([a, b]))(slice(len(a)), slice(len(a), None))
 
-    def gram(self, x: Features) -> Tensor:
-        """K: (n, n) of the items of x: (n, d), symmetric, its diagonal exactly 1."""
-        x = as_features(x)
-        blocks, gram = self.blocks(x), x.new_empty(len(x), len(x))
+    def gram(self, items: Any) -> Tensor:
+        """K: (n, n) of n items, features (n, d) or what the kernel compares, symmetric, its
+        diagonal exactly 1."""
+        x, kernel = self.bind(items)
+        blocks, gram = kernel.blocks(x), x.new_empty(len(x), len(x))
         for rows, columns in upper_triangle(x):
             values = tile(blocks, rows, columns)
             gram[rows, columns] = values

@@ -263,6 +263,9 @@ def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> t
         raise ValueError("x and t are one iterator, which can only be read once: give two")
     x, kernel_x = bind(x, kernel_x)
     t, kernel_t = bind(t, kernel_t)
+    if isinstance(x, Tensor) and isinstance(t, Tensor):  # numbers of things follow features
+        x = x if reads_features(kernel_x) else x.to(t.device)
+        t = t if reads_features(kernel_t) else t.to(x.device)
     return side_by_side(x, t), Parts.of(kernel_x, kernel_t, width(x))
 
 

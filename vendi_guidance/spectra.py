@@ -65,7 +65,8 @@ class Spectrum(ABC):
 class Exact(Spectrum):
     """All eigenvalues, by a dense decomposition: O(n^3) time, O(n^2) memory.
 
-    Where less will do, less is done. Order 2 needs no eigenvalues: O(n^2 d) time, O(n d) memory.
+    Where less will do, less is done. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
+    memory.
     If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint: w = d m), the (w, w)
     matrix of the same eigenvalues serves, O(n w^2) time, O(w^2) memory beside x, which may be a
     stream. Truncated to t far below n, only the t leading eigenvalues are sought, O(n^2 t), right
@@ -120,6 +121,8 @@ class Nystrom(Spectrum):
 
     def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
+        if self.rank >= len(x):
+            return Exact().eigenvalues(x, kernel, weights)
         drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed))
         landmarks = x[drawn[: self.rank].sort().values.to(x.device)]
         m = len(landmarks)
@@ -265,8 +268,8 @@ class Lanczos(Spectrum):
     ) -> Estimate:
         """The entropy and its standard error; arguments as in `entropy`.
 
-        The error is that over the probes, and what the last third of the steps changed. It is 0
-        where nothing was left to chance.
+        The error is that over the probes, what the last third of the steps changed, and what
+        rounding may do. It is 0 where no products were needed.
         """
         n, block = len(x), (entropy.truncation or self.deflated) + SPARE
         if entropy.is_of_squares or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
@@ -286,13 +289,11 @@ class Lanczos(Spectrum):
         if isinf(entropy.order):
             return Estimate(-top[0].log(), top.new_zeros(()))
         found = _summand(top, entropy.order).sum()
-        rest = 1 - top.sum()
-        if rest <= n * torch.finfo(x.dtype).eps:  # rounding: count it as error, whoever has it
-            missed = rest.clamp(min=0)
-            most = _summand(missed, entropy.order)
-            if entropy.order <= 1:
-                most = n * _summand(missed / n, entropy.order)
-            return _estimate(found, most, entropy.order)
+        rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
+        # what products in this precision make of an eigenvalue of 0, n times
+        rounding = n * _summand(eps * top[0], entropy.order)
+        if rest <= n * eps:
+            return _estimate(found, rounding + 8 * eps * found, entropy.order)
 
         def deflate(v: Tensor) -> Tensor:
             return v - vectors @ (vectors.T @ v)
@@ -318,14 +319,15 @@ class Lanczos(Spectrum):
         probed = traces(lanczos)
         fewer = -(-2 * self.steps // 3)
         unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
+        trace = found + probed.mean()
         error = torch.hypot(probed.std() / self.probes**0.5, unconverged)
-        return _estimate(found + probed.mean(), error, entropy.order)
+        return _estimate(trace, torch.hypot(error, rounding + 8 * eps * trace), entropy.order)
 
 
 def _estimate(trace: Tensor, error: Tensor, order: float) -> Estimate:
     """The entropy whose trace of `_summand` this is."""
     if order == 1:
-        return Estimate(trace, error)
+        return Estimate(trace.clamp(min=0), error)
     return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
 
 
