@@ -25,8 +25,9 @@ from cli import Command
 from measuring import Measured, default_device, in_mebibytes, in_seconds, machine, measure
 from vendi_guidance.entropy import Entropy
 from vendi_guidance.kernels import Gaussian, Product
+from vendi_guidance.matrices import FLOAT64_UP_TO
 from vendi_guidance.scores import conditional_rke, conditional_vendi, rke, vendi
-from vendi_guidance.spectra import FLOAT64_UP_TO, Exact, Lanczos, Nystrom, RandomFourier
+from vendi_guidance.spectra import Exact, Lanczos, Nystrom, RandomFourier
 from vendi_guidance.squares import upper_triangle
 from vendi_guidance.stream import CHUNK
 

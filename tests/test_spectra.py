@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vendi_guidance.entropy import Entropy
 from vendi_guidance.kernels import Cosine, Gaussian, ProbabilityProduct, Product
+from vendi_guidance.matrices import matrix_entropy
 from vendi_guidance.scores import (
     cluster_rke,
     cluster_vendi,
@@ -21,7 +22,7 @@ from vendi_guidance.scores import (
     vendi,
 )
 from vendi_guidance.similarities import Precomputed, Sum
-from vendi_guidance.spectra import Exact, Lanczos, Nystrom, RandomFourier, matrix_entropy
+from vendi_guidance.spectra import Exact, Lanczos, Nystrom, RandomFourier
 from vendi_guidance.squares import Part
 from vendi_guidance.texts import NGram
 
@@ -355,7 +356,7 @@ def test_leading_eigenvalues_alone_are_sought_where_few_are_kept(monkeypatch):
     def full(matrix):
         raise AssertionError("a full decomposition")
 
-    monkeypatch.setattr("vendi_guidance.spectra.eigenvalues", full)
+    monkeypatch.setattr("vendi_guidance.matrices.eigenvalues", full)
     vendi(normal(0, 700, 5), Gaussian(1.0), truncation=5)
     with pytest.raises(AssertionError):
         vendi(normal(0, 700, 5), Gaussian(1.0), truncation=6)

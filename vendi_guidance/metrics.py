@@ -22,16 +22,10 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from vendi_guidance.entropy import Entropy
 from vendi_guidance.kernels import Features, Kernel, as_features
+from vendi_guidance.matrices import Map, add_products, matrix_entropy, symmetric
 from vendi_guidance.scores import EXACT, Parts
 from vendi_guidance.similarities import as_kernel, reads_features
-from vendi_guidance.spectra import (
-    Map,
-    RandomFourier,
-    Spectrum,
-    add_products,
-    matrix_entropy,
-    symmetric,
-)
+from vendi_guidance.spectra import RandomFourier, Spectrum
 from vendi_guidance.squares import Part
 from vendi_guidance.stream import Rows, chunks, side_by_side, width
 

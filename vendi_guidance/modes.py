@@ -16,17 +16,10 @@ from torch import Tensor
 from vendi_guidance.entropy import Entropy
 from vendi_guidance.kernels import Kernel, as_features
 from vendi_guidance.krylov import SPARE, leading_eigenpairs
+from vendi_guidance.matrices import FLOAT64_UP_TO, LEADING_BELOW, Map, second_moments
 from vendi_guidance.scores import EXACT, Items, bind, rows_by_label
 from vendi_guidance.similarities import Similarity
-from vendi_guidance.spectra import (
-    FLOAT64_UP_TO,
-    LEADING_BELOW,
-    Exact,
-    Map,
-    RandomFourier,
-    Spectrum,
-    second_moments,
-)
+from vendi_guidance.spectra import Exact, RandomFourier, Spectrum
 from vendi_guidance.squares import Part
 from vendi_guidance.stream import Rows, Stream, as_stream, chunks, gather, width
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isinf
 from numbers import Integral
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,20 +18,20 @@ from torch import Tensor
 from vendi_guidance.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.kernels import EVERY_ROW, Kernel
 from vendi_guidance.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
+from vendi_guidance.matrices import (
+    FLOAT64_UP_TO,
+    LEADING_BELOW,
+    Map,
+    eigenvalues,
+    matrix_entropy,
+    precise,
+    second_moments,
+)
 from vendi_guidance.squares import Part, mean_squares
-from vendi_guidance.stream import CHUNK, Rows, chunks, gather, width
-
-FLOAT64_UP_TO = 4096
-"""Up to this many rows a matrix is decomposed in float64, beyond in the features' precision."""
+from vendi_guidance.stream import CHUNK, Rows, gather, width
 
 DENSE_UP_TO = 20_000
 """Up to this many rows `Lanczos` stores K, beyond it computes K anew for every product."""
-
-LEADING_BELOW = 32
-"""Where n is so many times the leading eigenvalues asked for, they are sought alone."""
-
-Map: TypeAlias = Callable[[Tensor], Tensor]
-"""(b, d) features -> (b, w) rows Z, for which K is Z Z^T or nearly so."""
 
 
 class Spectrum(ABC):
@@ -65,12 +65,11 @@ class Spectrum(ABC):
 class Exact(Spectrum):
     """All eigenvalues, by a dense decomposition: O(n^3) time, O(n^2) memory.
 
-    Where less will do, less is done. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
-    memory.
-    If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint: w = d m), the (w, w)
-    matrix of the same eigenvalues serves, O(n w^2) time, O(w^2) memory beside x, which may be a
-    stream. Truncated to t far below n, only the t leading eigenvalues are sought, O(n^2 t), right
-    to about 1e-5 of the score.
+    Where less will do, less is done. Order 2 without weights needs no eigenvalues: O(n^2 d) time,
+    O(n d) memory. If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint:
+    w = d m), the (w, w) matrix of the same eigenvalues serves, O(n w^2) time, O(w^2) memory beside
+    x, which may be a stream. Truncated to t far below n, only the t leading eigenvalues are sought,
+    O(n^2 t), right to about 1e-5 of the score.
     """
 
     def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
@@ -126,7 +125,7 @@ class Nystrom(Spectrum):
         drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed))
         landmarks = x[drawn[: self.rank].sort().values.to(x.device)]
         m = len(landmarks)
-        values, vectors = torch.linalg.eigh(_precise(kernel.gram(landmarks)))
+        values, vectors = torch.linalg.eigh(precise(kernel.gram(landmarks)))
         sound = values > m * torch.finfo(x.dtype).eps * values[-1]
         root = (vectors[:, sound] * values[sound].rsqrt()).to(x)
 
@@ -135,7 +134,7 @@ class Nystrom(Spectrum):
             return blocks(slice(m, None), slice(m)) @ root
 
         [found] = second_moments(x, [(Part(kernel), features)], weights)
-        explained = torch.linalg.eigvalsh(_precise(found)).double().flip(0).clamp_(min=0)
+        explained = torch.linalg.eigvalsh(precise(found)).double().flip(0).clamp_(min=0)
         explained = torch.nn.functional.pad(explained, (0, m - len(explained)))
         return fill_up(explained / explained.sum().clamp(min=1))
 
@@ -331,65 +330,6 @@ def _estimate(trace: Tensor, error: Tensor, order: float) -> Estimate:
     return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
 
 
-def eigenvalues(matrix: Tensor) -> Tensor:
-    """(w,) float64 eigenvalues of a (w, w) symmetric matrix, largest first, made to sum to 1."""
-    found: Tensor = torch.linalg.eigvalsh(_precise(matrix)).double().flip(0).clamp_(min=0)
-    return found / found.sum()
-
-
-def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
-    """The entropy of the spectrum of a (w, w) symmetric matrix of trace 1, 0-d float64."""
-    if entropy.is_of_squares:
-        return -torch.linalg.vector_norm(matrix, dim=1).double().square().sum().log()
-    w, t = len(matrix), entropy.truncation
-    if t is None or LEADING_BELOW * (t + SPARE) > w:
-        return entropy.of(eigenvalues(matrix))
-    start = torch.randn(w, t + SPARE, generator=torch.Generator().manual_seed(0))
-    matrix = _precise(matrix)
-    top, _ = leading_eigenpairs(matrix.__matmul__, start.to(matrix), t)
-    return renyi_entropy(fill_up(top.clamp_(min=0)), entropy.order)
-
-
-def second_moments(
-    rows: Rows, maps: Sequence[tuple[Part, Map]], weights: Tensor | None = None
-) -> list[Tensor]:
-    """sum_i p_i z(x_i) z(x_i)^T of each part's map z, from one pass over the rows.
-
-    Args:
-        rows: (n, d) features.
-        maps: the columns read, and z: (b, d) -> (b, w).
-        weights: (n,) probabilities p of the items; None is 1/n each.
-
-    Returns:
-        (w, w) tensors, float64 up to `FLOAT64_UP_TO` columns.
-    """
-    totals: list[Tensor] = []
-    n = 0
-    for chunk in chunks(rows):
-        for i, (part, features) in enumerate(maps):
-            z = features(part.of(chunk))
-            if weights is not None:
-                z = z * weights[n : n + len(chunk), None].sqrt().to(z)
-            if len(totals) == i:
-                totals.append(_precise(z.new_zeros(z.shape[1], z.shape[1])))
-            add_products(totals[i], z)
-        n += len(chunk)
-    return [symmetric(total).div_(n if weights is None else 1) for total in totals]
-
-
-def add_products(total: Tensor, z: Tensor) -> None:
-    """Add z^T z of z: (b, w) to the upper triangle of total: (w, w), which `symmetric` mirrors."""
-    strip = 512
-    for start in range(0, z.shape[1], strip):
-        total[start : start + strip, start:] += z[:, start : start + strip].T @ z[:, start:]
-
-
-def symmetric(total: Tensor) -> Tensor:
-    """The symmetric matrix with the upper triangle of total: (w, w)."""
-    upper = total.triu()
-    return upper + upper.triu(1).T
-
-
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
     """A symmetric matrix of trace 1 with the eigenvalues of K/n, but for zeros."""
     if _has_small_factor(kernel, x):
@@ -430,11 +370,6 @@ def _roots(x: Tensor, weights: Tensor | None) -> Tensor:
     """(n, 1) square roots of the items' probabilities."""
     p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
     return p.sqrt()[:, None]
-
-
-def _precise(matrix: Tensor) -> Tensor:
-    """In float64 where a decomposition in it takes seconds at most, else in float32 at least."""
-    return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix
 
 
 def _at_least_one(name: str, value: int) -> None:
