@@ -1,5 +1,6 @@
 """What the benchmark scripts have in common: time, peak memory, and naming the machine."""
 
+import ctypes
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,7 +50,8 @@ def measure(
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds[i] = min(seconds[i], perf_counter() - start)
-            peaks[i] = _peak_since(device, held)
+            peak = _peak_since(device, held)
+            peaks[i] = peak if peak is None else max(peak, peaks[i] or 0)
         rounds += 1
     return [Measured(*values) for values in zip(seconds, peaks, results, strict=True)]
 
@@ -84,6 +86,7 @@ def _watch_memory(device: torch.device) -> int | None:
         return torch.cuda.memory_allocated(device)
     if not _RESET_PEAK.exists():
         return None
+    ctypes.CDLL(None).malloc_trim(0)  # what earlier runs freed would hide what this one takes
     _RESET_PEAK.write_text("5")
     return _status("VmRSS")
 

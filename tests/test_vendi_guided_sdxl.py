@@ -1,5 +1,7 @@
 """The guided SDXL pipeline, and the plain callback, on a tiny random SDXL."""
 
+import dataclasses
+import inspect
 import json
 import subprocess
 import sys
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
+from safetensors.torch import load_file
 
 from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
+from vendi_guidance.guidance import Settings
 
 ROOT = Path(__file__).parent.parent
 PROMPTS = ["a cat", "a cat", "a dog"]
@@ -80,6 +84,43 @@ def test_prompts_are_the_positive_rows_with_and_without_classifier_free_guidance
     assert torch.allclose(guided.guidance.window.prompts, with_negatives, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"diversity_space": "denoised"},
+        {"diversity_space": "denoised", "diversity_center": "prompt"},
+        {"diversity_schedule": "cosine"},
+        {"diversity_schedule": lambda share: 1 - share},
+        {"diversity_stop": 0.5, "diversity_renoise": 1.0},
+        {"diversity_step_rule": "adaptive"},
+    ],
+)
+def test_every_other_option_has_an_effect(guided, options):
+    every_step = {"diversity_scale": 0.3, "diversity_every": 1}
+    usual = draw(guided, **every_step)
+    guided.guidance.window.clear()
+    images = draw(guided, **every_step, **options)
+    assert np.isfinite(images).all() and not np.array_equal(images, usual)
+
+
+def test_the_noise_drawn_anew_comes_from_the_generator_of_the_call(guided):
+    options = {"diversity_scale": 0.3, "diversity_stop": 0.5, "diversity_renoise": 1.0}
+    first = draw(guided, **options)
+    guided.guidance.window.clear()
+    assert np.array_equal(draw(guided, **options), first)
+
+
+def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
+    taken = set(inspect.signature(guided.__call__).parameters)
+    settings = {field.name for field in dataclasses.fields(Settings)}
+    assert {f"diversity_{name}" for name in [*settings, "window"]} <= taken
+
+
+def test_a_diversity_argument_that_does_not_exist_is_named(guided):
+    with pytest.raises(TypeError, match=r"takes no 'diversity_scal', only diversity_scale, "):
+        draw(guided, diversity_scal=0.3)
+
+
 def test_composes_with_a_users_callback(guided):
     steps = []
 
@@ -142,6 +183,14 @@ def test_what_it_saves_loads_in_stock_diffusers(guided, stock, tmp_path):
     assert np.array_equal(draw(again), draw(stock))
     # and the pipeline that was saved still guides
     assert not np.array_equal(draw(guided), draw(stock))
+
+
+def test_saving_leaves_half_precision_as_it_is(guided, tmp_path):
+    guided.unet.half()
+    guided.save_pretrained(tmp_path)
+    assert guided.unet.dtype == torch.float16 and guided.vae.dtype == torch.float32
+    weights = load_file(tmp_path / "unet" / "diffusion_pytorch_model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
 
 
 def test_loads_as_a_custom_pipeline_of_diffusers(tiny_sdxl_folder, stock, tmp_path, monkeypatch):

@@ -29,11 +29,16 @@ _HOMES = {
     ),
     "vendi_guidance.uncertainty": ("score_interval",),
     "vendi_guidance.growth": ("convergence",),
-    "vendi_guidance.bandwidth": ("select_bandwidth",),
+    "vendi_guidance.bandwidth": ("median_distance", "select_bandwidth"),
     "vendi_guidance.modes": ("find_modes", "group_scores", "k_means"),
     "vendi_guidance.window": ("SlidingWindow",),
     "vendi_guidance.guidance": ("VendiGuidance",),
+    "vendi_guidance.spaces": ("ImageSpace", "exemplar_features"),
+    "vendi_guidance.encoders": ("dinov2_encoder", "open_clip_encoder"),
     "vendi_guidance.evaluator": ("evaluate",),
+    "vendi_guidance.pipelines.vendi_guided_flux": ("VendiGuidedFluxPipeline",),
+    "vendi_guidance.pipelines.vendi_guided_pixart_alpha": ("VendiGuidedPixArtAlphaPipeline",),
+    "vendi_guidance.pipelines.vendi_guided_pixart_sigma": ("VendiGuidedPixArtSigmaPipeline",),
     "vendi_guidance.pipelines.vendi_guided_sdxl": ("VendiGuidedSDXLPipeline",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -132,6 +132,8 @@ def continues(scheduler: Any) -> bool:
             return spared or scheduler.step_index - 1 in scheduler.disable_corrector
         case "DPMSolverSinglestepScheduler":
             return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
+        case "SASolverScheduler":
+            return scheduler.last_sample is None
         case "PNDMScheduler":
             runge_kutta = scheduler.counter < len(scheduler.prk_timesteps)
             return scheduler.counter % 4 == 0 if runge_kutta else scheduler.counter != 1
@@ -140,7 +142,8 @@ def continues(scheduler: Any) -> bool:
 
 def go_on_from_here(scheduler: Any) -> bool:
     """Make the next step go on from the latents as they are now; False where it cannot."""
-    if not continues(scheduler) and _owner(scheduler).__name__ == "UniPCMultistepScheduler":
+    has_corrector = _owner(scheduler).__name__ in ("UniPCMultistepScheduler", "SASolverScheduler")
+    if has_corrector and not continues(scheduler):
         scheduler.last_sample = None  # leaves one correction out
     return continues(scheduler)
 

@@ -269,13 +269,20 @@ class VendiGuidance(PipelineCallback):
         }
 
     @contextmanager
-    def one_call(self, pipeline: DiffusionPipeline, **changes: Any) -> Iterator[None]:
+    def one_call(
+        self,
+        pipeline: DiffusionPipeline,
+        generator: torch.Generator | Sequence[torch.Generator] | None = None,
+        **changes: Any,
+    ) -> Iterator[None]:
         """For one pipeline call: other settings, and a window left as it was if the call raises.
 
         Args:
             pipeline: the one called.
+            generator: what it is called with, for `renoise` to draw from.
             changes: fields of `Settings`.
         """
+        self.generator = generator
         before, self.settings = self.settings, dataclasses.replace(self.settings, **changes)
         self._held_back = []
         try:
@@ -284,7 +291,7 @@ class VendiGuidance(PipelineCallback):
             for features, prompts in self._held_back:
                 self.window.append(features, prompts)
         finally:
-            self.settings, self._held_back = before, None
+            self.settings, self._held_back, self.generator = before, None, None
             self._stop_watching()
 
     def callback_fn(

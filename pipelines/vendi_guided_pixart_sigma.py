@@ -1,0 +1,15 @@
+"""PixArt-Σ whose pictures differ from one another, for the prompts asked.
+
+pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained("PixArt-alpha/PixArt-Sigma-XL-2-1024-MS")
+images = pipe(["a person waving"] * 8, diversity_scale=0.03).images
+"""
+
+from diffusers import PixArtSigmaPipeline
+
+from vendi_guidance.guided import GuidedInPlace
+
+
+class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):
+    """`PixArtSigmaPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
+
+    stock = PixArtSigmaPipeline
