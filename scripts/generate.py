@@ -27,12 +27,26 @@ import transformers
 from tqdm import tqdm
 
 from cli import Command, Option, asset
-from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
-from vendi_guidance.guidance import STEP_RULES
+from vendi_guidance import (
+    SlidingWindow,
+    VendiGuidance,
+    VendiGuidedFluxPipeline,
+    VendiGuidedPixArtAlphaPipeline,
+    VendiGuidedPixArtSigmaPipeline,
+    VendiGuidedSDXLPipeline,
+)
+from vendi_guidance.guidance import CENTERS, SCHEDULES, STEP_RULES
+from vendi_guidance.guided import DiversityGuided
 from vendi_guidance.objectives import OBJECTIVES
 from vendi_guidance.runs import read_prompts, remove_run, save_picture
+from vendi_guidance.spaces import SPACES
 
-PIPELINES = {"sdxl": VendiGuidedSDXLPipeline}
+PIPELINES: dict[str, Any] = {
+    "sdxl": VendiGuidedSDXLPipeline,
+    "pixart-alpha": VendiGuidedPixArtAlphaPipeline,
+    "pixart-sigma": VendiGuidedPixArtSigmaPipeline,
+    "flux": VendiGuidedFluxPipeline,
+}
 DEFAULT_WINDOW = 300
 COUNT = click.IntRange(1)
 POSITIVE = click.FloatRange(0, min_open=True)
@@ -98,8 +112,37 @@ where = partial(click.option, cls=Option, group="Output and machine")
     default="normalized",
     help="Nudges of equal length, or shorter where little similar is remembered.",
 )
+@how(
+    "--diversity-schedule",
+    type=click.Choice(list(SCHEDULES)),
+    default="constant",
+    help="How the scale falls between start and stop.",
+)
+@how(
+    "--diversity-space",
+    type=click.Choice(list(SPACES)),
+    default="latent",
+    help="What is compared: noisy latents, or the prediction of clean ones.",
+)
+@how(
+    "--diversity-center",
+    type=click.Choice(CENTERS),
+    show_default="none",
+    help="The mean to take off first: of like prompts, or of all.",
+)
+@how(
+    "--diversity-renoise",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="After stop, the share of an ancestral step's noise drawn anew.",
+)
 @how("--diversity-sigma-latent", type=POSITIVE, default=0.8, help="Kernel bandwidth on latents.")
-@how("--diversity-sigma-prompt", type=POSITIVE, default=0.3, help="Kernel bandwidth on prompts.")
+@how(
+    "--diversity-sigma-prompt",
+    type=POSITIVE,
+    show_default="0.3, or found",
+    help="Kernel bandwidth on prompts.",
+)
 @how(
     "--diversity-truncation",
     type=COUNT,
@@ -125,22 +168,14 @@ def main(
     images_per_prompt: int,
     batch_size: int,
     seed: int,
-    diversity_scale: float,
-    diversity_objective: str,
-    diversity_every: int,
     diversity_window: int | None,
-    diversity_start: float,
-    diversity_stop: float,
-    diversity_step_rule: str,
-    diversity_sigma_latent: float,
-    diversity_sigma_prompt: float,
-    diversity_truncation: int | None,
     window_in: Path | None,
     window_out: Path | None,
     output: Path,
     overwrite: bool,
     device: str,
     dtype: str,
+    **diversity: Any,
 ) -> None:
     if not math.isfinite(guidance_scale):
         raise ValueError(f"guidance-scale must be a finite number, got {guidance_scale}")
@@ -151,18 +186,10 @@ def main(
         raise FileNotFoundError(f"there is no folder for --window-out {window_out}: create it")
     items = [prompt for prompt in read_prompts(prompts) for _ in range(images_per_prompt)]
     guidance = VendiGuidance(
-        diversity_objective,
-        diversity_scale,
-        diversity_every,
-        open_window(window_in, diversity_window, device),
-        sigma_latent=diversity_sigma_latent,
-        sigma_prompt=diversity_sigma_prompt,
-        truncation=diversity_truncation,
-        start=diversity_start,
-        stop=diversity_stop,
-        step_rule=diversity_step_rule,
-        prompt_input="add_text_embeds",
+        window=open_window(window_in, diversity_window, device),
+        prompt_input=PIPELINES[pipeline].prompt_input,
         record=window_out is not None,
+        **{name.removeprefix("diversity_"): value for name, value in diversity.items()},
     )
     pipe = load_pipeline(pipeline, model, dtype, device)
     pipe.guidance = guidance
@@ -173,16 +200,8 @@ def main(
         "guidance_scale": guidance_scale,
         "batch_size": batch_size,
         "dtype": dtype,
-        "diversity_scale": diversity_scale,
-        "diversity_objective": diversity_objective,
-        "diversity_every": diversity_every,
         "diversity_window": guidance.window.size,
-        "diversity_start": diversity_start,
-        "diversity_stop": diversity_stop,
-        "diversity_step_rule": diversity_step_rule,
-        "diversity_sigma_latent": diversity_sigma_latent,
-        "diversity_sigma_prompt": diversity_sigma_prompt,
-        "diversity_truncation": diversity_truncation,
+        **diversity,
     }
     seconds = generate(pipe, items, batch_size, seed, steps, guidance_scale, output, settings)
     if window_out is not None:
@@ -193,7 +212,7 @@ def main(
 
 
 def generate(
-    pipe: VendiGuidedSDXLPipeline,
+    pipe: DiversityGuided,
     items: list[str],
     batch_size: int,
     seed: int,
@@ -267,7 +286,7 @@ def open_window(path: Path | None, size: int | None, device: str) -> SlidingWind
     return window
 
 
-def load_pipeline(kind: str, model: Path, dtype: str, device: str) -> VendiGuidedSDXLPipeline:
+def load_pipeline(kind: str, model: Path, dtype: str, device: str) -> DiversityGuided:
     """The model on its device, without progress bars of its own."""
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
