@@ -1,13 +1,15 @@
 """The callback by itself, on a pipeline that only counts steps."""
 
 import logging
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from vendi_guidance.bandwidth import median_distance
 from vendi_guidance.guidance import ThenCallback, VendiGuidance
-from vendi_guidance.window import SlidingWindow
+from vendi_guidance.window import SlidingWindow, unit_rows
 
 STEPS = 20
 
@@ -34,6 +36,11 @@ def denoise(guidance, latents, prompts, steps=STEPS, at=None):
 
 def cosine(a, b):
     return torch.nn.functional.cosine_similarity(a.flatten(1), b.flatten(1)).mean().item()
+
+
+def angles(a, b):
+    cosine = torch.nn.functional.cosine_similarity(a.flatten(1), b.flatten(1))
+    return cosine.clamp(max=1).acos()
 
 
 def test_duplicates_in_flight_part_or_stay_finite_and_near_duplicates_part():
@@ -69,8 +76,28 @@ def test_latents_keep_norm_shape_and_dtype(dtype):
 def test_a_normalized_step_turns_by_the_angle_of_its_scale():
     latents, prompts = batch(3)
     moved = denoise(VendiGuidance(scale=0.3), latents, prompts, at=0)
-    turned = torch.nn.functional.cosine_similarity(moved.flatten(1), latents.flatten(1)).acos()
-    assert turned.tan().tolist() == pytest.approx([0.3] * 3, rel=1e-3)
+    assert angles(moved, latents).tan().tolist() == pytest.approx([0.3] * 3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factor"),
+    [
+        ("constant", lambda way: 1),
+        ("linear", lambda way: 1 - way),
+        ("cosine", lambda way: math.cos(math.pi * way / 2) ** 2),
+        (lambda way: way**2, lambda way: way**2),
+    ],
+    ids=["constant", "linear", "cosine", "own"],
+)
+def test_a_schedule_sets_the_angle_between_start_and_stop(schedule, factor):
+    latents, prompts = batch(3, dtype=torch.float64)
+    guidance = VendiGuidance(scale=0.3, every=1, start=0.2, stop=0.8, schedule=schedule)
+    for index in (4, 8, 12, 15):
+        moved = denoise(guidance, latents, prompts, at=index)
+        expected = 0.3 * factor((index / STEPS - 0.2) / 0.6)
+        assert angles(moved, latents).tan().tolist() == pytest.approx([expected] * 3, abs=1e-6)
+    for index in (3, 16):
+        assert denoise(guidance, latents, prompts, at=index) is latents
 
 
 def test_an_adaptive_step_leaves_alone_what_resembles_nothing():
@@ -211,6 +238,15 @@ def test_an_unconditional_objective_asks_for_no_prompts(objective):
         ({"objective": "conditional-vendy"}, "objective must be .* got 'conditional-vendy'"),
         ({"step_rule": "fast"}, "step_rule must be .* got 'fast'"),
         ({"start": 0.7, "stop": 0.3}, "got 0.7 and 0.3"),
+        ({"start": -0.1}, "got -0.1 and 1.0"),
+        ({"stop": 1.5}, "got 0.0 and 1.5"),
+        ({"stop": float("nan")}, "got 0.0 and nan"),
+        ({"every": 2.5}, "every must be .* got 2.5"),
+        ({"schedule": "quadratic"}, "schedule must be .* got 'quadratic'"),
+        ({"space": "pixel"}, "space must be one of latent, denoised, got 'pixel'"),
+        ({"center": "mean"}, "center must be .* got 'mean'"),
+        ({"renoise": 1.5}, "renoise must .* got 1.5"),
+        ({"renoise": float("nan")}, "renoise must .* got nan"),
     ],
 )
 def test_a_value_out_of_range_is_named(options, message):
@@ -247,3 +283,127 @@ def test_one_window_may_serve_two_guidances():
     denoise(VendiGuidance(window=window), *batch(3))
     denoise(VendiGuidance("conditional-vendi", window=window), *batch(2, seed=1))
     assert len(window) == 5
+
+
+def different_prompts(count, seed=0, dtype=torch.float32):
+    """(count, 5, 6) embeddings, of 5 tokens each."""
+    return torch.randn(count, 5, 6, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def bandwidth_for(prompts):
+    return 0.3 * median_distance(unit_rows(prompts.mean(dim=1)))
+
+
+def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance():
+    guidance = VendiGuidance(scale=0.3, every=1)
+    prompts = different_prompts(6)
+    latents = batch(6)[0]
+    expected = VendiGuidance(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts))
+    steps = [denoise(each, latents, prompts, at=0) for each in (guidance, expected)]
+    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
+    assert guidance.sigma_prompt is None  # too few to settle
+    assert expected.sigma_prompt == bandwidth_for(prompts)
+
+
+def test_the_same_prompt_again_counts_once_and_one_alone_gets_the_published_bandwidth():
+    latents = batch(4)[0]
+    prompts = different_prompts(2)[torch.tensor([0, 0, 0, 1])]
+    expected = VendiGuidance(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts[2:]))
+    steps = [denoise(each, latents, prompts, at=0) for each in (VendiGuidance(scale=0.3), expected)]
+    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
+    alone = prompts[:1].expand(4, 5, 6)
+    guidance = VendiGuidance(scale=0.3)
+    steps = [
+        denoise(each, latents, alone, at=0)
+        for each in (guidance, VendiGuidance(scale=0.3, sigma_prompt=0.3))
+    ]
+    assert torch.equal(*steps)
+    assert guidance.sigma_prompt is None
+
+
+def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
+    guidance = VendiGuidance(every=1)
+    prompts = different_prompts(16)
+    denoise(guidance, batch(6)[0], prompts[:6])
+    assert guidance.sigma_prompt is None
+    denoise(guidance, batch(4)[0], prompts[6:10], at=0)
+    settled = guidance.sigma_prompt
+    assert settled == pytest.approx(bandwidth_for(prompts[:10]), rel=1e-3)
+    denoise(guidance, batch(6)[0], 10 + prompts[10:])
+    assert guidance.sigma_prompt == settled
+
+
+def test_pooled_clip_embeddings_get_the_published_bandwidth_at_once():
+    guidance = VendiGuidance(every=1, prompt_input="add_text_embeds")
+    tensors = {"latents": batch(3)[0], "add_text_embeds": torch.randn(3, 6)}
+    guidance(pipeline(), 0, 0, tensors)
+    assert guidance.sigma_prompt == 0.3
+
+
+@pytest.mark.parametrize("objective", ["conditional-rke", "rke", "conditional-vendi", "vendi"])
+def test_exemplars_take_their_share_of_the_score_off(objective):
+    r = torch.Generator().manual_seed(0)
+    z, exemplars = (torch.randn(n, 2, 2, 2, generator=r, dtype=torch.float64) for n in (2, 3))
+    prompts = different_prompts(2, dtype=torch.float64)
+    options = {"scale": 0.1, "every": 1, "sigma_prompt": 0.5}
+    guidance = VendiGuidance(objective, exemplars=exemplars, beta=0.7, **options)
+    built = guidance.settings.build_objective(0.5)
+    others = SlidingWindow(3, dtype=torch.float64)
+    others.append(exemplars)
+
+    def score(latents):
+        whole = built.ascend(latents, prompts.mean(dim=1), SlidingWindow(3)).score
+        return whole - 0.7 * built.of_latents_alone().ascend(latents, None, others).score
+
+    gradient, step = torch.zeros_like(z), 1e-5
+    for at in torch.cartesian_prod(*map(torch.arange, z.shape)):
+        nudge = torch.zeros_like(z)
+        nudge[tuple(at)] = step
+        gradient[tuple(at)] = (score(z + nudge) - score(z - nudge)) / (2 * step)
+    inputs = {"latents": z, "prompt_embeds": prompts}
+    moved = guidance(pipeline(), 0, 0, inputs)["latents"].flatten(1)
+    z, gradient = z.flatten(1), gradient.flatten(1)
+    expected = unit_rows(unit_rows(z) + 0.1 * unit_rows(gradient)) * z.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(moved, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_more_exemplars_count_the_closer_a_sample_stays():
+    latents, prompts = batch(2, dtype=torch.float64)
+    exemplars = latents + 0.5 * batch(2, seed=1, dtype=torch.float64)[0]
+    near = [
+        cosine(denoise(VendiGuidance("rke", 0.3, **given), latents, prompts, at=0), exemplars)
+        for given in (
+            {},
+            {"exemplars": exemplars, "beta": 0.3},
+            {"exemplars": exemplars, "beta": 0.6},
+            {"exemplars": exemplars, "beta": 2.0},
+        )
+    ]
+    assert near == sorted(near) and near[0] < near[-1] - 0.01
+
+
+@pytest.mark.parametrize("center", [None, "prompt", "global"])
+@pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
+def test_broken_prompts_are_skipped_and_warned_about(objective, center, caplog):
+    guidance = VendiGuidance(objective, every=5, center=center)
+    latents, prompts = batch(3)
+    prompts[1, 0, 0] = torch.nan
+    with caplog.at_level(logging.WARNING):
+        moved = denoise(guidance, latents, prompts)
+    assert torch.isfinite(moved).all() and guidance.skipped > 0
+    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+    assert len(guidance.window) == 2
+    assert torch.isfinite(guidance.window.prompts).all()
+
+
+@pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
+def test_a_step_of_the_rke_pair_never_waits_for_the_device(objective):
+    # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
+    guidance = VendiGuidance(objective, sigma_prompt=0.3, step_rule="adaptive")
+    guidance.window.append(*(x if x.ndim == 4 else x.mean(dim=1) for x in batch(4)))
+    if objective == "rke":
+        guidance.window.clear()
+        guidance.window.append(batch(4)[0])
+    latents, prompts = (x.to("meta") for x in batch(3))
+    moved = denoise(guidance, latents, prompts, at=0)
+    assert moved.device.type == "meta" and moved.shape == latents.shape

@@ -234,3 +234,44 @@ def test_a_zero_latent_gets_no_gradient():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("center", [None, "prompt"])
+@pytest.mark.parametrize("name", list(objectives()))
+def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, center, dtype):
+    r = torch.Generator().manual_seed(0)
+    kinds, t = torch.randn(5, 256, generator=r), torch.randn(5, 8, generator=r)
+    chosen = torch.arange(44) % 5
+    latents = kinds[chosen] + torch.randn(44, 256, generator=r)
+    gradients = []
+    for storage in (torch.float32, dtype):
+        window = SlidingWindow(40, dtype=storage, device="cpu")
+        window.append(latents[:40], t[chosen[:40]])
+        ascent = objectives()[name].ascend(latents[40:], t[chosen[40:]], window, center)
+        gradients.append(ascent.gradient)
+    exact, stored = gradients
+    error = (stored - exact).norm(dim=1) / exact.norm(dim=1)
+    assert error.max() < (2e-2 if dtype == torch.bfloat16 else 2e-3)
+
+
+@pytest.mark.parametrize("center", [None, "prompt", "global"])
+@pytest.mark.parametrize("name", ["rke", "conditional-rke"])
+def test_the_rke_pair_takes_a_window_on_another_device_and_waits_for_no_number(name, center):
+    # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
+    z, prompts = torch.empty(3, 4, 2, 2, device="meta"), torch.empty(3, 5, device="meta")
+    window = SlidingWindow(40, dtype=torch.float16, device="cpu")
+    window.append(torch.rand(40, 4, 2, 2), torch.rand(40, 5))
+    for _ in range(2 if center is None else 1):
+        ascent = objectives()[name].ascend(z, prompts, window, center)
+        assert {x.device.type for x in ascent} == {"meta"}
+        assert ascent.gradient.shape == z.shape and ascent.gradient.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", list(objectives()))
+def test_rounding_does_not_move_exact_copies(name):
+    latents, prompts = torch.randn(1, 300), torch.ones(1, 4)
+    window = filled_window(latents.expand(5, 300), prompts.expand(5, 4))
+    z = (3 * latents).expand(2, 300)
+    ascent = objectives()[name].ascend(z, prompts.expand(2, 4), window)
+    assert torch.equal(ascent.gradient, torch.zeros(2, 300))

@@ -150,3 +150,36 @@ def test_a_refused_sample_leaves_the_window_as_it_was(latents, prompts, reason):
     with pytest.raises(ValueError, match=reason):
         window.append(latents, prompts)
     assert torch.equal(window.latents, before)
+
+
+@pytest.mark.parametrize("storage", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_products_are_those_of_the_stored_features_in_the_precision_of_the_others(
+    count, precision, storage
+):
+    window = SlidingWindow(33, dtype=storage)
+    if count:
+        window.append(*samples(count))
+    others = torch.randn(3, 18, dtype=precision)
+    stored = window.latents.to(precision) if count else others[:0]
+    weights = torch.randn(3, len(stored), dtype=precision)
+    assert torch.allclose(window.products(others), others @ stored.T, atol=1e-6)
+    total = window.add_weighted(others.clone(), weights)
+    assert total.dtype == precision
+    assert torch.allclose(total, others + weights @ stored, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [70, 150, 300])
+def test_many_samples_may_enter_at_once(size):
+    latents, prompts = samples(200)
+    at_once, one_by_one = SlidingWindow(size), SlidingWindow(size)
+    at_once.append(latents, prompts)
+    for sample, prompt in zip(latents.split(1), prompts.split(1), strict=True):
+        one_by_one.append(sample, prompt)
+    assert len(at_once) == len(one_by_one) == min(size, 200)
+    order, other = (window.latents[:, 0].argsort() for window in (at_once, one_by_one))
+    assert torch.equal(at_once.latents[order], one_by_one.latents[other])
+    products = at_once.latent_products[order][:, order]
+    assert torch.allclose(products, one_by_one.latent_products[other][:, other], atol=1e-6)
+    assert torch.allclose(products, products.T, atol=1e-6)

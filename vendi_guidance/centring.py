@@ -33,9 +33,22 @@ class Centring(NamedTuple):
             weights: (n, n) derivative of a score in each u_i u_j^T and its mirror image, together.
             b: how many samples are in flight.
         """
-        along = (weights * self.inner).sum(dim=1)
+        along = torch.einsum("ij,ij->i", weights, self.inner)
         of_flight = self.off[:, -b:].T / self.lengths
-        return ((of_flight @ weights - of_flight * along) / self.lengths) @ self.off
+        turning, stretching = of_flight @ weights, of_flight * along
+        in_directions = beyond_rounding(turning - stretching, stretching)
+        return (in_directions / self.lengths) @ self.off
+
+
+def beyond_rounding(rows: Tensor, terms: Tensor) -> Tensor:
+    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m).
+
+    A gradient's length is not looked at when a step is taken. Where it is zero, as that of two
+    samples is when their mean is taken off, rounding must not point the way.
+    """
+    smallest = 16 * torch.finfo(rows.dtype).eps * terms.abs().sum(dim=1, keepdim=True)
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows.masked_fill(length <= smallest, 0)  # NaN stays
 
 
 def means_off(similarity: Tensor) -> Tensor:
@@ -56,10 +69,12 @@ def centre(off: Tensor, settled: Tensor, border: Tensor) -> Centring:
     b = len(border)
     half = border.clone()
     half[:, -b:] /= 2  # both halves of the border hold the corner
-    outer = off[:, -b:] @ (half @ off.T)
-    inner = settled + outer + outer.T
+    of_flight, of_all = off[:, -b:], half @ off.T
+    # of_flight @ of_all and its mirror image, in one product
+    both = torch.cat([of_flight, of_all.T], dim=1), torch.cat([of_all, of_flight.T])
+    inner = torch.addmm(settled, *both)
     squares = inner.diagonal()
     # rounding of the products, as a share of the features' own length 1
     own = squares > len(off) * torch.finfo(inner.dtype).eps
     lengths = squares.where(own, torch.inf).sqrt()
-    return Centring(off, lengths, inner / lengths / lengths[:, None])
+    return Centring(off, lengths, inner.div_(lengths).div_(lengths[:, None]))

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.centring import centre, means_off
+from vendi_guidance.centring import beyond_rounding, centre, means_off
 from vendi_guidance.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.kernels import SphereKernel
-from vendi_guidance.spectra import FLOAT64_UP_TO
-from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
+from vendi_guidance.matrices import FLOAT64_UP_TO
+from vendi_guidance.window import SlidingWindow, as_rows, square_sum, unit_rows
 
 
 class Ascent(NamedTuple):
@@ -104,75 +104,76 @@ class Objective(ABC):
             raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
         else:
             window.check(latents, prompts)
-        z = as_rows(latents)
+        z, n = as_rows(latents), len(window)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         f = unit_rows(z)
-        remembered = window.latents.to(f) if len(window) else f[:0]
-        similar = self._similarities(f, remembered, prompts, window)
+        inner = torch.cat([window.products(f), f @ f.T], dim=1)
+        t, prompt = self._prompt_similarities(prompts, window, inner)
         if center is None:
+            latent = _with_diagonal(self.kernel_latent.on_sphere(inner), 1)
+            similar = _Similarities(latent, prompt, t)
             score, weights = self._score_and_weights(similar, window)
-            weights[:, len(remembered) :].fill_diagonal_(0)  # k(z, z) is 1 wherever z goes
+            _with_diagonal(weights, 0)  # k(z, z) is 1 wherever z goes
             crowding = self._crowding(similar)
         else:
-            score, weights, crowding = self._centred(f, remembered, similar, window, center)
-        weights, n = weights.to(f), len(remembered)
-        pull = torch.addmm(weights[:, n:] @ f, weights[:, :n], remembered)
+            score, weights, crowding = self._centred(inner, prompt, t, window, center)
+        weights = weights.to(f)
+        pull = window.add_weighted(weights[:, n:] @ f, weights[:, :n])
         tangent = pull - (pull * f).sum(dim=1, keepdim=True) * f
-        gradient = (tangent / norm).where(norm != 0, 0)
+        gradient = (beyond_rounding(tangent, weights) / norm).where(norm != 0, 0)
         return Ascent(score, gradient.view_as(latents), crowding)
 
-    def _similarities(
-        self, f: Tensor, remembered: Tensor, prompts: Tensor | None, window: SlidingWindow
-    ) -> _Similarities:
-        latent = _with_self(self.kernel_latent, f, remembered)
+    def _prompt_similarities(
+        self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
+    ) -> tuple[Tensor | None, Tensor]:
+        """(b, m) unit-length prompts, and (b, N + b) their kernel with all, as `like`."""
         if self.prompt_kernel is None or prompts is None:
-            return _Similarities(latent, torch.ones_like(latent), None)
-        t = unit_rows(as_rows(prompts)).to(f)
+            return None, torch.ones_like(like)
+        t = unit_rows(as_rows(prompts)).to(like)
         known = t[:0] if window.prompts is None else window.prompts.to(t)
-        return _Similarities(latent, _with_self(self.prompt_kernel, t, known), t)
+        products = torch.cat([t @ known.T, t @ t.T], dim=1)
+        return t, _with_diagonal(self.prompt_kernel.on_sphere(products), 1)
 
     def _centred(
         self,
-        f: Tensor,
-        remembered: Tensor,
-        similar: _Similarities,
+        inner: Tensor,
+        prompt: Tensor,
+        prompts: Tensor | None,
         window: SlidingWindow,
         center: str,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Score, weights (b, N + b) and crowding where means are taken off."""
-        n, b = len(remembered), len(f)
-        prompt = _bordered(window.prompt_gram(self.prompt_kernel), similar.prompt)
-        off, settled = self._settled(prompt, similar, window, center)
-        border = torch.cat([f @ remembered.T, f @ f.T], dim=1)
-        centred = centre(off, settled, border)
+        n, b = len(window), len(inner)
+        everyones_prompt, off, settled = self._settled(prompt, prompts, window, center)
+        centred = centre(off, settled, inner)
         latent = self.kernel_latent.on_sphere(centred.inner).fill_diagonal_(1)
         # every row changes when one sample moves, so all stand where those in flight do
-        everyone = _Similarities(latent, prompt, similar.prompts)
+        everyone = _Similarities(latent, everyones_prompt, prompts)
         score, weights = self._score_and_weights(everyone, SlidingWindow(1), memo=window)
-        weights = weights.to(f).fill_diagonal_(0)
-        crowding = self._crowding(similar._replace(latent=latent[n:], prompt=prompt[n:]))
+        weights = weights.to(inner).fill_diagonal_(0)
+        crowding = self._crowding(_Similarities(latent[n:], prompt, prompts))
         return score, centred.pull_back(weights, b), crowding
 
     def _settled(
-        self, prompt: Tensor, similar: _Similarities, window: SlidingWindow, center: str
-    ) -> tuple[Tensor, Tensor]:
-        """`centre`'s first two arguments: the same at every step of a batch, so computed once."""
-        key = ("centring", self.prompt_kernel, center)
-        prompts, size, result = window.remember(key, lambda: (None, None, None))
-        if size != len(prompt) or not _same(prompts, similar.prompts):
-            off = means_off(prompt if center == "prompt" else torch.ones_like(prompt))
+        self, prompt: Tensor, prompts: Tensor | None, window: SlidingWindow, center: str
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The whole prompt kernel matrix, and `centre`'s first two arguments: the same at every
+        step of a batch, so computed once for it."""
+        key = ("centring", self.prompt_kernel, center, prompt.dtype, prompt.device)
+        known, b, result = window.remember(key, lambda: (None, None, None))
+        if b != len(prompt) or not _same(known, prompts):
+            whole = _bordered(window.prompt_gram(self.prompt_kernel), prompt)
+            off = means_off(whole if center == "prompt" else torch.ones_like(whole))
             before = off[:, : len(window)]
-            result = off, before @ window.latent_products.to(prompt) @ before.T
-            window.remember(key, lambda: (similar.prompts, len(prompt), result), anew=True)
+            result = whole, off, before @ window.latent_products.to(whole) @ before.T
+            window.remember(key, lambda: (prompts, len(prompt), result), anew=True)
         return result
 
     def _crowding(self, similar: _Similarities) -> Tensor:
         # Measured from the similarity of latents at right angles: those have nothing in common.
         strange = self.kernel_latent.on_sphere(similar.latent.new_zeros(()))
         others = ((similar.latent - strange) / (1 - strange)).clamp(0, 1) * similar.prompt
-        b = len(others)
-        others[:, -b:].fill_diagonal_(0)
-        return others.amax(dim=1)
+        return _with_diagonal(others, 0).amax(dim=1)
 
     @abstractmethod
     def _score_and_weights(
@@ -193,12 +194,12 @@ class _OrderTwo(Objective):
     def _score_and_weights(
         self, similar: _Similarities, window: SlidingWindow, memo: SlidingWindow | None = None
     ) -> tuple[Tensor, Tensor]:
-        latent, prompt = similar.latent.double(), similar.prompt.double()
         of_prompts, of_both = window.square_sums(self.kernel_latent, self.prompt_kernel)
-        denominator = of_both.to(latent) + _border_square_sum(latent * prompt)
-        score = (of_prompts.to(latent) + _border_square_sum(prompt)) / denominator
-        slope = self.kernel_latent.slope_on_sphere(latent)
-        return score, -4 * score / denominator * latent * prompt.square() * slope
+        joint = similar.latent * similar.prompt
+        denominator = of_both.to(joint.device) + _border_square_sum(joint)
+        score = (of_prompts.to(joint.device) + _border_square_sum(similar.prompt)) / denominator
+        slope = self.kernel_latent.slope_on_sphere(similar.latent)
+        return score, joint.mul_(similar.prompt).mul_(slope).mul_(-4 * score / denominator)
 
 
 class _OrderOne(Objective):
@@ -232,7 +233,7 @@ class _OrderOne(Objective):
         """H(K_T / n): the same at every step of a batch, so computed once for it."""
         if similar.prompts is None:
             return 0.0
-        key = ("prompt entropy", self.prompt_kernel, self.truncation)
+        key = ("prompt entropy", self.prompt_kernel, self.truncation, prompt.dtype, prompt.device)
         prompts, entropy = window.remember(key, lambda: (None, None))
         if not _same(prompts, similar.prompts):
             matrix = prompt.double() if len(prompt) <= FLOAT64_UP_TO else prompt
@@ -300,10 +301,10 @@ def _same(a: Tensor | None, b: Tensor | None) -> bool:
     return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
-def _with_self(kernel: SphereKernel, own: Tensor, others: Tensor) -> Tensor:
-    """Kernel of unit-length rows `own`: (b, d) with others: (N, d) and own, (b, N + b)."""
-    among = kernel.on_sphere(own @ own.T).fill_diagonal_(1)
-    return torch.cat([kernel.on_sphere(own @ others.T), among], dim=1)
+def _with_diagonal(border: Tensor, value: float) -> Tensor:
+    """border: (b, N + b), the diagonal of its last b columns set to a value."""
+    border[:, -len(border) :].fill_diagonal_(value)
+    return border
 
 
 def _bordered(inner: Tensor, border: Tensor) -> Tensor:
@@ -314,8 +315,7 @@ def _bordered(inner: Tensor, border: Tensor) -> Tensor:
 
 def _border_square_sum(border: Tensor) -> Tensor:
     """Sum of squares of `_bordered` without its (N, N) block."""
-    squares = border.square()
-    return 2 * squares.sum() - squares[:, -len(border) :].sum()
+    return 2 * square_sum(border) - square_sum(border[:, -len(border) :])
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
