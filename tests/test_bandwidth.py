@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from naming import named
 
 from vendi_guidance.bandwidth import RATIO, median_distance, select_bandwidth, variance
 from vendi_guidance.kernels import Gaussian
@@ -35,7 +36,7 @@ def parts_of(x, evaluations, seed):
         {"evaluations": 4},
         {"score": vendi, "evaluations": 5},
     ],
-    ids=str,
+    ids=named,
 )
 def test_the_score_settles_at_the_bandwidth_and_not_just_below(options):
     x = mixture(600)

@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naming import named
 
 from vendi_guidance.growth import convergence
 from vendi_guidance.guarantees import conditional_vendi_guarantee, vendi_guarantee
@@ -254,7 +255,7 @@ def test_the_jackknife_never_asks_for_all_of_k():
         (vendi, {"order": 1.5, "truncation": 20}),
         (rke, {}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_halves_tell_the_deviation_between_independent_samples(score, options):
     population, r = POPULATIONS["overlapping modes of unequal weight"], np.random.default_rng(3)
