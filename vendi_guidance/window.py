@@ -318,15 +318,19 @@ class _Ring:
             start += len(rows)
 
     def _chunks(self, like: Tensor, filled: int, few: bool = False) -> Iterator[Tensor]:
-        """The first rows, some at a time, in the precision and on the device of `like`.
+        """The first rows, some at a time, in the precision and on the device of `like`; to be used
+        before the next are asked for.
 
         Args:
             few: 16 at a time on a CPU, as in any case where another precision is stored: so they
                 stay in cache. Else enough to outlast the launch of a GPU's kernel.
         """
-        few = like.device.type == "cpu" and (few or like.dtype != self.rows.dtype)
-        for rows in self.rows[:filled].split(16 if few else max(1, 2**26 // self.rows.shape[1])):
-            yield rows.to(like)
+        as_stored = (like.dtype, like.device) == (self.rows.dtype, self.rows.device)
+        few = like.device.type == "cpu" and (few or not as_stored)
+        count = 16 if few else max(1, 2**26 // self.rows.shape[1])
+        copy = None if as_stored else like.new_empty(min(count, filled), self.rows.shape[1])
+        for rows in self.rows[:filled].split(count):
+            yield rows if copy is None else copy[: len(rows)].copy_(rows)
 
 
 def _check_size(size: int) -> None:
