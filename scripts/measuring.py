@@ -27,7 +27,11 @@ class Measured(NamedTuple):
 
 
 def measure(
-    functions: Sequence[Callable[[], Any]], device: torch.device, budget: float = 10, least: int = 1
+    functions: Sequence[Callable[[], Any]],
+    device: torch.device,
+    budget: float = 10,
+    least: int = 1,
+    most: int = 5,
 ) -> list[Measured]:
     """Run functions in turn, so that a busy moment of the machine hits all, and keep the best.
 
@@ -35,16 +39,16 @@ def measure(
         functions: what to time.
         device: whose memory is watched, and waited for.
         budget: seconds after which no further round begins.
-        least: rounds in any case.
+        least, most: rounds in any case, and at most.
     """
     seconds = [float("inf")] * len(functions)
     peaks: list[int | None] = [None] * len(functions)
     results: list[Any] = [None] * len(functions)
     begun = perf_counter()
     rounds = 0
-    while rounds < least or (rounds < 5 and perf_counter() - begun < budget):
+    while rounds < least or (rounds < most and perf_counter() - begun < budget):
         for i, function in enumerate(functions):
-            held = _watch_memory(device)
+            held = _watch_memory(device, trim=rounds == 0)
             start = perf_counter()
             results[i] = function()
             if device.type == "cuda":
@@ -78,7 +82,7 @@ def in_mebibytes(value: int | None) -> str:
     return "-" if value is None else f"{value / 2**20:,.0f}"
 
 
-def _watch_memory(device: torch.device) -> int | None:
+def _watch_memory(device: torch.device, trim: bool) -> int | None:
     """Bytes held now; from here on the peak counts."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -86,7 +90,8 @@ def _watch_memory(device: torch.device) -> int | None:
         return torch.cuda.memory_allocated(device)
     if not _RESET_PEAK.exists():
         return None
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier runs freed would hide what this one takes
+    if trim:  # what earlier runs freed would hide what this one takes
+        ctypes.CDLL(None).malloc_trim(0)
     _RESET_PEAK.write_text("5")
     return _status("VmRSS")
 
