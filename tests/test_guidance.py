@@ -247,6 +247,13 @@ def test_an_unconditional_objective_asks_for_no_prompts(objective):
         ({"center": "mean"}, "center must be .* got 'mean'"),
         ({"renoise": 1.5}, "renoise must .* got 1.5"),
         ({"renoise": float("nan")}, "renoise must .* got nan"),
+        ({"renoise": 0.5}, "renoise 0.5 begins .* stop is 1"),
+        ({"space": None}, "space must be one of latent, denoised, got None"),
+        ({"beta": -0.1}, "beta must .* got -0.1"),
+        ({"beta": float("nan")}, "beta must .* got nan"),
+        ({"exemplars": [[0.5, 0.5]]}, "exemplars must be a tensor .* got no shape"),
+        ({"exemplars": torch.empty(0, 4)}, r"exemplars must .* got shape \(0, 4\)"),
+        ({"exemplars": torch.full((1, 4), torch.nan)}, "exemplars hold NaN"),
     ],
 )
 def test_a_value_out_of_range_is_named(options, message):
@@ -365,6 +372,12 @@ def test_exemplars_take_their_share_of_the_score_off(objective):
     z, gradient = z.flatten(1), gradient.flatten(1)
     expected = unit_rows(unit_rows(z) + 0.1 * unit_rows(gradient)) * z.norm(dim=1, keepdim=True)
     torch.testing.assert_close(moved, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_exemplars_of_another_shape_are_refused():
+    guidance = VendiGuidance("rke", exemplars=torch.ones(2, 5, 3), every=1)
+    with pytest.raises(ValueError, match=r"exemplars of shape \(5, 3\) .* exemplar_features"):
+        denoise(guidance, *batch(2), at=0)
 
 
 def test_the_more_exemplars_count_the_closer_a_sample_stays():

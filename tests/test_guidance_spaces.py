@@ -22,8 +22,6 @@ SCHEDULERS = [
     "LCM",
     "EulerAncestralDiscrete",
 ]
-TWO_EVALUATIONS_A_STEP = ["HeunDiscrete", "KDPM2AncestralDiscrete"]
-NOT_YET = pytest.mark.xfail(reason="the second evaluation's level is taken for the whole step's")
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
@@ -46,14 +44,6 @@ def any_pipeline(request, pipeline):
 @pytest.fixture
 def ddim_pipeline(pipeline):
     return with_scheduler(pipeline, "DDIM")
-
-
-def renoised(names):
-    """These names, as parameters of a test of re-noising."""
-    return [
-        pytest.param(name, marks=NOT_YET if name in TWO_EVALUATIONS_A_STEP else ())
-        for name in names
-    ]
 
 
 def with_scheduler(pipe, name):
@@ -184,7 +174,7 @@ def test_a_scheduler_without_a_known_prediction_is_refused_at_once(ddim_pipeline
     with pytest.raises(ValueError, match="EDMEulerScheduler"), guidance.one_call(pipe):
         pass
     with pytest.raises(ValueError, match="EDMEulerScheduler"):
-        denoised(space="latent", renoise=0.5).on(pipe)
+        denoised(space="latent", renoise=0.5, stop=0.5).on(pipe)
     assert torch.equal(guidance.window.latents, before)
     assert "step" not in vars(scheduler)
     denoised(space="latent").on(pipe)
@@ -242,7 +232,7 @@ def test_what_is_drawn_anew_is_the_noise_of_ddim_of_eta_one(ddim_pipeline):
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
 @pytest.mark.parametrize(
-    "name", renoised([*SCHEDULERS, "DDPM", "TCD", "KDPM2Discrete", "KDPM2AncestralDiscrete"])
+    "name", [*SCHEDULERS, "DDPM", "TCD", "KDPM2Discrete", "KDPM2AncestralDiscrete"]
 )
 def test_renoising_keeps_the_level_of_noise(name, share):
     scheduler, timesteps = ready(name, {}, "epsilon")
@@ -266,7 +256,7 @@ def test_renoising_keeps_the_level_of_noise(name, share):
     assert renewed == 9  # of ten steps, some of two evaluations of the network
 
 
-@pytest.mark.parametrize("name", renoised(SCHEDULERS))
+@pytest.mark.parametrize("name", SCHEDULERS)
 def test_noise_is_that_of_the_generator(pipeline, name):
     pipe = with_scheduler(pipeline, name)
 

@@ -28,8 +28,9 @@ class Prediction(NamedTuple):
             the last step of most schedulers. Nominal: DDPM's `variance_type` "fixed_large", for
             one, leaves a little more noise.
         fresh: the share of that noise's amplitude that an ancestral step draws anew, in [0, 1]:
-            (1 - (noise a / (signal s))^2)^(1/2) for a step from level (a, s). As DDIM of eta = 1
-            (Song et al. 2021, equation 16) does, but for any two levels.
+            (1 - (noise a / (signal s))^2)^(1/2) for a step from level (a, s), its first half
+            included. As DDIM of eta = 1 (Song et al. 2021, equation 16) does, but for any two
+            levels.
     """
 
     denoised: Tensor
@@ -196,6 +197,7 @@ class _Reader(NamedTuple):
             case _:
                 denoised = output
         kept_signal, kept_noise = self.level(float(after))
+        signal, noise = self.level(float(_begun(scheduler, before)))
         kept = kept_noise * signal / (kept_signal * noise) if kept_signal * noise else 1.0
         return Prediction(denoised, kept_signal, kept_noise, math.sqrt(max(0.0, 1 - kept**2)))
 
@@ -259,6 +261,14 @@ def _down(scheduler: Any, timestep: Any, stride: int) -> tuple[Any, Any]:
 
 def _stride(scheduler: Any) -> int:
     return scheduler.config.num_train_timesteps // scheduler.num_inference_steps
+
+
+def _begun(scheduler: Any, before: Any) -> Any:
+    """Where the step began whose second half has just been made; else where this one did."""
+    has_halves = hasattr(scheduler, "state_in_first_order")
+    if has_halves and scheduler.state_in_first_order and scheduler.step_index > 1:
+        return scheduler.sigmas[scheduler.step_index - 2]
+    return before
 
 
 def _ddim(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
