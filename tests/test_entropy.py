@@ -207,3 +207,11 @@ def test_the_gradient_does_not_depend_on_the_order_of_the_eigenvalues():
             entropy_gradient(eigenvalues[shuffled], vectors[:, shuffled], rank),
             entropy_gradient(eigenvalues, vectors, rank),
         )
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("last", [0, 1, 4, 6])
+def test_rows_of_the_gradient_alone_are_those_of_the_whole(rank, last):
+    spectrum = torch.linalg.eigh(density(4, 6, 12))
+    rows = entropy_gradient(*spectrum, rank, last)
+    torch.testing.assert_close(rows, entropy_gradient(*spectrum, rank)[6 - last :])

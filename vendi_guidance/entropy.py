@@ -92,7 +92,9 @@ class Entropy:
         return self.order == 2 and self.truncation is None
 
 
-def entropy_gradient(eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None = None) -> Tensor:
+def entropy_gradient(
+    eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None = None, last: int | None = None
+) -> Tensor:
     """grad_A of the truncated Shannon entropy of A = V diag(lambda) V^T, over A of trace 1.
 
     With V_t the `rank` leading eigenvectors and c the mass that truncation gives back to each:
@@ -103,9 +105,10 @@ def entropy_gradient(eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None
         eigenvalues: (n,) in any order, summing to 1.
         eigenvectors: (n, n), one per column, as `torch.linalg.eigh` gives them.
         rank: as in `truncate`.
+        last: how many of the gradient's rows are wanted, at a cost of n^2 each; None is all.
 
     Returns:
-        (n, n), symmetric.
+        (n, n), symmetric; or its last rows, (last, n).
 
     Raises:
         ValueError: rank is not a whole number of at least 1.
@@ -120,7 +123,8 @@ def entropy_gradient(eigenvalues: Tensor, eigenvectors: Tensor, rank: int | None
     is_mass = p > n * torch.finfo(p.dtype).eps
     log_p = torch.where(is_mass, p, 1).log()
     leading = eigenvectors[:, top]
-    return (leading * (log_p.mean() - log_p)) @ leading.T
+    wanted = leading if last is None else leading[n - last :]
+    return (wanted * (log_p.mean() - log_p)) @ leading.T
 
 
 def _check_order(order: float) -> None:

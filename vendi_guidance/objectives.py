@@ -223,7 +223,7 @@ class _OrderOne(Objective):
         eigenvalues, eigenvectors = torch.linalg.eigh(joint / n)
         entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
         score = (entropy - self._prompt_entropy(prompt, similar, memo or window)).exp().double()
-        slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation)[-b:]
+        slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
         slope = self.kernel_latent.slope_on_sphere(similar.latent)
         return score, 2 / n * score * slope_in_joint * similar.prompt * slope
 
