@@ -10,7 +10,7 @@ import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
+from largest_tensor import LargestTensor
 from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
@@ -300,19 +300,6 @@ def test_any_kind_of_number_has_the_distance_of_its_values(distance, kind):
     found = distance(kind(x), reference)
     assert type(found) is float
     assert found == pytest.approx(distance(x, reference), rel=1e-12)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.numel())
-        return result
 
 
 @distances

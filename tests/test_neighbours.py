@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
+from largest_tensor import LargestTensor
 
 from vendi_guidance.neighbours import ManifoldScores, manifold_scores, nearest_distance
 
@@ -218,19 +218,6 @@ def test_any_kind_of_number_scores_as_its_values_do(kind):
     distance = nearest_distance(kind(x), reference)
     assert type(distance) is float
     assert distance == nearest_distance(x, reference)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.numel())
-        return result
 
 
 @pytest.mark.parametrize("score", [manifold_scores, nearest_distance])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
+from largest_tensor import LargestTensor
 
 from vendi_guidance.kernels import Cosine, Gaussian
 from vendi_guidance.scores import (
@@ -360,19 +360,6 @@ def test_cosine_scores_are_the_same_from_the_dual_and_the_full_matrix():
     for settings_ in ({}, {"order": 1.5}, {"weights": p}, {"truncation": 4}, {"truncation": 9}):
         dual = float(vendi(x, Cosine(), **settings_))
         assert float(vendi(padded, Cosine(), **settings_)) == pytest.approx(dual, rel=1e-9)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.numel())
-        return result
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
+from largest_tensor import LargestTensor
 
 from vendi_guidance.entropy import Entropy
 from vendi_guidance.kernels import Cosine, Gaussian, ProbabilityProduct, Product
@@ -400,19 +400,6 @@ def test_eigenvalues_are_a_distribution(spectrum):
 
 
 # Memory
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.numel())
-        return result
 
 
 def test_random_features_hold_their_covariance_and_one_chunk():

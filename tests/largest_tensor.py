@@ -1,0 +1,17 @@
+"""How large the tensors are that some code makes."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest tensor that any operation made."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.numel = max(self.numel, tensor.numel())
+        return result
