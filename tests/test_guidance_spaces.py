@@ -10,6 +10,7 @@ from test_denoised import X0, perfect_output, ready, stated_level
 
 from vendi_guidance.denoised import Watch
 from vendi_guidance.guidance import VendiGuidance
+from vendi_guidance.spaces import ImageSpace
 
 PROMPTS = ["a cat", "a cat", "two dogs"]
 STEPS = 5  # DDIM's last one ends at no noise at all
@@ -127,6 +128,45 @@ def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback
             spy.before, spy.after = [], []
             spy.run(ddim_pipeline, on)
             assert spy.changed == list(range(first, STEPS - 1))
+
+
+def first_move(pipe, **options):
+    """How far the first step moves each of three like samples, their norm, and the prediction."""
+    spy, said = Spy(denoised(every=100, **options)), []
+    inputs = spy.guidance.on(pipe)["callback_on_step_end_tensor_inputs"]
+
+    def callback(pipe, index, timestep, tensors):
+        said.append(watch.prediction)
+        return spy(pipe, index, timestep, tensors)
+
+    alike = torch.randn(1, 4, 8, 8, generator=seeded(1))
+    latents = alike + 0.1 * torch.randn(3, 4, 8, 8, generator=seeded(2))
+    with Watch(pipe.scheduler) as watch:
+        latents_of(
+            pipe,
+            latents=latents,
+            callback_on_step_end=callback,
+            callback_on_step_end_tensor_inputs=inputs,
+        )
+    before, after = spy.before[0].flatten(1), spy.after[0].flatten(1)
+    return (after - before).norm(dim=1), before.norm(dim=1), said[0]
+
+
+@pytest.mark.parametrize("name", ["DDIM", "EulerDiscrete"])
+def test_a_step_by_signal_is_a_share_of_the_clean_latents_in_the_noisy_ones(pipeline, name):
+    pipe = with_scheduler(pipeline, name)
+    options = {"objective": "rke", "scale": 0.01}
+    adaptive, norm, prediction = first_move(pipe, step_rule="adaptive", **options)
+    by_signal, _, _ = first_move(pipe, step_rule="signal", **options)
+    share = prediction.signal * prediction.denoised.flatten(1).norm(dim=1) / norm
+    assert torch.allclose(by_signal, share * adaptive, rtol=0.01)
+    assert (adaptive > 0.005 * norm).all() and ((share - 1).abs() > 0.02).all()
+
+
+@pytest.mark.parametrize("space", ["latent", ImageSpace(torch.nn.Flatten())])
+def test_a_step_by_signal_needs_the_denoised_space(space):
+    with pytest.raises(ValueError, match=r'step_rule "signal" .* set space="denoised", not '):
+        VendiGuidance(step_rule="signal", space=space)
 
 
 @pytest.mark.parametrize(

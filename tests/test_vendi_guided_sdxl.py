@@ -93,6 +93,8 @@ def test_prompts_are_the_positive_rows_with_and_without_classifier_free_guidance
         {"diversity_schedule": lambda share: 1 - share},
         {"diversity_stop": 0.5, "diversity_renoise": 1.0},
         {"diversity_step_rule": "adaptive"},
+        {"diversity_step_rule": "signal", "diversity_space": "denoised"},
+        {"diversity_cfg_start": 0.5},
     ],
 )
 def test_every_other_option_has_an_effect(guided, options):
@@ -108,6 +110,20 @@ def test_the_noise_drawn_anew_comes_from_the_generator_of_the_call(guided):
     first = draw(guided, **options)
     guided.guidance.window.clear()
     assert np.array_equal(draw(guided, **options), first)
+
+
+@pytest.mark.parametrize(("cfg_start", "then"), [(0.0, 1), (0.5, 2)])
+def test_classifier_free_guidance_rests_until_its_start(guided, cfg_start, then):
+    """`then`: the step that comes first, of 4, at the scale asked for or SDXL's own."""
+
+    def note(pipe, index, timestep, tensors):
+        scales.append(round(pipe.guidance_scale, 6))  # our own callback has set the next step's
+        return tensors
+
+    for given, full in (({}, 5.0), ({"guidance_scale": 3.0}, 3.0)):
+        scales = []
+        draw(guided, diversity_cfg_start=cfg_start, callback_on_step_end=note, **given)
+        assert scales == [1.0] * (then - 1) + [full] * (5 - then)
 
 
 def test_help_on_a_call_lists_every_setting_as_an_argument(guided):

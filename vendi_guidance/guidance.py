@@ -20,6 +20,7 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from vendi_guidance.bandwidth import median_distance
+from vendi_guidance.classifier_free import LateStart, check_can_rest
 from vendi_guidance.denoised import Prediction, Watch, go_on_from_here
 from vendi_guidance.kernels import Gaussian
 from vendi_guidance.objectives import OBJECTIVES, ConditionalVendi, Objective
@@ -35,7 +36,7 @@ from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
 
 logger = logging.getLogger(__name__)
 
-STEP_RULES = ("normalized", "adaptive")
+STEP_RULES = ("normalized", "adaptive", "signal")
 CENTERS = ("prompt", "global")
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda _share: 1.0,
@@ -67,6 +68,7 @@ class Settings:
     space: str | Space
     center: str | None
     renoise: float
+    cfg_start: float
     beta: float
 
     def __post_init__(self) -> None:
@@ -93,6 +95,15 @@ class Settings:
             raise ValueError(
                 f"renoise {self.renoise} begins where guidance ends, but stop is 1, the last step: "
                 "give a smaller stop, such as 0.3"
+            )
+        if not 0 <= self.cfg_start <= 1:
+            raise ValueError(
+                f"cfg_start is a share of the steps, between 0 and 1, got {self.cfg_start}"
+            )
+        if self.step_rule == "signal" and self.space != "denoised":
+            raise ValueError(
+                'step_rule "signal" goes by the predicted clean latents: set space="denoised", not '
+                f"{self.space!r}"
             )
         if not (math.isfinite(self.beta) and self.beta >= 0):
             raise ValueError(f"beta must be finite and at least 0, got {self.beta}")
@@ -153,7 +164,9 @@ class VendiGuidance(PipelineCallback):
             (down to 0), or a function of the share of the way, 0 to 1, that returns a factor.
         step_rule: "normalized", as published: each sample moves by scale x its norm; "adaptive":
             the same, times how crowded its neighbourhood is for its prompt, from 0 (nothing
-            similar has been made) to 1 (a duplicate).
+            similar has been made) to 1 (a duplicate); "signal", for space="denoised": as adaptive,
+            with the norm of the clean latents in the noisy ones (predicted, times the level of
+            signal) for that of the noisy ones: little at first, when there is little but noise.
         space: what is compared: "latent", as published; "denoised", the scheduler's prediction of
             clean latents; or a space of your own (see `spaces`).
         center: the mean to take off what is compared: "prompt", weighted by how alike prompts are;
@@ -162,6 +175,10 @@ class VendiGuidance(PipelineCallback):
             guidance bent returns to what the model knows, with deterministic samplers too. The
             level of noise is the scheduler's; DEIS, LMS and PNDM, whose steps reach further back,
             miss theirs by up to 12%.
+        cfg_start: the share of the steps for which classifier-free guidance, which draws samples of
+            a prompt together, rests: until then its scale is 1. With `on` from the first step on,
+            else from the second. For pipelines that look up their scale at every step, see
+            `classifier_free`.
         exemplars: (n, ...) finished latents (or features, in a space of your own) not to move away
             from, see `beta`.
         beta: how much of the score against the exemplars is taken off the objective.
@@ -197,6 +214,7 @@ class VendiGuidance(PipelineCallback):
         space: str | Space = "latent",
         center: str | None = None,
         renoise: float = 0.0,
+        cfg_start: float = 0.0,
         exemplars: Tensor | None = None,
         beta: float = 0.5,
         prompt_input: str | None = None,
@@ -217,6 +235,7 @@ class VendiGuidance(PipelineCallback):
             space=space,
             center=center,
             renoise=renoise,
+            cfg_start=cfg_start,
             beta=beta,
         )
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
@@ -230,6 +249,7 @@ class VendiGuidance(PipelineCallback):
         self._due = False
         self._watch: Watch | None = None
         self._held_back: list[tuple[Tensor, Tensor | None]] | None = None
+        self._late_start = LateStart()
 
     @property
     def skipped(self) -> int:
@@ -258,6 +278,7 @@ class VendiGuidance(PipelineCallback):
         self,
         pipeline: DiffusionPipeline,
         generator: torch.Generator | Sequence[torch.Generator] | None = None,
+        guidance_scale: float | None = None,
     ) -> dict[str, Any]:
         """What guides a call of any pipeline, `pipe(prompts, **guidance.on(pipe))`.
 
@@ -268,16 +289,26 @@ class VendiGuidance(PipelineCallback):
         Args:
             pipeline: the one that will be called.
             generator: what it will be called with, if `renoise` shall draw from it.
+            guidance_scale: of classifier-free guidance, if that has a `cfg_start`; it is then to be
+                given here instead of to the pipeline.
+
+        Raises:
+            ValueError: `cfg_start` is not for this pipeline.
         """
         names: list[str] = []
         if self.prompt_input is not None:
             names = [self._prompt_input] if self._prompt_input else prompt_inputs(pipeline)
         self.generator = generator
         self._watch_steps_of(pipeline)
-        return {
+        arguments: dict[str, Any] = {
             "callback_on_step_end": self.callback_fn,
             "callback_on_step_end_tensor_inputs": ["latents", *names],
         }
+        late = self._starts_cfg_late(pipeline)
+        if guidance_scale is not None:
+            first = self._late_start.first(guidance_scale) if late else guidance_scale
+            arguments["guidance_scale"] = first
+        return arguments
 
     @contextmanager
     def one_call(
@@ -320,6 +351,8 @@ class VendiGuidance(PipelineCallback):
         last, share = step_index >= steps - 1, step_index / steps
         inside = settings.start <= share < settings.stop
         self._due = inside and (step_index % settings.every == 0 or (self._due and step_index > 0))
+        if self._starts_cfg_late(pipeline):
+            self._late_start.set(pipeline, rests=(step_index + 1) / steps < settings.cfg_start)
         seen = self._watch_steps_of(pipeline)
         moves = seen and settings.scale > 0 and not last
         guided = moves and self._due and go_on_from_here(pipeline.scheduler)
@@ -355,7 +388,8 @@ class VendiGuidance(PipelineCallback):
     ) -> Tensor:
         """One ascent step along the sphere of each latent's norm."""
         settings = self.settings
-        view = settings.build_space().view(pipeline, latents, self._prediction(latents))
+        prediction = self._prediction(latents)
+        view = settings.build_space().view(pipeline, latents, prediction)
         # these samples shall enter the window: say now if they cannot
         self.window.check(view.features, prompts)
         objective = settings.build_objective(self._sigma_for(prompts))
@@ -372,9 +406,14 @@ class VendiGuidance(PipelineCallback):
             gradient = gradient - settings.beta * contrast.gradient
         z, gradient = as_rows(latents), as_rows(view.pull_back(gradient)).to(latents.device)
         length = z.new_full((len(z), 1), scale)
-        if settings.step_rule == "adaptive":
-            length = length * ascent.crowding[:, None].to(z)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        if settings.step_rule != "normalized":
+            length = length * ascent.crowding[:, None].to(z)
+        if settings.step_rule == "signal" and prediction is not None:
+            clean = torch.linalg.vector_norm(
+                as_rows(prediction.denoised).to(z), dim=1, keepdim=True
+            )
+            length = length * prediction.signal * clean / norm
         moved = unit_rows(unit_rows(z) + length * unit_rows(gradient)) * norm
         sound = moved.isfinite().all(dim=1, keepdim=True)
         self._skipped = self._skipped + sound.logical_not().sum()  # stays on the device: no wait
@@ -450,6 +489,13 @@ class VendiGuidance(PipelineCallback):
         self._stop_watching()
         self._watch = Watch(pipeline.scheduler).start()
         return False
+
+    def _starts_cfg_late(self, pipeline: DiffusionPipeline) -> bool:
+        settings = self.settings
+        if settings.cfg_start == 0 or settings.scale == 0:
+            return False
+        check_can_rest(pipeline)
+        return True
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

@@ -5,6 +5,7 @@ as its second, and the stock pipeline again as `stock`.
 """
 
 import copy
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -50,6 +51,7 @@ class DiversityGuided:
         diversity_space: str | Space | None = None,
         diversity_center: str | None = None,
         diversity_renoise: float | None = None,
+        diversity_cfg_start: float | None = None,
         diversity_beta: float | None = None,
         diversity_sigma_latent: float | None = None,
         diversity_sigma_prompt: float | None = None,
@@ -80,6 +82,7 @@ class DiversityGuided:
             "space": diversity_space,
             "center": diversity_center,
             "renoise": diversity_renoise,
+            "cfg_start": diversity_cfg_start,
             "beta": diversity_beta,
             "sigma_latent": diversity_sigma_latent,
             "sigma_prompt": diversity_sigma_prompt,
@@ -116,16 +119,20 @@ class GuidedByCallback(DiversityGuided):
         callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
         **kwargs: Any,
     ) -> Any:
-        guided = self.guidance.on(self, kwargs.get("generator"))
+        call = inspect.signature(self.stock.__call__).bind(self, *args, **kwargs)
+        call.apply_defaults()
+        given = call.arguments
+        guided = self.guidance.on(self, given["generator"], given["guidance_scale"])
         if callback_on_step_end is not None:
             inputs = callback_on_step_end_tensor_inputs
             both = ThenCallback(self.guidance, callback_on_step_end, inputs)
             asked = [*guided["callback_on_step_end_tensor_inputs"], *both.tensor_inputs]
-            guided = {
+            guided |= {
                 "callback_on_step_end": both.callback_fn,
                 "callback_on_step_end_tensor_inputs": list(dict.fromkeys(asked)),
             }
-        return self.stock.__call__(self, *args, **guided, **kwargs)
+        given.update(guided)
+        return self.stock.__call__(*call.args, **call.kwargs)
 
 
 class GuidedInPlace(DiversityGuided):
