@@ -1,7 +1,7 @@
 """Flux whose pictures differ from one another, for the prompts asked.
 
 pipe = VendiGuidedFluxPipeline.from_pretrained("black-forest-labs/FLUX.1-dev", dtype=torch.bfloat16)
-images = pipe(["a person waving"] * 8, diversity_scale=0.03).images
+images = pipe(["a person waving"] * 8).images
 """
 
 from diffusers import FluxPipeline

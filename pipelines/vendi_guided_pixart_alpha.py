@@ -1,7 +1,7 @@
 """PixArt-α whose pictures differ from one another, for the prompts asked.
 
 pipe = VendiGuidedPixArtAlphaPipeline.from_pretrained("PixArt-alpha/PixArt-XL-2-1024-MS")
-images = pipe(["a person waving"] * 8, diversity_scale=0.03).images
+images = pipe(["a person waving"] * 8).images
 """
 
 from diffusers import PixArtAlphaPipeline

@@ -1,7 +1,7 @@
 """PixArt-Σ whose pictures differ from one another, for the prompts asked.
 
 pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained("PixArt-alpha/PixArt-Sigma-XL-2-1024-MS")
-images = pipe(["a person waving"] * 8, diversity_scale=0.03).images
+images = pipe(["a person waving"] * 8).images
 """
 
 from diffusers import PixArtSigmaPipeline

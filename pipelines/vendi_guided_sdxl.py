@@ -1,7 +1,7 @@
 """Stable Diffusion XL whose pictures differ from one another, for the prompts asked.
 
 pipe = VendiGuidedSDXLPipeline.from_pretrained("stabilityai/stable-diffusion-xl-base-1.0")
-images = pipe(["a person waving"] * 8, diversity_scale=0.03).images
+images = pipe(["a person waving"] * 8).images
 """
 
 from diffusers import StableDiffusionXLPipeline

@@ -119,7 +119,7 @@ class Step:
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""
         # what the scheduler predicts is not part of the step, but its use is
-        prediction = Prediction(self.latents, signal=0.9, noise=0.4, fresh=0.5)
+        prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
         center = CENTERS[self.space]
         ascent = self.objective.ascend(view.features, self.prompts, self.window, center)
@@ -285,7 +285,11 @@ def beside_sdxl(model: Model, step: Step, device: torch.device) -> list[str]:
     step.run()
     ours, unet = measure([step.run, model.step], device, least=3)
     guidance = VendiGuidance(
-        step.name, every=EVERY, window=step.window, prompt_input="add_text_embeds"
+        step.name,
+        preset="published",
+        every=EVERY,
+        window=step.window,
+        prompt_input="add_text_embeds",
     )
     model.call(guidance)
     guided, plain = measure([lambda: model.call(guidance), model.call], device, least=2)

@@ -1,7 +1,7 @@
 """The callback on tiny pipelines of nearly every kind that diffusers has."""
 
 import inspect
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import pytest
@@ -13,6 +13,7 @@ from vendi_guidance.prompts import prompt_features, prompt_inputs
 from vendi_guidance.window import unit_rows
 
 PROMPTS = [0, 1]
+published = partial(VendiGuidance, preset="published")
 WITH_CALLBACK = [name for name, case in CASES.items() if case.callback]
 WITHOUT_PROMPTS = ["Kandinsky 2.2"]  # its prior has read them
 WITH_PROMPTS = [name for name in WITH_CALLBACK if name not in WITHOUT_PROMPTS]
@@ -61,8 +62,8 @@ def latents_of(name, callback=None, inputs=("latents",), pipe=None, **how):
 
 def guidance_for(name, scale=0.3):
     if name in WITHOUT_PROMPTS:
-        return VendiGuidance("rke", scale, every=1)
-    return VendiGuidance(scale=scale, every=1)
+        return published("rke", scale, every=1)
+    return published(scale=scale, every=1)
 
 
 def guided_latents(name, guidance, **how):
@@ -106,6 +107,22 @@ def test_guidance_changes_what_comes_out_and_scale_zero_does_not(name):
     assert not torch.allclose(guided, plain, atol=1e-3)
 
 
+UNKNOWN_SCHEDULER = ["CogVideoX"]
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_CALLBACK if name not in WITHOUT_PROMPTS])
+def test_so_do_the_standard_settings_where_the_scheduler_is_known(name):
+    guidance = VendiGuidance()
+    if name in UNKNOWN_SCHEDULER:
+        with pytest.raises(ValueError, match='DDIMScheduler: use preset="published"'):
+            guidance.on(pipeline(name))
+        return
+    guided_latents(name, guidance)
+    plain = guided_latents(name, VendiGuidance(scale=0))
+    guided = guided_latents(name, guidance)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+
+
 @pytest.mark.parametrize(("name", "guided"), with_and_without_cfg(WITH_CALLBACK))
 def test_every_picture_enters_the_window_after_its_last_step(name, guided):
     guidance = guidance_for(name)
@@ -147,7 +164,7 @@ def test_pictures_of_a_prompt_stand_next_to_one_another(name, guided):
 @pytest.mark.parametrize("name", [name for name in WITH_PROMPTS if name not in DEAF])
 def test_most_pipelines_ask_a_diffusers_callback_what_it_needs(name):
     [best, *_] = prompt_inputs(pipeline(name))
-    guidance = VendiGuidance(every=1, prompt_input=best)
+    guidance = published(every=1, prompt_input=best)
     pipeline(name)(**CASES[name].arguments(PROMPTS), callback_on_step_end=guidance)
     assert same_rows(guidance.window.prompts, given_features(name))
 
@@ -168,9 +185,9 @@ def test_a_pipeline_that_must_be_asked_for_prompts_has_that_said(name):
 def test_a_pipeline_without_prompts_says_so_to_a_conditional_objective(name):
     assert prompt_inputs(pipeline(name)) == []
     with pytest.raises(ValueError, match="prompt_embeds"):  # by diffusers
-        latents_of(name, VendiGuidance(every=1), ["latents", "prompt_embeds"])
+        latents_of(name, published(every=1), ["latents", "prompt_embeds"])
     with pytest.raises(ValueError, match='use objective "rke" or "vendi"'):
-        latents_of(name, VendiGuidance(every=1).callback_fn)
+        latents_of(name, published(every=1).callback_fn)
 
 
 @pytest.mark.parametrize("guided", [False, True])

@@ -38,7 +38,7 @@ def latents(name, guidance_scale, callback=None, **given):
 
 def late(cfg_start, scale=1e-12, **given):
     """Guidance that moves nothing, but for classifier-free guidance."""
-    return VendiGuidance("rke", scale, every=100, cfg_start=cfg_start, **given)
+    return VendiGuidance("rke", scale, every=100, preset="published", cfg_start=cfg_start, **given)
 
 
 def rested(name, guidance, on=True):
@@ -93,6 +93,21 @@ def test_pipelines_that_cannot_be_told_are_refused(name):
         ValueError, match=f"cfg_start has to be 0: a {type(pipeline(name)).__name__}"
     ):
         late(0.5).on(pipeline(name))
+
+
+def unasked():
+    """The same, with nothing said of classifier-free guidance."""
+    given = {"space": "latent", "step_rule": "normalized", "renoise_start": 0, "renoise_stop": 0}
+    return VendiGuidance("rke", 1e-12, **given)
+
+
+def test_unless_asked_it_rests_for_three_tenths_of_the_steps():
+    assert scales_seen(pipeline("SDXL"), unasked(), steps=6) == [RESTING] * 2 + [SCALE] * 4
+
+
+@pytest.mark.parametrize("name", CANNOT_REST)
+def test_unless_asked_pipelines_that_cannot_be_told_are_left_alone(name):
+    assert torch.allclose(rested(name, unasked()), latents(name, SCALE), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_perfect_network_gives_x0_and_a_sample_at_the_level_said(name, options
     if begin and name in MIDWAY_WRONG:
         pytest.skip("diffusers itself leaves the noise levels")
     run = perfect_steps(*ready(name, options, kind, begin=begin), kind, EPS)
-    for sample, (denoised, signal, noise, _) in run:
+    for sample, (denoised, signal, noise) in run:
         torch.testing.assert_close(denoised, X0, atol=1e-4, rtol=0)
         torch.testing.assert_close(sample.double(), signal * X0 + noise * EPS, atol=1e-4, rtol=0)
 
@@ -167,7 +167,7 @@ def test_ddim_with_eta_leaves_as_much_noise_as_said():
 
 
 def check_noise_left(sample, prediction):
-    denoised, signal, noise, _ = prediction
+    denoised, signal, noise = prediction
     torch.testing.assert_close(denoised, X0, atol=1e-4, rtol=0)
     left = sample - signal * X0
     assert left.std().item() == pytest.approx(noise, rel=0.03, abs=1e-4)
@@ -189,7 +189,7 @@ def check_noise_left(sample, prediction):
     ],
 )
 def test_the_last_step_ends_without_noise_or_at_the_first_of_training(name, options, final):
-    *_, (_, (_, signal, noise, _)) = perfect_steps(*ready(name, options, E), E)
+    *_, (_, (_, signal, noise)) = perfect_steps(*ready(name, options, E), E)
     assert noise == pytest.approx(final, rel=1e-3, abs=1e-7)
     assert signal == pytest.approx(math.sqrt(1 - final**2))
 
@@ -393,7 +393,7 @@ class Renamed(DDIMScheduler):
 
 def test_a_class_with_a_step_of_its_own_is_refused_and_one_without_is_not():
     Watch(Renamed())
-    with pytest.raises(ValueError, match='for OwnStep: use space="latent"'):
+    with pytest.raises(ValueError, match='for OwnStep: use preset="published"'):
         Watch(OwnStep())
     with pytest.raises(ValueError, match="for DDIMScheduler"):
         Watch(type("DDIMScheduler", (OwnStep,), {"step": OwnStep.step, "__module__": "theirs"})())

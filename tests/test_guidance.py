@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,8 @@ from vendi_guidance.guidance import ThenCallback, VendiGuidance
 from vendi_guidance.window import SlidingWindow, unit_rows
 
 STEPS = 20
+
+published = partial(VendiGuidance, preset="published")
 
 
 def pipeline(steps=STEPS):
@@ -47,14 +50,14 @@ def test_duplicates_in_flight_part_or_stay_finite_and_near_duplicates_part():
     latents, prompts = batch(2)
     latents[1] = latents[0] + 0.1 * latents[1]
     prompts[1] = prompts[0]
-    moved = denoise(VendiGuidance(every=1, scale=0.1), latents, prompts)
+    moved = denoise(published(every=1, scale=0.1), latents, prompts)
     before, after = (cosine(x[:1], x[1:]) for x in (latents, moved))
     assert after < before - 0.05
 
 
 def test_a_sample_moves_away_from_the_remembered_one_of_its_own_prompt_only():
     seen, prompts = batch(2)
-    guidance = VendiGuidance(scale=0.1, every=1)
+    guidance = published(scale=0.1, every=1)
     guidance.window.append(seen, prompts.mean(dim=1))
     near = seen + 0.3 * batch(2, seed=1)[0]
     moved = denoise(guidance, near, prompts, at=0)
@@ -66,7 +69,7 @@ def test_a_sample_moves_away_from_the_remembered_one_of_its_own_prompt_only():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_latents_keep_norm_shape_and_dtype(dtype):
     latents, prompts = batch(3, dtype=dtype)
-    moved = denoise(VendiGuidance(scale=0.3), latents, prompts, at=0)
+    moved = denoise(published(scale=0.3), latents, prompts, at=0)
     assert moved.dtype == dtype and moved.shape == latents.shape
     assert not torch.equal(moved, latents)
     norms = (x.float().flatten(1).norm(dim=1) for x in (moved, latents))
@@ -75,7 +78,7 @@ def test_latents_keep_norm_shape_and_dtype(dtype):
 
 def test_a_normalized_step_turns_by_the_angle_of_its_scale():
     latents, prompts = batch(3)
-    moved = denoise(VendiGuidance(scale=0.3), latents, prompts, at=0)
+    moved = denoise(published(scale=0.3), latents, prompts, at=0)
     assert angles(moved, latents).tan().tolist() == pytest.approx([0.3] * 3, rel=1e-3)
 
 
@@ -91,7 +94,7 @@ def test_a_normalized_step_turns_by_the_angle_of_its_scale():
 )
 def test_a_schedule_sets_the_angle_between_start_and_stop(schedule, factor):
     latents, prompts = batch(3, dtype=torch.float64)
-    guidance = VendiGuidance(scale=0.3, every=1, start=0.2, stop=0.8, schedule=schedule)
+    guidance = published(scale=0.3, every=1, start=0.2, stop=0.8, schedule=schedule)
     for index in (4, 8, 12, 15):
         moved = denoise(guidance, latents, prompts, at=index)
         expected = 0.3 * factor((index / STEPS - 0.2) / 0.6)
@@ -101,7 +104,7 @@ def test_a_schedule_sets_the_angle_between_start_and_stop(schedule, factor):
 
 
 def test_an_adaptive_step_leaves_alone_what_resembles_nothing():
-    guidance = VendiGuidance(scale=0.3, step_rule="adaptive")
+    guidance = published(scale=0.3, step_rule="adaptive")
     latents = torch.eye(64)[:3].view(3, 4, 4, 4)
     prompts = torch.eye(6)[:3, None].expand(3, 5, 6)
     assert torch.allclose(denoise(guidance, latents, prompts, at=0), latents)
@@ -113,18 +116,18 @@ def test_an_adaptive_step_leaves_alone_what_resembles_nothing():
 def test_guides_every_so_manieth_step_between_start_and_stop_but_never_the_last():
     guided = []
     for index in range(STEPS):
-        guidance = VendiGuidance(every=3, start=0.2, stop=0.95)
+        guidance = published(every=3, start=0.2, stop=0.95)
         latents, prompts = batch()
         moved = denoise(guidance, latents, prompts, at=index)
         if not torch.equal(moved, latents):
             guided.append(index)
     assert guided == [6, 9, 12, 15, 18]
     latents, prompts = batch()
-    assert torch.equal(denoise(VendiGuidance(every=1), latents, prompts, at=STEPS - 1), latents)
+    assert torch.equal(denoise(published(every=1), latents, prompts, at=STEPS - 1), latents)
 
 
 def test_samples_enter_the_window_after_their_last_step_and_the_oldest_leave():
-    guidance = VendiGuidance(window=4)
+    guidance = published(window=4)
     denoise(guidance, *batch(3))
     assert len(guidance.window) == 3
     denoise(guidance, *batch(3, seed=1))
@@ -132,7 +135,7 @@ def test_samples_enter_the_window_after_their_last_step_and_the_oldest_leave():
 
 
 def test_the_scheduler_says_how_many_steps_where_the_pipeline_does_not():
-    guidance = VendiGuidance()
+    guidance = published()
     latents, prompts = batch()
     plain = SimpleNamespace(scheduler=SimpleNamespace(timesteps=range(7)))
     guidance(plain, 6, 0, {"latents": latents, "prompt_embeds": prompts})
@@ -140,11 +143,11 @@ def test_the_scheduler_says_how_many_steps_where_the_pipeline_does_not():
 
 
 def test_scale_zero_returns_the_very_tensor_and_remembers_nothing():
-    guidance = VendiGuidance(scale=0)
+    guidance = published(scale=0)
     latents, prompts = batch()
     assert denoise(guidance, latents, prompts) is latents
     assert len(guidance.window) == 0
-    recording = VendiGuidance(scale=0, record=True)
+    recording = published(scale=0, record=True)
     assert denoise(recording, latents, prompts) is latents
     assert len(recording.window) == 3
 
@@ -152,7 +155,7 @@ def test_scale_zero_returns_the_very_tensor_and_remembers_nothing():
 def test_under_classifier_free_guidance_the_last_rows_are_the_prompts():
     latents, prompts = batch(3)
     negatives = batch(3, seed=9)[1]
-    plain, guided = VendiGuidance(), VendiGuidance()
+    plain, guided = published(), published()
     denoise(plain, latents, prompts)
     denoise(guided, latents, torch.cat([negatives, prompts]))
     assert torch.equal(plain.window.prompts, guided.window.prompts)
@@ -160,7 +163,7 @@ def test_under_classifier_free_guidance_the_last_rows_are_the_prompts():
 
 def test_prompts_may_come_as_a_list_of_token_sequences():
     latents, prompts = batch(3)
-    guidance = VendiGuidance()
+    guidance = published()
     denoise(guidance, latents, [p[: 2 + i] for i, p in enumerate(prompts)])
     assert guidance.window.prompts.shape == (3, 6)
 
@@ -168,7 +171,7 @@ def test_prompts_may_come_as_a_list_of_token_sequences():
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
 def test_broken_latents_are_skipped_counted_and_warned_about_once(value, objective, caplog):
-    guidance = VendiGuidance(objective, every=5)
+    guidance = published(objective, every=5)
     latents, prompts = batch(3)
     latents[1, 0, 0, 0] = value
     with caplog.at_level(logging.WARNING):
@@ -182,7 +185,7 @@ def test_broken_latents_are_skipped_counted_and_warned_about_once(value, objecti
 
 
 def test_a_call_that_raises_leaves_the_window_as_it_was():
-    guidance = VendiGuidance()
+    guidance = published()
     denoise(guidance, *batch(3))
     before = guidance.window.latents.clone()
     with pytest.raises(KeyboardInterrupt), guidance.one_call(pipeline(), scale=0.5):
@@ -203,12 +206,12 @@ def test_a_users_callback_sees_guided_latents_and_has_the_last_word():
         seen.update(tensors)
         return {}
 
-    both = ThenCallback(VendiGuidance(), users, ["latents"])
+    both = ThenCallback(published(), users, ["latents"])
     result = both(pipeline(), 0, 0, {"latents": latents, "prompt_embeds": prompts})
     assert set(seen) == {"latents"}
     assert torch.equal(result["latents"], seen["latents"])
     assert not torch.equal(result["latents"], latents)
-    both = ThenCallback(VendiGuidance(), lambda *_: {"latents": latents}, ["latents"])
+    both = ThenCallback(published(), lambda *_: {"latents": latents}, ["latents"])
     result = both(pipeline(), 0, 0, {"latents": latents, "prompt_embeds": prompts})
     assert result["latents"] is latents
     assert both.tensor_inputs == ["latents", "prompt_embeds"]
@@ -216,7 +219,7 @@ def test_a_users_callback_sees_guided_latents_and_has_the_last_word():
 
 @pytest.mark.parametrize("objective", ["vendi", "rke"])
 def test_an_unconditional_objective_asks_for_no_prompts(objective):
-    guidance = VendiGuidance(objective, scale=0.1)
+    guidance = published(objective, scale=0.1)
     assert guidance.tensor_inputs == ["latents"]
     latents, _ = batch()
     moved = guidance(pipeline(), 0, 0, {"latents": latents})["latents"]
@@ -245,10 +248,9 @@ def test_an_unconditional_objective_asks_for_no_prompts(objective):
         ({"schedule": "quadratic"}, "schedule must be .* got 'quadratic'"),
         ({"space": "pixel"}, "space must be one of latent, denoised, got 'pixel'"),
         ({"center": "mean"}, "center must be .* got 'mean'"),
-        ({"renoise": 1.5}, "renoise must .* got 1.5"),
-        ({"renoise": float("nan")}, "renoise must .* got nan"),
-        ({"renoise": 0.5}, "renoise 0.5 begins .* stop is 1"),
-        ({"space": None}, "space must be one of latent, denoised, got None"),
+        ({"renoise_stop": 1.5}, "renoise_start and renoise_stop are .* got 0.0 and 1.5"),
+        ({"renoise_start": float("nan")}, "renoise_start .* got nan and 0.0"),
+        ({"preset": "best"}, "preset must be one of standard, varied, published, got 'best'"),
         ({"beta": -0.1}, "beta must .* got -0.1"),
         ({"beta": float("nan")}, "beta must .* got nan"),
         ({"exemplars": [[0.5, 0.5]]}, "exemplars must be a tensor .* got no shape"),
@@ -258,11 +260,11 @@ def test_an_unconditional_objective_asks_for_no_prompts(objective):
 )
 def test_a_value_out_of_range_is_named(options, message):
     with pytest.raises(ValueError, match=message):
-        VendiGuidance(**options)
+        published(**options)
 
 
 def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
-    guidance = VendiGuidance("rke", prompt_input="prompt_embeds")
+    guidance = published("rke", prompt_input="prompt_embeds")
     denoise(guidance, *batch(3))
     with guidance.one_call(pipeline(), objective="conditional-rke"):
         denoise(guidance, *batch(2, seed=1))
@@ -271,7 +273,7 @@ def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
 
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
 def test_samples_that_do_not_fit_the_window_are_refused_at_the_first_step(objective):
-    guidance = VendiGuidance(objective)
+    guidance = published(objective)
     guidance.window.append(torch.ones(1, 4, 2, 2), torch.ones(1, 6))
     with pytest.raises(ValueError, match=r"latents of shape \(4, 2, 2\), got \(4, 8, 8\)"):
         denoise(guidance, *batch(3), at=0)
@@ -280,15 +282,15 @@ def test_samples_that_do_not_fit_the_window_are_refused_at_the_first_step(object
 def test_too_few_prompts_or_none_are_said_plainly():
     latents, prompts = batch(3)
     with pytest.raises(ValueError, match="2 rows for 3 latents"):
-        denoise(VendiGuidance(), latents, prompts[:2], at=0)
+        denoise(published(), latents, prompts[:2], at=0)
     with pytest.raises(ValueError, match='objective "rke" or "vendi"'):
-        denoise(VendiGuidance(), latents, None, at=0)
+        denoise(published(), latents, None, at=0)
 
 
 def test_one_window_may_serve_two_guidances():
     window = SlidingWindow(10)
-    denoise(VendiGuidance(window=window), *batch(3))
-    denoise(VendiGuidance("conditional-vendi", window=window), *batch(2, seed=1))
+    denoise(published(window=window), *batch(3))
+    denoise(published("conditional-vendi", window=window), *batch(2, seed=1))
     assert len(window) == 5
 
 
@@ -302,10 +304,10 @@ def bandwidth_for(prompts):
 
 
 def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance():
-    guidance = VendiGuidance(scale=0.3, every=1)
+    guidance = published(scale=0.3, every=1)
     prompts = different_prompts(6)
     latents = batch(6)[0]
-    expected = VendiGuidance(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts))
+    expected = published(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts))
     steps = [denoise(each, latents, prompts, at=0) for each in (guidance, expected)]
     torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
     assert guidance.sigma_prompt is None  # too few to settle
@@ -315,21 +317,21 @@ def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance():
 def test_the_same_prompt_again_counts_once_and_one_alone_gets_the_published_bandwidth():
     latents = batch(4)[0]
     prompts = different_prompts(2)[torch.tensor([0, 0, 0, 1])]
-    expected = VendiGuidance(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts[2:]))
-    steps = [denoise(each, latents, prompts, at=0) for each in (VendiGuidance(scale=0.3), expected)]
+    expected = published(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts[2:]))
+    steps = [denoise(each, latents, prompts, at=0) for each in (published(scale=0.3), expected)]
     torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
     alone = prompts[:1].expand(4, 5, 6)
-    guidance = VendiGuidance(scale=0.3)
+    guidance = published(scale=0.3)
     steps = [
         denoise(each, latents, alone, at=0)
-        for each in (guidance, VendiGuidance(scale=0.3, sigma_prompt=0.3))
+        for each in (guidance, published(scale=0.3, sigma_prompt=0.3))
     ]
     assert torch.equal(*steps)
     assert guidance.sigma_prompt is None
 
 
 def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
-    guidance = VendiGuidance(every=1)
+    guidance = published(every=1)
     prompts = different_prompts(16)
     denoise(guidance, batch(6)[0], prompts[:6])
     assert guidance.sigma_prompt is None
@@ -341,7 +343,7 @@ def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
 
 
 def test_pooled_clip_embeddings_get_the_published_bandwidth_at_once():
-    guidance = VendiGuidance(every=1, prompt_input="add_text_embeds")
+    guidance = published(every=1, prompt_input="add_text_embeds")
     tensors = {"latents": batch(3)[0], "add_text_embeds": torch.randn(3, 6)}
     guidance(pipeline(), 0, 0, tensors)
     assert guidance.sigma_prompt == 0.3
@@ -353,7 +355,7 @@ def test_exemplars_take_their_share_of_the_score_off(objective):
     z, exemplars = (torch.randn(n, 2, 2, 2, generator=r, dtype=torch.float64) for n in (2, 3))
     prompts = different_prompts(2, dtype=torch.float64)
     options = {"scale": 0.1, "every": 1, "sigma_prompt": 0.5}
-    guidance = VendiGuidance(objective, exemplars=exemplars, beta=0.7, **options)
+    guidance = published(objective, exemplars=exemplars, beta=0.7, **options)
     built = guidance.settings.build_objective(0.5)
     others = SlidingWindow(3, dtype=torch.float64)
     others.append(exemplars)
@@ -375,7 +377,7 @@ def test_exemplars_take_their_share_of_the_score_off(objective):
 
 
 def test_exemplars_of_another_shape_are_refused():
-    guidance = VendiGuidance("rke", exemplars=torch.ones(2, 5, 3), every=1)
+    guidance = published("rke", exemplars=torch.ones(2, 5, 3), every=1)
     with pytest.raises(ValueError, match=r"exemplars of shape \(5, 3\) .* exemplar_features"):
         denoise(guidance, *batch(2), at=0)
 
@@ -384,7 +386,7 @@ def test_the_more_exemplars_count_the_closer_a_sample_stays():
     latents, prompts = batch(2, dtype=torch.float64)
     exemplars = latents + 0.5 * batch(2, seed=1, dtype=torch.float64)[0]
     near = [
-        cosine(denoise(VendiGuidance("rke", 0.3, **given), latents, prompts, at=0), exemplars)
+        cosine(denoise(published("rke", 0.3, **given), latents, prompts, at=0), exemplars)
         for given in (
             {},
             {"exemplars": exemplars, "beta": 0.3},
@@ -398,7 +400,7 @@ def test_the_more_exemplars_count_the_closer_a_sample_stays():
 @pytest.mark.parametrize("center", [None, "prompt", "global"])
 @pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
 def test_broken_prompts_are_skipped_and_warned_about(objective, center, caplog):
-    guidance = VendiGuidance(objective, every=5, center=center)
+    guidance = published(objective, every=5, center=center)
     latents, prompts = batch(3)
     prompts[1, 0, 0] = torch.nan
     with caplog.at_level(logging.WARNING):
@@ -412,7 +414,7 @@ def test_broken_prompts_are_skipped_and_warned_about(objective, center, caplog):
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
 def test_a_step_of_the_rke_pair_never_waits_for_the_device(objective):
     # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
-    guidance = VendiGuidance(objective, sigma_prompt=0.3, step_rule="adaptive")
+    guidance = published(objective, sigma_prompt=0.3, step_rule="adaptive")
     guidance.window.append(*(x if x.ndim == 4 else x.mean(dim=1) for x in batch(4)))
     if objective == "rke":
         guidance.window.clear()

@@ -1,6 +1,7 @@
 """Where samples are compared: the image space on tiny decoders and encoders, and exemplars."""
 
 import contextlib
+from functools import partial
 
 import pytest
 import tiny_transformers as dit
@@ -24,6 +25,7 @@ from vendi_guidance.vae import decode
 
 PROMPTS = [0, 1]
 SIZE = (16, 16)
+published = partial(VendiGuidance, preset="published")
 MEANS = {"latents_mean": [0.3, -0.2, 0.1, 0.5], "latents_std": [0.7, 1.2, 0.9, 2.0]}
 PIPELINES = ["SDXL", "SDXL with means", "SD3", "Flux", "Qwen-Image"]
 
@@ -103,7 +105,7 @@ def test_the_gradient_in_latents_is_that_of_the_features_by_differences(name):
 
     def view(z):  # a sample is 0.6 x0 + 0.8 noise
         denoised = (z - 0.8 * noise) / 0.6
-        return space.view(pipe, z, Prediction(denoised, 0.6, 0.8, 1.0))
+        return space.view(pipe, z, Prediction(denoised, 0.6, 0.8))
 
     gradient, way = torch.randn(2, 5, dtype=torch.float64), torch.randn_like(z)
     slope = (view(z + 1e-5 * way).features - view(z - 1e-5 * way).features) / 2e-5
@@ -118,7 +120,7 @@ def test_the_features_are_those_of_the_prediction_and_remembered_ones_of_the_lat
     latents = torch.randn(3, 4, 8, 8)
     with torch.no_grad():
         expected = space.encoder(decode(pipe, latents).clamp(-1, 1))
-    seen = space.view(pipe, 0 * latents, Prediction(latents, 0.5, 0.5, 1.0)).features
+    seen = space.view(pipe, 0 * latents, Prediction(latents, 0.5, 0.5)).features
     assert torch.allclose(seen, expected, atol=1e-6)
     assert torch.allclose(space.remember(pipe, latents), expected, atol=1e-6)
     with pytest.raises(ValueError, match="needs the scheduler's prediction"):
@@ -131,7 +133,7 @@ def test_gradients_pass_in_any_context_and_weights_are_left_as_they_were(context
     space = ImageSpace(encoder())
     pipe.vae.decoder.conv_in.requires_grad_(False)
     with context():
-        prediction = Prediction(torch.randn(2, 4, 8, 8), 0.5, 0.5, 1.0)
+        prediction = Prediction(torch.randn(2, 4, 8, 8), 0.5, 0.5)
         view = space.view(pipe, prediction.denoised, prediction)
         pulled = view.pull_back(torch.ones_like(view.features))
         assert pulled.abs().sum() > 0
@@ -150,7 +152,7 @@ def test_a_decoder_that_overflows_in_half_precision_is_used_in_single_precision(
     weight = pipe.vae.decoder.conv_out.weight.clone()
     used = []
     pipe.vae.decoder.register_forward_hook(lambda *given: used.append(given[2].dtype))
-    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0, 1.0))
+    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0))
     assert view.pull_back(torch.ones(1, 5)).isfinite().all()
     assert used == [torch.float32] * 2
     assert pipe.vae.dtype == torch.float16
@@ -161,7 +163,7 @@ def test_small_gradients_survive_half_precision():
     pipe = pipeline("SDXL")
     space, latents = ImageSpace(encoder().half()), torch.randn(1, 4, 8, 8)
     pipe.vae.half()
-    pull_back = space.view(pipe, latents, Prediction(latents, 1.0, 0.0, 1.0)).pull_back
+    pull_back = space.view(pipe, latents, Prediction(latents, 1.0, 0.0)).pull_back
     large, small = pull_back(torch.ones(1, 5)), pull_back(torch.full((1, 5), 1e-12))
     assert torch.allclose(small * 1e12, large, rtol=1e-3) and large.abs().sum() > 0
     assert torch.equal(pull_back(torch.zeros(1, 5)), torch.zeros_like(latents))
@@ -171,7 +173,7 @@ def test_a_picture_that_is_not_finite_spoils_only_its_own_gradient():
     pipe = pipeline("SDXL")
     space, latents = ImageSpace(encoder()), torch.randn(2, 4, 8, 8)
     latents[0, 0, 0, 0] = torch.nan
-    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0, 1.0))
+    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0))
     finite = view.pull_back(torch.ones(2, 5)).flatten(1).isfinite().all(dim=1)
     assert finite.tolist() == [False, True]
 
@@ -181,7 +183,7 @@ def test_guides_a_pipeline_in_the_image_space(name):
     pipe = pipeline(name)
     plain = draw(pipe, name, "pt")
     space = ImageSpace(encoder(), SIZE)
-    guidance = VendiGuidance("rke", 0.3, every=1, space=space)
+    guidance = published("rke", 0.3, every=1, space=space)
     guided = draw(pipe, name, "pt", **guidance.on(pipe))
     assert guided.isfinite().all() and guidance.skipped == 0
     assert not torch.allclose(guided, plain, atol=1e-3)
@@ -248,6 +250,6 @@ def test_exemplars_change_where_guidance_goes(kind):
     exemplars = exemplar_features(pipe, photographs()[0], space)
     results = []
     for given in (None, exemplars):
-        guidance = VendiGuidance("rke", 0.3, every=1, space=space, exemplars=given, beta=5.0)
+        guidance = published("rke", 0.3, every=1, space=space, exemplars=given, beta=5.0)
         results.append(draw(pipe, "SDXL", "latent", **guidance.on(pipe)))
     assert not torch.allclose(*results, atol=1e-4) and results[1].isfinite().all()

@@ -10,6 +10,7 @@ from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
 from vendi_guidance.window import unit_rows
 
 PROMPTS = [0, 1]
+EVERY_STEP = {"diversity_preset": "published", "diversity_scale": 0.3, "diversity_every": 1}
 
 
 def make(kind=VendiGuidedFluxPipeline):
@@ -36,7 +37,7 @@ def test_scale_zero_is_bit_identical_to_the_stock_pipeline(cfg):
 def test_prompts_are_told_apart_by_the_pooled_embedding(cfg, space):
     pipe = make()
     plain = draw(make(FluxPipeline), cfg)
-    guided = draw(pipe, cfg, diversity_scale=0.3, diversity_every=1, diversity_space=space)
+    guided = draw(pipe, cfg, **EVERY_STEP, diversity_space=space)
     assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
     pooled = CASES["Flux"].embeddings(PROMPTS)["pooled_prompt_embeds"]
     assert torch.allclose(pipe.guidance.window.prompts, unit_rows(pooled), atol=1e-6)

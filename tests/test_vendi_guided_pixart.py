@@ -24,7 +24,11 @@ KINDS = {
     "PixArt-alpha": (VendiGuidedPixArtAlphaPipeline, PixArtAlphaPipeline, dit.pixart_alpha),
     "PixArt-Sigma": (VendiGuidedPixArtSigmaPipeline, PixArtSigmaPipeline, dit.pixart_sigma),
 }
-GUIDED_EVERY_STEP = {"diversity_scale": 0.3, "diversity_every": 1}
+GUIDED_EVERY_STEP = {
+    "diversity_preset": "published",
+    "diversity_scale": 0.3,
+    "diversity_every": 1,
+}
 TRAINED = {"num_train_timesteps": 1000, "beta_schedule": "linear"}
 SCHEDULERS = [
     "DDIMScheduler",
@@ -126,9 +130,9 @@ def test_every_objective_and_space_guides(name, objective, space):
 
 def test_noise_is_drawn_anew_from_the_generator_of_the_call(name):
     pipe = make(name)
-    options = {"diversity_stop": 0.3, "diversity_renoise": 1.0, "num_inference_steps": 6}
+    options = {"diversity_renoise_stop": 1.0, "num_inference_steps": 6}
     first = draw(pipe, name, **GUIDED_EVERY_STEP, **options)
-    for other in (options, options | {"diversity_renoise": 0.0}):
+    for other in (options, options | {"diversity_renoise_stop": 0.0}):
         pipe.guidance.window.clear()
         again = draw(pipe, name, **GUIDED_EVERY_STEP, **other)
         assert torch.equal(first, again) == (other is options)

@@ -14,7 +14,7 @@ from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
 from safetensors.torch import load_file
 
 from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
-from vendi_guidance.guidance import Settings
+from vendi_guidance.settings import PRESETS, Settings
 
 ROOT = Path(__file__).parent.parent
 PROMPTS = ["a cat", "a cat", "a dog"]
@@ -56,7 +56,7 @@ def test_guidance_changes_pictures_and_remembers_them(guided, stock):
 
 def test_options_of_a_call_hold_for_that_call(guided):
     draw(guided, diversity_scale=0.5, diversity_objective="rke", diversity_every=1)
-    assert guided.guidance.settings.scale == 0.03
+    assert guided.guidance.settings == PRESETS["standard"]
     assert guided.guidance.settings.objective == "conditional-rke"
     draw(guided, diversity_window=2)  # prompts were remembered, though "rke" did not look at them
     assert guided.guidance.window.size == len(guided.guidance.window) == 2
@@ -87,14 +87,15 @@ def test_prompts_are_the_positive_rows_with_and_without_classifier_free_guidance
 @pytest.mark.parametrize(
     "options",
     [
-        {"diversity_space": "denoised"},
-        {"diversity_space": "denoised", "diversity_center": "prompt"},
+        {"diversity_preset": "published"},
+        {"diversity_space": "latent"},
+        {"diversity_center": "prompt"},
         {"diversity_schedule": "cosine"},
         {"diversity_schedule": lambda share: 1 - share},
-        {"diversity_stop": 0.5, "diversity_renoise": 1.0},
+        {"diversity_renoise_start": 0.0, "diversity_renoise_stop": 0.0},
         {"diversity_step_rule": "adaptive"},
-        {"diversity_step_rule": "signal", "diversity_space": "denoised"},
-        {"diversity_cfg_start": 0.5},
+        {"diversity_step_rule": "normalized"},
+        {"diversity_cfg_start": 0.0},
     ],
 )
 def test_every_other_option_has_an_effect(guided, options):
@@ -106,7 +107,7 @@ def test_every_other_option_has_an_effect(guided, options):
 
 
 def test_the_noise_drawn_anew_comes_from_the_generator_of_the_call(guided):
-    options = {"diversity_scale": 0.3, "diversity_stop": 0.5, "diversity_renoise": 1.0}
+    options = {"diversity_renoise_stop": 1.0}
     first = draw(guided, **options)
     guided.guidance.window.clear()
     assert np.array_equal(draw(guided, **options), first)
@@ -133,7 +134,7 @@ def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
 
 
 def test_a_diversity_argument_that_does_not_exist_is_named(guided):
-    with pytest.raises(TypeError, match=r"takes no 'diversity_scal', only diversity_scale, "):
+    with pytest.raises(TypeError, match=r"takes no 'diversity_scal', only diversity_preset, "):
         draw(guided, diversity_scal=0.3)
 
 
@@ -255,4 +256,4 @@ def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, me
     with pytest.raises(ValueError, match=message):
         draw(guided, **options)
     assert len(guided.guidance.window) == 3
-    assert guided.guidance.settings.scale == 0.03
+    assert guided.guidance.settings == PRESETS["standard"]

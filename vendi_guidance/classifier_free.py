@@ -27,9 +27,14 @@ LOOK_UP_AT_EACH_STEP = {
 have it in a variable of their own."""
 
 
+def can_rest(pipeline: Any) -> bool:
+    """Whether the scale of this pipeline can be changed during a call."""
+    return not LOOK_UP_AT_EACH_STEP.isdisjoint(base.__name__ for base in type(pipeline).__mro__)
+
+
 def check_can_rest(pipeline: Any) -> None:
-    """Raise ValueError if the scale of this pipeline cannot be changed during a call."""
-    if LOOK_UP_AT_EACH_STEP.isdisjoint(base.__name__ for base in type(pipeline).__mro__):
+    """Raise ValueError if it cannot."""
+    if not can_rest(pipeline):
         raise ValueError(
             f"cfg_start has to be 0: a {type(pipeline).__name__} does not look up its "
             f"guidance_scale at each step, as {', '.join(sorted(LOOK_UP_AT_EACH_STEP))} do"

@@ -27,16 +27,11 @@ class Prediction(NamedTuple):
         signal, noise: the level the step moved to: it returned signal x0 + noise eps. (1, 0) after
             the last step of most schedulers. Nominal: DDPM's `variance_type` "fixed_large", for
             one, leaves a little more noise.
-        fresh: the share of that noise's amplitude that an ancestral step draws anew, in [0, 1]:
-            (1 - (noise a / (signal s))^2)^(1/2) for a step from level (a, s), its first half
-            included. As DDIM of eta = 1 (Song et al. 2021, equation 16) does, but for any two
-            levels.
     """
 
     denoised: Tensor
     signal: float
     noise: float
-    fresh: float
 
 
 class Watch:
@@ -196,10 +191,7 @@ class _Reader(NamedTuple):
                 denoised = sample - noise * output
             case _:
                 denoised = output
-        kept_signal, kept_noise = self.level(float(after))
-        signal, noise = self.level(float(_begun(scheduler, before)))
-        kept = kept_noise * signal / (kept_signal * noise) if kept_signal * noise else 1.0
-        return Prediction(denoised, kept_signal, kept_noise, math.sqrt(max(0.0, 1 - kept**2)))
+        return Prediction(denoised, *self.level(float(after)))
 
 
 def _owner(scheduler: Any) -> type:
@@ -210,7 +202,8 @@ def _owner(scheduler: Any) -> type:
 
 def _unknown(what: str) -> ValueError:
     return ValueError(
-        f'no denoised prediction is known for {what}: use space="latent" or another scheduler'
+        f'no denoised prediction is known for {what}: use preset="published", which needs none, '
+        "or another scheduler"
     )
 
 
@@ -261,14 +254,6 @@ def _down(scheduler: Any, timestep: Any, stride: int) -> tuple[Any, Any]:
 
 def _stride(scheduler: Any) -> int:
     return scheduler.config.num_train_timesteps // scheduler.num_inference_steps
-
-
-def _begun(scheduler: Any, before: Any) -> Any:
-    """Where the step began whose second half has just been made; else where this one did."""
-    has_halves = hasattr(scheduler, "state_in_first_order")
-    if has_halves and scheduler.state_in_first_order and scheduler.step_index > 1:
-        return scheduler.sigmas[scheduler.step_index - 2]
-    return before
 
 
 def _ddim(scheduler: Any, timestep: Any) -> tuple[Any, Any]:

@@ -5,12 +5,9 @@ everything made so far (Jalali et al., AISTATS 2026, equation (14)); a finished 
 window. The pipeline's own code stays as it is.
 """
 
-import dataclasses
 import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,10 +17,8 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from vendi_guidance.bandwidth import median_distance
-from vendi_guidance.classifier_free import LateStart, check_can_rest
+from vendi_guidance.classifier_free import LateStart, can_rest, check_can_rest
 from vendi_guidance.denoised import Prediction, Watch, go_on_from_here
-from vendi_guidance.kernels import Gaussian
-from vendi_guidance.objectives import OBJECTIVES, ConditionalVendi, Objective
 from vendi_guidance.prompts import (
     best_of,
     pooled_by_clip,
@@ -31,109 +26,14 @@ from vendi_guidance.prompts import (
     prompt_inputs,
     why_no_prompts,
 )
-from vendi_guidance.spaces import SPACES, Space
+from vendi_guidance.settings import CFG_START, PRESETS, SIGMA_PROMPT
+from vendi_guidance.spaces import Space
 from vendi_guidance.window import SlidingWindow, as_rows, unit_rows
 
 logger = logging.getLogger(__name__)
 
-STEP_RULES = ("normalized", "adaptive", "signal")
-CENTERS = ("prompt", "global")
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda _share: 1.0,
-    "linear": lambda share: 1 - share,
-    "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
-}
-
-SIGMA_PROMPT = 0.3
-"""The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
-
 PROMPTS_TO_SETTLE = 10
 """From so many different prompts on, a bandwidth found from them stays."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How guidance moves latents; see `VendiGuidance` for each field."""
-
-    objective: str
-    scale: float
-    every: int
-    sigma_latent: float
-    sigma_prompt: float | None
-    truncation: int | None
-    start: float
-    stop: float
-    schedule: str | Callable[[float], float]
-    step_rule: str
-    space: str | Space
-    center: str | None
-    renoise: float
-    cfg_start: float
-    beta: float
-
-    def __post_init__(self) -> None:
-        _check_choice("objective", self.objective, OBJECTIVES)
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise ValueError(f"scale must be finite and at least 0 (no guidance), got {self.scale}")
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"every must be a whole number of at least 1, got {self.every}")
-        if not 0 <= self.start <= self.stop <= 1:
-            raise ValueError(
-                "start and stop are shares of the steps, 0 <= start <= stop <= 1, "
-                f"got {self.start} and {self.stop}"
-            )
-        if not callable(self.schedule):
-            _check_choice("schedule", self.schedule, SCHEDULES)
-        _check_choice("step_rule", self.step_rule, STEP_RULES)
-        if not hasattr(self.space, "view"):
-            _check_choice("space", self.space, SPACES)
-        if self.center is not None:
-            _check_choice("center", self.center, CENTERS)
-        if not 0 <= self.renoise <= 1:
-            raise ValueError(f"renoise must lie between 0 (none) and 1, got {self.renoise}")
-        if self.renoise and self.stop == 1:
-            raise ValueError(
-                f"renoise {self.renoise} begins where guidance ends, but stop is 1, the last step: "
-                "give a smaller stop, such as 0.3"
-            )
-        if not 0 <= self.cfg_start <= 1:
-            raise ValueError(
-                f"cfg_start is a share of the steps, between 0 and 1, got {self.cfg_start}"
-            )
-        if self.step_rule == "signal" and self.space != "denoised":
-            raise ValueError(
-                'step_rule "signal" goes by the predicted clean latents: set space="denoised", not '
-                f"{self.space!r}"
-            )
-        if not (math.isfinite(self.beta) and self.beta >= 0):
-            raise ValueError(f"beta must be finite and at least 0, got {self.beta}")
-        # refuse a bad sigma or truncation now, in use or not, rather than at some later step
-        ConditionalVendi(
-            Gaussian(self.sigma_latent),
-            Gaussian(SIGMA_PROMPT if self.sigma_prompt is None else self.sigma_prompt),
-            self.truncation,
-        )
-
-    @property
-    def is_conditional(self) -> bool:
-        return self.objective.startswith("conditional")
-
-    def build_objective(self, sigma_prompt: float) -> Objective:
-        """The objective named, its prompt kernel of this bandwidth."""
-        given: dict[str, Any] = {"kernel_latent": Gaussian(self.sigma_latent)}
-        if self.is_conditional:
-            given["kernel_prompt"] = Gaussian(sigma_prompt)
-        if self.objective.endswith("vendi"):
-            given["truncation"] = self.truncation
-        return OBJECTIVES[self.objective](**given)
-
-    def build_space(self) -> Space:
-        return SPACES[self.space] if isinstance(self.space, str) else self.space
-
-    def scale_at(self, share: float) -> float:
-        """`scale` after this share of all steps, start <= share < stop."""
-        schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
-        return self.scale * schedule((share - self.start) / (self.stop - self.start))
 
 
 class VendiGuidance(PipelineCallback):
@@ -147,9 +47,12 @@ class VendiGuidance(PipelineCallback):
     With `scale=0` it does nothing and remembers nothing, unless `record` is set.
 
     Args:
+        preset: what holds where nothing else is given: "standard", which moves predictions of clean
+            latents apart at the first steps; "varied", which does so for longer; or "published",
+            the paper's (see `settings`).
         objective: "conditional-rke", "conditional-vendi" (diverse among like prompts), "rke" or
             "vendi" (diverse whatever the prompts).
-        scale: length of a step, as a share of the latents' norm.
+        scale: length of a step, in the unit of `step_rule`; 0 is no guidance.
         every: guide at every so-manieth denoising step, from the first on, the last left out. A
             scheduler that would lose the change at that step gets it at the next that keeps it.
         window: how many finished samples to remember, or a `SlidingWindow`.
@@ -164,21 +67,21 @@ class VendiGuidance(PipelineCallback):
             (down to 0), or a function of the share of the way, 0 to 1, that returns a factor.
         step_rule: "normalized", as published: each sample moves by scale x its norm; "adaptive":
             the same, times how crowded its neighbourhood is for its prompt, from 0 (nothing
-            similar has been made) to 1 (a duplicate); "signal", for space="denoised": as adaptive,
-            with the norm of the clean latents in the noisy ones (predicted, times the level of
-            signal) for that of the noisy ones: little at first, when there is little but noise.
+            similar has been made) to 1 (a duplicate); "signal": as adaptive, but in units of the
+            clean latents in the noisy ones (norm of the prediction x level of signal), which are
+            short at first, when there is little but noise.
         space: what is compared: "latent", as published; "denoised", the scheduler's prediction of
             clean latents; or a space of your own (see `spaces`).
         center: the mean to take off what is compared: "prompt", weighted by how alike prompts are;
             "global"; or None.
-        renoise: from `stop` on, draw this share of an ancestral step's noise anew, 0 to 1: so what
-            guidance bent returns to what the model knows, with deterministic samplers too. The
-            level of noise is the scheduler's; DEIS, LMS and PNDM, whose steps reach further back,
-            miss theirs by up to 12%.
+        renoise_start, renoise_stop: share of the steps between which noise is drawn anew at every
+            step, before guidance moves what is left: so what guidance bent returns to what the
+            model knows. The level of noise is the scheduler's. Equal: never.
         cfg_start: the share of the steps for which classifier-free guidance, which draws samples of
-            a prompt together, rests: until then its scale is 1. With `on` from the first step on,
-            else from the second. For pipelines that look up their scale at every step, see
-            `classifier_free`.
+            a prompt together, rests: until then its scale is 1, and negative prompts do nothing.
+            With `on` from the first step on, else from the second. For pipelines that look up
+            their scale at every step, see `classifier_free`. None is 0.3 for these, and 0 for all
+            others.
         exemplars: (n, ...) finished latents (or features, in a space of your own) not to move away
             from, see `beta`.
         beta: how much of the score against the exemplars is taken off the objective.
@@ -191,7 +94,7 @@ class VendiGuidance(PipelineCallback):
     Attributes:
         settings: what was given above.
         window: the samples remembered.
-        generator: of the noise of `renoise`: a `torch.Generator`, one for each sample, or None.
+        generator: of noise drawn anew: a `torch.Generator`, one for each sample, or None.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -199,29 +102,32 @@ class VendiGuidance(PipelineCallback):
 
     def __init__(
         self,
-        objective: str = "conditional-rke",
-        scale: float = 0.03,
-        every: int = 10,
+        objective: str | None = None,
+        scale: float | None = None,
+        every: int | None = None,
         window: int | SlidingWindow = 300,
         *,
-        sigma_latent: float = 0.8,
+        preset: str = "standard",
+        sigma_latent: float | None = None,
         sigma_prompt: float | None = None,
         truncation: int | None = None,
-        start: float = 0.0,
-        stop: float = 1.0,
-        schedule: str | Callable[[float], float] = "constant",
-        step_rule: str = "normalized",
-        space: str | Space = "latent",
+        start: float | None = None,
+        stop: float | None = None,
+        schedule: str | Callable[[float], float] | None = None,
+        step_rule: str | None = None,
+        space: str | Space | None = None,
         center: str | None = None,
-        renoise: float = 0.0,
-        cfg_start: float = 0.0,
+        renoise_start: float | None = None,
+        renoise_stop: float | None = None,
+        cfg_start: float | None = None,
+        beta: float | None = None,
         exemplars: Tensor | None = None,
-        beta: float = 0.5,
         prompt_input: str | None = None,
         record: bool = False,
     ) -> None:
         super().__init__()
-        self.settings = Settings(
+        self.settings = PRESETS["standard"].but(
+            preset,
             objective=objective,
             scale=scale,
             every=every,
@@ -234,7 +140,8 @@ class VendiGuidance(PipelineCallback):
             step_rule=step_rule,
             space=space,
             center=center,
-            renoise=renoise,
+            renoise_start=renoise_start,
+            renoise_stop=renoise_stop,
             cfg_start=cfg_start,
             beta=beta,
         )
@@ -288,7 +195,7 @@ class VendiGuidance(PipelineCallback):
 
         Args:
             pipeline: the one that will be called.
-            generator: what it will be called with, if `renoise` shall draw from it.
+            generator: what it will be called with, if noise drawn anew shall come from it.
             guidance_scale: of classifier-free guidance, if that has a `cfg_start`; it is then to be
                 given here instead of to the pipeline.
 
@@ -321,11 +228,11 @@ class VendiGuidance(PipelineCallback):
 
         Args:
             pipeline: the one called.
-            generator: what it is called with, for `renoise` to draw from.
-            changes: fields of `Settings`.
+            generator: what it is called with, for noise drawn anew to come from.
+            changes: fields of `Settings`, or a preset; None is no change.
         """
         self.generator = generator
-        before, self.settings = self.settings, dataclasses.replace(self.settings, **changes)
+        before, self.settings = self.settings, self.settings.but(**changes)
         self._held_back = []
         try:
             self._watch_steps_of(pipeline)
@@ -352,11 +259,14 @@ class VendiGuidance(PipelineCallback):
         inside = settings.start <= share < settings.stop
         self._due = inside and (step_index % settings.every == 0 or (self._due and step_index > 0))
         if self._starts_cfg_late(pipeline):
-            self._late_start.set(pipeline, rests=(step_index + 1) / steps < settings.cfg_start)
+            self._late_start.set(pipeline, rests=(step_index + 1) / steps < self._cfg_start)
         seen = self._watch_steps_of(pipeline)
-        moves = seen and settings.scale > 0 and not last
-        guided = moves and self._due and go_on_from_here(pipeline.scheduler)
-        renoised = moves and settings.renoise > 0 and share >= settings.stop
+        renoised = settings.renoise_start <= share < settings.renoise_stop
+        moves = seen and settings.scale > 0 and not last and (self._due or renoised)
+        moves = moves and go_on_from_here(pipeline.scheduler)
+        if moves and renoised:
+            callback_kwargs["latents"] = self._renoise(callback_kwargs["latents"])
+        guided = moves and self._due
         if guided or last:
             latents, prompts = callback_kwargs["latents"], None
             if self.prompt_input is not None:
@@ -368,8 +278,6 @@ class VendiGuidance(PipelineCallback):
             if last:
                 self._finish(pipeline, latents, prompts)
                 self._stop_watching()
-        if renoised and go_on_from_here(pipeline.scheduler):
-            callback_kwargs["latents"] = self._renoise(callback_kwargs["latents"])
         return callback_kwargs
 
     def _prompt_features(self, pipeline: DiffusionPipeline, tensors: dict[str, Any]) -> Tensor:
@@ -420,13 +328,11 @@ class VendiGuidance(PipelineCallback):
         return moved.where(sound, z).view_as(latents).to(latents.dtype)
 
     def _renoise(self, latents: Tensor) -> Tensor:
-        """Draw part of the noise in the latents anew, at the level where they are."""
+        """What was predicted, with other noise at the level where the latents are."""
         prediction = self._prediction(latents)
-        fresh = self.settings.renoise * prediction.fresh if prediction else 0.0
-        if prediction is None or not prediction.noise or not fresh:
+        if prediction is None or not prediction.noise:
             return latents
         z = latents.to(prediction.denoised)
-        old = z - prediction.signal * prediction.denoised
         generator = self.generator
         drawn = randn_tensor(
             z.shape,
@@ -434,7 +340,7 @@ class VendiGuidance(PipelineCallback):
             device=z.device,
             dtype=z.dtype,
         )
-        renewed = z + (math.sqrt(1 - fresh**2) - 1) * old + fresh * prediction.noise * drawn
+        renewed = prediction.signal * prediction.denoised + prediction.noise * drawn
         sound = renewed.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (z.ndim - 1))
         return renewed.where(sound, z).to(latents.dtype)
 
@@ -480,9 +386,7 @@ class VendiGuidance(PipelineCallback):
     def _watch_steps_of(self, pipeline: DiffusionPipeline) -> bool:
         """Listen to the scheduler if guidance needs to; False if what it needs went by unheard."""
         settings = self.settings
-        if settings.scale == 0 or not (
-            settings.build_space().needs_prediction or settings.renoise > 0
-        ):
+        if settings.scale == 0 or not settings.needs_prediction:
             return True
         if self._watch is not None and self._watch.scheduler is pipeline.scheduler:
             return self._watch.has_seen
@@ -494,8 +398,15 @@ class VendiGuidance(PipelineCallback):
         settings = self.settings
         if settings.cfg_start == 0 or settings.scale == 0:
             return False
+        if settings.cfg_start is None:
+            return can_rest(pipeline)
         check_can_rest(pipeline)
         return True
+
+    @property
+    def _cfg_start(self) -> float:
+        given = self.settings.cfg_start
+        return CFG_START if given is None else given
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -510,7 +421,7 @@ class VendiGuidance(PipelineCallback):
         if prediction.denoised.shape != latents.shape:
             raise ValueError(
                 f"the scheduler predicts latents of shape {tuple(prediction.denoised.shape)}, the "
-                f'pipeline has {tuple(latents.shape)}: use space="latent" and renoise=0'
+                f'pipeline has {tuple(latents.shape)}: use preset="published", which needs none'
             )
         return prediction
 
@@ -571,8 +482,3 @@ def _exemplar_window(exemplars: Tensor | None) -> SlidingWindow | None:
     window = SlidingWindow(len(exemplars))
     window.append(exemplars)
     return window
-
-
-def _check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -40,6 +40,7 @@ class DiversityGuided:
     def __call__(
         self,
         *args: Any,
+        diversity_preset: str | None = None,
         diversity_scale: float | None = None,
         diversity_objective: str | None = None,
         diversity_every: int | None = None,
@@ -50,7 +51,8 @@ class DiversityGuided:
         diversity_step_rule: str | None = None,
         diversity_space: str | Space | None = None,
         diversity_center: str | None = None,
-        diversity_renoise: float | None = None,
+        diversity_renoise_start: float | None = None,
+        diversity_renoise_stop: float | None = None,
         diversity_cfg_start: float | None = None,
         diversity_beta: float | None = None,
         diversity_sigma_latent: float | None = None,
@@ -65,13 +67,15 @@ class DiversityGuided:
 
         Args:
             diversity_*: as the arguments of `VendiGuidance`, for this call; None is what
-                `self.guidance` has (`diversity_window` resizes its window for good).
+                `self.guidance` has, or the preset if one is named (`diversity_window` resizes its
+                window for good).
 
         Raises:
             ValueError: a value out of its range, named in the message.
             TypeError: a `diversity_` argument that does not exist.
         """
         changes = {
+            "preset": diversity_preset,
             "scale": diversity_scale,
             "objective": diversity_objective,
             "every": diversity_every,
@@ -81,7 +85,8 @@ class DiversityGuided:
             "step_rule": diversity_step_rule,
             "space": diversity_space,
             "center": diversity_center,
-            "renoise": diversity_renoise,
+            "renoise_start": diversity_renoise_start,
+            "renoise_stop": diversity_renoise_stop,
             "cfg_start": diversity_cfg_start,
             "beta": diversity_beta,
             "sigma_latent": diversity_sigma_latent,
@@ -92,8 +97,7 @@ class DiversityGuided:
             if name.startswith("diversity_"):  # stock pipelines may ignore what they do not know
                 known = ", ".join(f"diversity_{known}" for known in [*changes, "window"])
                 raise TypeError(f"{type(self).__name__} takes no {name!r}, only {known}")
-        given = {name: value for name, value in changes.items() if value is not None}
-        with self.guidance.one_call(self, kwargs.get("generator"), **given):
+        with self.guidance.one_call(self, kwargs.get("generator"), **changes):
             if diversity_window is not None:
                 self.guidance.window.resize(diversity_window)
             return self._call_stock(*args, **kwargs)
