@@ -2,57 +2,51 @@
 
 PROMPTS is one prompt, or a file of them: .txt (one a line), .jsonl (key "prompt") or .csv (column
 "prompt"). The output is a Hugging Face imagefolder: numbered pictures, and metadata.jsonl with the
-prompt, seed, seconds and settings of each. Picture number i is made from seed + i.
+prompt, seed and settings of each; run.json says what the run was made with, timings.jsonl how long
+each picture took. Picture number i is made from seed + i.
 
 \b
   generate.py "waving hand" --images-per-prompt 8 --output out/waving
-  generate.py assets/prompts/demo.txt --diversity-scale 0.3 --diversity-stop 0.3 --output out/with
+  generate.py assets/prompts/demo.txt --output out/with
   generate.py assets/prompts/demo.txt --diversity-scale 0 --output out/without
 
 A finished picture is remembered with its prompt. While the next ones are denoised, every few steps
 each is nudged away from what is remembered for similar prompts. A larger --diversity-scale or a
 smaller --diversity-every gives more variety, and in the end noise; scale 0 is the stock pipeline.
+
+Ctrl-C and SIGTERM stop after the pictures in hand. However a run ended, the same command with
+--resume goes on and makes the pictures that an uninterrupted run makes. Where several processes are
+started, they share the prompts and what is remembered:
+
+\b
+  accelerate launch --multi_gpu --num_processes 4 scripts/generate.py prompts.txt --output out/many
 """
 
-import math
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import click
-import diffusers
 import torch
-import transformers
+from safetensors import SafetensorError
 from tqdm import tqdm
 
 from cli import Command, Option, asset
-from vendi_guidance import (
-    SlidingWindow,
-    VendiGuidance,
-    VendiGuidedFluxPipeline,
-    VendiGuidedPixArtAlphaPipeline,
-    VendiGuidedPixArtSigmaPipeline,
-    VendiGuidedSDXLPipeline,
-)
-from vendi_guidance.guidance import CENTERS, SCHEDULES, STEP_RULES
-from vendi_guidance.guided import DiversityGuided
+from orders import DEFAULT_WINDOW, PIPELINES, Order, check_device, open_run
+from vendi_guidance.long_run import LongRun
 from vendi_guidance.objectives import OBJECTIVES
-from vendi_guidance.runs import read_prompts, remove_run, save_picture
+from vendi_guidance.ranks import joined
+from vendi_guidance.settings import CENTERS, PRESETS, SCHEDULES, STEP_RULES
 from vendi_guidance.spaces import SPACES
+from vendi_guidance.stopping import Stop
 
-PIPELINES: dict[str, Any] = {
-    "sdxl": VendiGuidedSDXLPipeline,
-    "pixart-alpha": VendiGuidedPixArtAlphaPipeline,
-    "pixart-sigma": VendiGuidedPixArtSigmaPipeline,
-    "flux": VendiGuidedFluxPipeline,
-}
-DEFAULT_WINDOW = 300
 COUNT = click.IntRange(1)
 POSITIVE = click.FloatRange(0, min_open=True)
 
 what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
+setting = partial(how, show_default="the preset's")
 where = partial(click.option, cls=Option, group="Output and machine")
 
 
@@ -81,62 +75,67 @@ where = partial(click.option, cls=Option, group="Output and machine")
 @what("--batch-size", type=COUNT, default=8, help="Pictures made together.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of the first picture.")
 @how(
+    "--diversity-preset",
+    type=click.Choice(list(PRESETS)),
+    default="standard",
+    help="Where the other settings come from, unless given: the best measured, or the paper's.",
+)
+@setting(
     "--diversity-scale",
     type=click.FloatRange(0),
-    default=0.03,
-    help="Length of a nudge, as a share of the latents' norm; 0 is none.",
+    help="Length of a nudge, in the unit of --diversity-step-rule; 0 is none.",
 )
-@how(
+@setting(
     "--diversity-objective",
     type=click.Choice(list(OBJECTIVES)),
-    default="conditional-rke",
     help="The score to raise; conditional ones compare like prompts only.",
 )
-@how("--diversity-every", type=COUNT, default=10, help="Guide at one step in so many.")
+@setting("--diversity-every", type=COUNT, help="Guide at one step in so many.")
 @how(
     "--diversity-window",
-    type=COUNT,
+    type=click.IntRange(1, 10**6),  # a million take terabytes
     show_default=f"{DEFAULT_WINDOW}, or as in --window-in",
     help="How many finished pictures to remember.",
 )
-@how(
+@setting(
     "--diversity-start",
     type=click.FloatRange(0, 1),
-    default=0.0,
     help="Where guidance begins, as a share of the steps.",
 )
-@how("--diversity-stop", type=click.FloatRange(0, 1), default=1.0, help="Where it ends.")
-@how(
+@setting("--diversity-stop", type=click.FloatRange(0, 1), help="Where it ends.")
+@setting(
     "--diversity-step-rule",
     type=click.Choice(STEP_RULES),
-    default="normalized",
-    help="Nudges of equal length, or shorter where little similar is remembered.",
+    help="Shares of the latents' norm, all alike or shorter where little similar is remembered, or "
+    "shares of the picture in the noise.",
 )
-@how(
+@setting(
     "--diversity-schedule",
     type=click.Choice(list(SCHEDULES)),
-    default="constant",
     help="How the scale falls between start and stop.",
 )
-@how(
+@setting(
     "--diversity-space",
     type=click.Choice(list(SPACES)),
-    default="latent",
     help="What is compared: noisy latents, or the prediction of clean ones.",
 )
-@how(
+@setting(
     "--diversity-center",
     type=click.Choice(CENTERS),
-    show_default="none",
     help="The mean to take off first: of like prompts, or of all.",
 )
-@how(
-    "--diversity-renoise",
+@setting(
+    "--diversity-renoise-start",
     type=click.FloatRange(0, 1),
-    default=0.0,
-    help="After stop, the share of an ancestral step's noise drawn anew.",
+    help="Where noise begins to be drawn anew at every step, as a share of the steps.",
 )
-@how("--diversity-sigma-latent", type=POSITIVE, default=0.8, help="Kernel bandwidth on latents.")
+@setting("--diversity-renoise-stop", type=click.FloatRange(0, 1), help="Where that ends.")
+@setting(
+    "--diversity-cfg-start",
+    type=click.FloatRange(0, 1),
+    help="Until this share of the steps, --guidance-scale rests at 1.",
+)
+@setting("--diversity-sigma-latent", type=POSITIVE, help="Kernel bandwidth on latents.")
 @how(
     "--diversity-sigma-prompt",
     type=POSITIVE,
@@ -157,146 +156,63 @@ where = partial(click.option, cls=Option, group="Output and machine")
 @how("--window-out", type=click.Path(path_type=Path), help="Save what is remembered.")
 @where("--output", type=click.Path(path_type=Path), required=True, help="The run's folder.")
 @where("--overwrite", is_flag=True, help="Replace the run that lies there.")
+@where("--resume", is_flag=True, help="Go on with the run that lies there, or begin it.")
+@where("--no-metadata", is_flag=True, help="Write no prompt and settings into the PNG files.")
+@where("--allow-pickle", is_flag=True, help="Read pickled weights where there are no safetensors.")
 @where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
 @where("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
-def main(
-    prompts: str,
-    model: Path,
-    pipeline: str,
-    steps: int,
-    guidance_scale: float,
-    images_per_prompt: int,
-    batch_size: int,
-    seed: int,
-    diversity_window: int | None,
-    window_in: Path | None,
-    window_out: Path | None,
-    output: Path,
-    overwrite: bool,
-    device: str,
-    dtype: str,
-    **diversity: Any,
-) -> None:
-    if not math.isfinite(guidance_scale):
-        raise ValueError(f"guidance-scale must be a finite number, got {guidance_scale}")
-    check_device(device)
-    check_model(model)
-    check_output(output, overwrite)
-    if window_out is not None and not window_out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"there is no folder for --window-out {window_out}: create it")
-    items = [prompt for prompt in read_prompts(prompts) for _ in range(images_per_prompt)]
-    guidance = VendiGuidance(
-        window=open_window(window_in, diversity_window, device),
-        prompt_input=PIPELINES[pipeline].prompt_input,
-        record=window_out is not None,
-        **{name.removeprefix("diversity_"): value for name, value in diversity.items()},
-    )
-    pipe = load_pipeline(pipeline, model, dtype, device)
-    pipe.guidance = guidance
-    settings = {
-        "model": str(model),
-        "pipeline": pipeline,
-        "steps": steps,
-        "guidance_scale": guidance_scale,
-        "batch_size": batch_size,
-        "dtype": dtype,
-        "diversity_window": guidance.window.size,
-        **diversity,
+def main(**options: Any) -> None:
+    names = [str(option.name) for option in main.params]  # in this order, whatever the user's
+    diversity = {
+        name.removeprefix("diversity_"): options.pop(name)
+        for name in names
+        if name.startswith("diversity_") and name != "diversity_window"
     }
-    seconds = generate(pipe, items, batch_size, seed, steps, guidance_scale, output, settings)
-    if window_out is not None:
-        guidance.window.save(window_out)
-    click.echo(f"{len(items)} pictures in {output}, {seconds / len(items):.3f} seconds each")
-    if guidance.skipped:
-        click.echo(f"{guidance.skipped} guidance steps were skipped: NaN or infinity")
+    order = Order(**options, diversity=diversity)
+    check_device(order.device)
+    with ExitStack() as stack:
+        stop = stack.enter_context(Stop())
+        ranks = stack.enter_context(joined(order.device))
+        stop.is_silent = not ranks.is_first
+        run = open_run(order, ranks, stop, stack)
+        total = run.plan.total
+        with tqdm(
+            total=total, initial=run.progress.done, unit="picture", disable=not ranks.is_first
+        ) as bar:
+            for made in run.rounds():
+                bar.update(made)
+        complete = run.progress.done == total
+        if complete and order.window_out is not None and ranks.is_first:
+            save_window(run, order.window_out)
+        if ranks.is_first:
+            click.echo(summary(run, order))
+        if run.stopped_by is not None:
+            raise SystemExit(128 + run.stopped_by)
 
 
-def generate(
-    pipe: DiversityGuided,
-    items: list[str],
-    batch_size: int,
-    seed: int,
-    steps: int,
-    guidance_scale: float,
-    output: Path,
-    settings: dict[str, Any],
-) -> float:
-    """Make and save one picture for each of `items`, in order; returns the seconds it took."""
-    total = 0.0
-    with tqdm(total=len(items), unit="picture") as progress:
-        for first in range(0, len(items), batch_size):
-            batch = items[first : first + batch_size]
-            seeds = range(seed + first, seed + first + len(batch))
-            started = perf_counter()
-            images = pipe(
-                batch,
-                num_inference_steps=steps,
-                guidance_scale=guidance_scale,
-                # on the CPU, so that a seed means the same noise on every device
-                generator=[torch.Generator("cpu").manual_seed(number) for number in seeds],
-            ).images
-            elapsed = perf_counter() - started
-            total += elapsed
-            if first == 0:  # only now is it sure that something takes the old run's place
-                output.mkdir(parents=True, exist_ok=True)
-                remove_run(output)
-            for offset, (prompt, image) in enumerate(zip(batch, images, strict=True)):
-                row = {
-                    "prompt": prompt,
-                    "seed": seeds[offset],
-                    "seconds": round(elapsed / len(batch), 4),
-                }
-                save_picture(output, first + offset, image, row | settings)
-            progress.update(len(batch))
-    return total
-
-
-def check_device(device: str) -> None:
+def save_window(run: LongRun, path: Path) -> None:
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
+        run.window.save(path)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OSError(
+            f"cannot write --window-out {path}: {reason}; all pictures are safe, and --resume "
+            "writes it again"
+        ) from error
 
 
-def check_model(model: Path) -> None:
-    if not (model / "model_index.json").is_file():
-        raise FileNotFoundError(
-            f"there is no model in {model}: it has no model_index.json; give a folder that "
-            "diffusers' save_pretrained wrote"
-        )
-
-
-def check_output(output: Path, overwrite: bool) -> None:
-    if output.exists() and not output.is_dir():
-        raise FileExistsError(f"--output {output} is a file: name a folder")
-    if not overwrite and output.is_dir() and any(output.iterdir()):
-        raise FileExistsError(
-            f"--output {output} is not empty: name another folder, or replace the run in it with "
-            "--overwrite"
-        )
-
-
-def open_window(path: Path | None, size: int | None, device: str) -> SlidingWindow:
-    if path is None:
-        return SlidingWindow(size or DEFAULT_WINDOW)
-    window = SlidingWindow.load(path, device)
-    if size is not None:
-        window.resize(size)
-    return window
-
-
-def load_pipeline(kind: str, model: Path, dtype: str, device: str) -> DiversityGuided:
-    """The model on its device, without progress bars of its own."""
-    diffusers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.disable_progress_bar()
-    pipe = (
-        PIPELINES[kind]
-        .from_pretrained(model, dtype=getattr(torch, dtype), use_safetensors=True)
-        .to(device)
-    )
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+def summary(run: LongRun, order: Order) -> str:
+    """What was made, in words."""
+    done, total = run.progress.done, run.plan.total
+    pictures = f"{total} pictures" if done == total else f"{done} of {total} pictures"
+    each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
+    lines = [f"{pictures} in {order.output}, {each}"]
+    if run.progress.skipped:
+        lines.append(f"{run.progress.skipped} guidance steps were skipped: NaN or infinity")
+    if done < total:
+        how = "--resume in place of --overwrite" if order.overwrite else "--resume"
+        lines.append(f"stopped: the same command with {how} goes on")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

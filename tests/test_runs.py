@@ -1,4 +1,4 @@
-"""Prompts in, runs on disk and back."""
+"""Runs on disk and back."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,26 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vendi_guidance.runs import METADATA, read_prompts, read_run, remove_run, save_picture
+from vendi_guidance.files import append_rows
+from vendi_guidance.runs import (
+    METADATA,
+    TIMINGS,
+    picture_name,
+    read_run,
+    remove_pictures,
+    save_picture,
+)
 
 AWKWARD = [
     'a "quoted" cat, 50% off',
     "two\nlines\r\nand\ttabs",
-    "кошка 猫 🐈 é \u2028 end",
+    "кошка 猫 🐈‍⬛ é \u2028 end",
+    "\u202eright to left عربي\u202c",
     "../../etc/passwd",
-    "<b>bold</b> $x^2$",
+    "<script>alert(1)</script> $x^2$",
+    '=HYPERLINK("http://x"); $(rm -rf /) `id`',
+    "NUL \0 inside",
+    "long " * 2000,
 ]
 
 
@@ -26,7 +38,9 @@ def picture(seed: int = 0) -> Image.Image:
 def write_run(folder: Path, prompts: list[str]) -> Path:
     folder.mkdir(exist_ok=True)
     for number, prompt in enumerate(prompts):
-        save_picture(folder, number, picture(number), {"prompt": prompt, "seed": number})
+        name = picture_name(number)
+        save_picture(folder / name, picture(number), {"prompt": prompt})
+        append_rows(folder / METADATA, [{"file_name": name, "prompt": prompt, "seed": number}])
     return folder
 
 
@@ -58,82 +72,17 @@ def test_a_picture_that_cannot_be_written_leaves_no_trace(tmp_path):
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        save_picture(tmp_path, 0, Broken(), {"prompt": "cat"})  # type: ignore[arg-type]
+        save_picture(tmp_path / "000000.png", Broken())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_removing_a_run_keeps_what_is_not_its_own(tmp_path):
     write_run(tmp_path, ["cat"])
+    append_rows(tmp_path / TIMINGS, [{"file_name": "000000.png", "seconds": 1.5}])
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "comparison.png").write_bytes(b"mine")
-    remove_run(tmp_path)
+    remove_pictures(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", "comparison.png"}
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("prompts.txt", "cat\n\n  dog \n\n"),
-        ("prompts.txt", "\ufeffcat\r\ndog"),
-        ("prompts.jsonl", '{"prompt": "cat"}\n\n{"prompt": "dog", "seed": 3}\n'),
-        ("prompts.csv", "id,prompt\n1,cat\n2,dog\n"),
-        ("PROMPTS.CSV", '"prompt"\n"cat"\n"dog"\n'),
-    ],
-)
-def test_prompts_are_read_from_every_kind_of_file(tmp_path, name, content):
-    file = tmp_path / name
-    file.write_bytes(content.encode())
-    assert read_prompts(str(file)) == ["cat", "dog"]
-
-
-def test_a_csv_prompt_may_hold_quotes_commas_and_lines(tmp_path):
-    file = tmp_path / "prompts.csv"
-    file.write_text('prompt\n"a ""big"" cat,\nasleep"\n', newline="")
-    assert read_prompts(str(file)) == ['a "big" cat,\nasleep']
-
-
-def test_text_that_is_no_file_is_a_prompt():
-    assert read_prompts("a cat, 3.5 mm lens") == ["a cat, 3.5 mm lens"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", "", r"a\.txt holds no prompts"),
-        ("a.txt", " \n\n", r"a\.txt holds no prompts"),
-        ("a.jsonl", "", r"a\.jsonl holds no prompts"),
-        ("a.csv", "", r"a\.csv holds no prompts"),
-        ("a.csv", "prompt\n", r"a\.csv holds no prompts"),
-        ("a.csv", "text,id\ncat,1\n", r"a\.csv, line 1 has no column 'prompt', only text, id"),
-        ("a.csv", "id,prompt\n1,cat\n2\n", r"a\.csv, line 3 has no text under 'prompt'"),
-        ("a.csv", 'prompt\n"cat\n', r"a\.csv, line 2 is not CSV"),
-        ("a.jsonl", '{"prompt": "cat"}\n{"prompt": \n', r"a\.jsonl, line 2 is not JSON"),
-        ("a.jsonl", '{"text": "cat"}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
-        ("a.jsonl", '{"prompt": 3}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
-        ("a.jsonl", '{"prompt": " "}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
-        ("a.jsonl", '["cat"]\n', r"a\.jsonl, line 1 is not a JSON object"),
-    ],
-)
-def test_a_bad_prompt_file_is_named_with_its_line(tmp_path, name, content, message):
-    file = tmp_path / name
-    file.write_text(content)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_prompts(str(file))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_prompt_file_must_be_text(tmp_path):
-    file = tmp_path / "a.txt"
-    file.write_bytes(b"caf\xe9\n")
-    with pytest.raises(ValueError, match=r"a\.txt is not UTF-8"):
-        read_prompts(str(file))
-
-
-def test_a_missing_prompt_file_and_an_empty_prompt_are_refused():
-    with pytest.raises(FileNotFoundError, match=r"no prompt file 'no/such\.txt'"):
-        read_prompts("no/such.txt")
-    with pytest.raises(ValueError, match="the prompt is empty"):
-        read_prompts("  ")
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
@@ -176,3 +125,66 @@ def test_a_broken_line_of_metadata_is_named(tmp_path, line, message):
         lines.write(line + "\n")
     with pytest.raises(ValueError, match=message):
         read_run(tmp_path)
+
+
+def test_a_last_line_that_a_crash_has_torn_is_left_out(tmp_path):
+    write_run(tmp_path, ["cat", "dog"])
+    whole = (tmp_path / METADATA).read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(first + 1, len(whole) - 1):
+        (tmp_path / METADATA).write_bytes(whole[:cut])
+        assert read_run(tmp_path).prompts == ["cat"]
+
+
+def test_seconds_are_read_from_beside_the_metadata(tmp_path):
+    write_run(tmp_path, ["cat", "dog", "cow"])
+    timings = [{"file_name": picture_name(number), "seconds": 9.0} for number in (0, 2)]
+    append_rows(tmp_path / TIMINGS, [*timings, {"file_name": picture_name(2), "seconds": 0.5}])
+    with (tmp_path / TIMINGS).open("a") as lines:
+        lines.write('{"file_na')
+    assert [row.get("seconds") for row in read_run(tmp_path).rows] == [9.0, None, 0.5]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.png", "/etc/hostname", "a/../../outside.png", "link/outside.png", "a\0.png"],
+)
+def test_a_picture_outside_the_folder_is_not_read(tmp_path, name):
+    folder = write_run(tmp_path / "run", ["cat"])
+    save_picture(tmp_path / "outside.png", picture())
+    (folder / "a").mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    append_rows(folder / METADATA, [{"file_name": name, "prompt": "dog"}])
+    with pytest.raises(ValueError, match=r"line 2 names .* does not lie in"):
+        read_run(folder)
+
+
+def test_a_file_that_pillow_would_hand_to_another_program_is_not_read(tmp_path):
+    write_run(tmp_path, ["cat"])
+    (tmp_path / "000000.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) run\n%%EOF\n"
+    )
+    with pytest.raises(ValueError, match=r"000000\.png cannot be read: it is no picture"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("prompt", AWKWARD)
+def test_a_picture_carries_what_is_known_of_it(tmp_path, prompt):
+    path = tmp_path / "a.png"
+    save_picture(path, picture(), {"prompt": prompt, "seed": 7, "scale": 0.3, "center": None})
+    with Image.open(path) as opened:
+        assert opened.text == {"prompt": prompt, "seed": "7", "scale": "0.3", "center": "null"}
+        assert np.array_equal(np.asarray(opened), np.asarray(picture()))
+    assert b"iTXt" in path.read_bytes()
+
+
+def test_a_picture_can_carry_nothing(tmp_path):
+    save_picture(tmp_path / "a.png", picture())
+    with Image.open(tmp_path / "a.png") as opened:
+        assert opened.text == {}
+
+
+def test_a_file_name_that_is_no_text_does_not_stop_a_picture(tmp_path):
+    save_picture(tmp_path / "a.png", picture(), {"model": "caf\udce9"})
+    with Image.open(tmp_path / "a.png") as opened:
+        assert opened.text == {"model": "caf?"}

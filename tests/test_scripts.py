@@ -1,8 +1,7 @@
-"""The two commands as a person uses them, on a tiny random SDXL and a tiny random probe."""
+"""generate.py as a person uses it, on a tiny random SDXL."""
 
-import json
-import shutil
-import subprocess
+import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -10,16 +9,24 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from commands import assert_refused, contents
 from conftest import SCRIPTS
 from diffusers import StableDiffusionXLPipeline
-from PIL import Image
 
 import evaluate
 import generate
+from forks import fork
 from vendi_guidance import SlidingWindow
-from vendi_guidance.runs import METADATA, Run, read_run
+from vendi_guidance.manifest import MANIFEST
+from vendi_guidance.runs import METADATA, TIMINGS, Run, read_run
+from vendi_guidance.settings import PRESETS
 
 STEPS = 4
+
+GUIDED = ("--diversity-sigma-latent", 2)
+"""So wide a kernel that pictures of a random model seem alike, and guidance moves them."""
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
 
 
 @pytest.fixture
@@ -34,18 +41,6 @@ def make(tiny_sdxl_folder, tmp_path):
     return run
 
 
-@pytest.fixture
-def judge(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
-    """Run evaluate.py: `judge(*words)`, with the tiny models, into tmp_path / "report"."""
-
-    def run(*words: object) -> Result:
-        models = ("--probe", tiny_probe_folder, "--text-encoder", tiny_sdxl_folder)
-        words = (*models, "--output", tmp_path / "report", *words)
-        return CliRunner().invoke(evaluate.main, [str(word) for word in words])
-
-    return run
-
-
 def made(result: Result, folder: Path) -> Run:
     assert result.exit_code == 0, result.output
     return read_run(folder)
@@ -53,23 +48,6 @@ def made(result: Result, folder: Path) -> Run:
 
 def pixels(run: Run) -> np.ndarray:
     return np.stack([np.asarray(image).astype(int) for image in run.images])
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-
-def assert_refused(result: Result, *words: str) -> None:
-    """One sentence with these words, exit status 2, no traceback."""
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.output
-    sentence = result.output[result.output.index("Error: ") :].strip()
-    assert "\n" not in sentence
-    for word in words:
-        assert word in sentence
-
-
-# generate.py ----------------------------------------------------------------------------------
 
 
 def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_path):
@@ -81,7 +59,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
     assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
     first = run.rows[0]
-    assert first["diversity_scale"] == 0.03
+    assert first["diversity_scale"] == PRESETS["standard"].scale
     assert first["diversity_window"] == 300
     assert first["steps"] == STEPS
     assert first["seconds"] > 0
@@ -104,6 +82,22 @@ def test_scale_zero_is_the_stock_pipeline_bit_by_bit(make, tmp_path, tiny_sdxl_f
         assert np.array_equal(np.asarray(image), np.asarray(other))
 
 
+def test_settings_are_a_presets_but_for_those_given(make, tmp_path):
+    options = (
+        "--diversity-preset",
+        "published",
+        "--diversity-every",
+        3,
+        "--diversity-cfg-start",
+        0.5,
+    )
+    [row] = made(make("cat", *options), tmp_path / "out").rows
+    published = PRESETS["published"]
+    for name in ("objective", "scale", "stop", "space", "step_rule", "sigma_latent"):
+        assert row[f"diversity_{name}"] == getattr(published, name)
+    assert (row["diversity_every"], row["diversity_cfg_start"]) == (3, 0.5)
+
+
 def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
     # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
     options = ("--diversity-scale", 0, "--images-per-prompt", 5)
@@ -114,7 +108,7 @@ def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
 
 
 def test_the_same_command_makes_the_same_pictures_guided_too(make, tmp_path):
-    options = ("--diversity-scale", 0.3, "--diversity-every", 1, "--images-per-prompt", 4)
+    options = ("--images-per-prompt", 4, *GUIDED)
     first = pixels(made(make("cat", *options), tmp_path / "out"))
     again = pixels(made(make("cat", *options, output=tmp_path / "again"), tmp_path / "again"))
     plain = pixels(
@@ -127,7 +121,7 @@ def test_the_same_command_makes_the_same_pictures_guided_too(make, tmp_path):
 def test_a_saved_window_makes_two_runs_one(make, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("cat\ncat\ndog\ndog\n")
-    options = ("--batch-size", 2, "--diversity-scale", 0.3, "--diversity-every", 1)
+    options = ("--batch-size", 2, "--diversity-objective", "rke", *GUIDED)
     whole = made(make(prompts, *options), tmp_path / "out")
     prompts.write_text("cat\ncat\n")
     window = tmp_path / "window.safetensors"
@@ -161,7 +155,9 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, tmp_path):
     assert_refused(make("dog"), str(folder), "--overwrite")
     assert contents(folder) == before
     assert made(make("dog", "--overwrite"), folder).prompts == ["dog"]
-    assert set(contents(folder)) == {METADATA, "000000.png", "notes.md"}
+    checkpoint = ".checkpoints/000000000001-000000000001.safetensors"
+    own = {METADATA, TIMINGS, MANIFEST, checkpoint, "000000.png"}
+    assert set(contents(folder)) == {*own, "notes.md"}
 
 
 def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
@@ -177,6 +173,8 @@ def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
         "sigma NaN": (["--diversity-sigma-latent", "nan"], ("sigma", "nan")),
         "objective": (["--diversity-objective", "vscore"], ("'vscore'", "conditional-rke")),
         "step rule": (["--diversity-step-rule", "big"], ("'big'", "adaptive")),
+        "preset": (["--diversity-preset", "best"], ("'best'", "published")),
+        "cfg start": (["--diversity-cfg-start", 2], ("--diversity-cfg-start", "2")),
         "start after stop": (
             ["--diversity-start", 0.8, "--diversity-stop", 0.2],
             ("start", "0.8", "0.2"),
@@ -238,111 +236,27 @@ def test_help_explains_every_option():
             assert option.opts[0] in result.output
 
 
-# evaluate.py ----------------------------------------------------------------------------------
+def run_script(folder: Path, *words: object) -> tuple[int, str]:
+    """Exit status and output of generate.py started in a folder."""
+
+    def act() -> None:
+        os.chdir(folder)
+        sys.argv = [str(SCRIPTS / "generate.py"), *map(str, words)]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+    log = folder.with_suffix(".log")
+    _, status = os.waitpid(fork(act, log), 0)
+    return os.waitstatus_to_exitcode(status), log.read_text()
 
 
-@pytest.fixture
-def two_runs(make, tmp_path) -> tuple[Path, Path]:
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("cat\nDog, asleep\n")
-    without, guided = tmp_path / "without", tmp_path / "with"
-    options = ("--images-per-prompt", 4)
-    made(make(prompts, *options, "--diversity-scale", 0, output=without), without)
-    made(make(prompts, *options, output=guided), guided)
-    return without, guided
-
-
-def test_evaluate_compares_two_runs(judge, two_runs, tmp_path):
-    result = judge(*two_runs, "--sigma-image", 3, "--truncation", 5)
-    assert result.exit_code == 0, result.output
-    for word in ("without", "with", "change", "prompt fidelity", "Conditional-Vendi", "looks"):
-        assert word in result.output
-    assert "Gaussian(sigma=3.0) on picture features" in result.output
-    content = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert [run["name"] for run in content["runs"]] == ["without", "with"]
-    for run in content["runs"]:
-        assert run["images"] == 8
-        assert set(run["looks_by_prompt"]) == {"cat", "Dog, asleep"}
-        assert 0 <= run["fidelity"] <= 1
-        assert run["conditional_vendi"] >= 0.99
-        assert run["seconds_per_image"] > 0
-        assert run["settings"]["kernel_image"] == {"name": "Gaussian", "sigma": 3.0}
-        assert run["settings"]["truncation"] == 5
-    with Image.open(tmp_path / "report" / "comparison.png") as picture:
-        assert picture.width > 1000
-
-
-def test_evaluate_takes_one_run_of_unknown_prompts(judge, make, tmp_path):
-    made(make("castle", "--images-per-prompt", 2), tmp_path / "out")
-    result = judge(tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert "fidelity and looks are left out" in result.output
-    assert "prompt fidelity" not in result.output
-    assert "change" not in result.output
-
-
-def test_a_run_without_seconds_is_evaluated(judge, two_runs, tmp_path):
-    metadata = two_runs[0] / METADATA
-    rows = [json.loads(line) for line in metadata.read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    metadata.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert judge(two_runs[0]).exit_code == 0
-    content = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert content["runs"][0]["seconds_per_image"] is None
-
-
-def test_wrong_input_of_evaluate_is_named_and_leaves_earlier_output_untouched(
-    judge, two_runs, tiny_probe_folder, tmp_path
-):
-    without, guided = two_runs
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "report.json").write_text("earlier")
-    (guided / "000003.png").write_bytes(b"broken")
-    (tmp_path / "empty").mkdir()
-    empty = tmp_path / "empty"
-    assert_refused(judge(without, guided), "000003.png")
-    assert_refused(judge(empty), "empty", METADATA)
-    assert_refused(judge(tmp_path / "absent"), "absent")
-    assert_refused(judge(without, without, without), "3 folders")
-    assert_refused(judge(without, "--sigma-image", 0), "--sigma-image", "0")
-    assert_refused(judge(without, "--sigma-prompt", -1), "--sigma-prompt", "-1")
-    assert_refused(judge(without, "--sigma-image", "nan"), "--sigma-image", "nan")
-    assert_refused(judge(without, "--truncation", 0), "--truncation", "0")
-    assert_refused(judge(without, "--probe", empty), "empty", "probe")
-    assert_refused(judge(without, "--text-encoder", empty), "empty", "tokenizer_2")
-    damaged = tmp_path / "damaged"
-    shutil.copytree(tiny_probe_folder, damaged)
-    (damaged / "model.safetensors").write_bytes(b"x" * 100)
-    assert_refused(judge(without, "--probe", damaged), "damaged")
-    (without / "000001.png").unlink()
-    assert_refused(judge(without), "000001.png")
-    assert contents(tmp_path / "report") == {"report.json": b"earlier"}
-
-
-# As real processes ----------------------------------------------------------------------------
-
-
-def run_script(script: str, folder: Path, *words: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-
+@needs_fork
 def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
     words = ("cat", "--model", tiny_sdxl_folder, "--output", "out", "--steps", STEPS)
-    done = run_script("generate.py", tmp_path, *words)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("1 pictures in out, ")
-    bars = [line for line in done.stderr.splitlines() if "%|" in line]
+    status, said = run_script(tmp_path, *words, "--device", "cpu")
+    assert status == 0, said
+    *bars, last = said.split("\n")[:-1]
+    assert last.startswith("1 pictures in out, ")
+    bars = [bar for line in bars for bar in line.split("\r") if "%|" in bar]
     assert "1/1" in bars[-1]
     assert all("picture" in bar for bar in bars)
     assert read_run(tmp_path / "out").prompts == ["cat"]
-
-
-def test_evaluate_refuses_as_a_process_without_a_traceback(tmp_path):
-    done = run_script("evaluate.py", tmp_path, "absent", "--output", "new", "--probe", "no-probe")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    assert "no-probe" in done.stderr.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []

@@ -2,23 +2,23 @@
 
 The folder is a Hugging Face imagefolder, which `datasets.load_dataset("imagefolder", data_dir=...)`
 reads as it is: `metadata.jsonl` holds `file_name`, `prompt` and whatever else is known about a
-picture. Pictures are named by their number, never by their prompt.
+picture. Pictures are named by their number, never by their prompt. What never comes out the same
+twice, the seconds each took, stands beside it in `timings.jsonl`.
 """
 
-import csv
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
-from vendi_guidance.files import whole_file
+from vendi_guidance.files import read_rows, whole_file
+from vendi_guidance.pictures import open_picture
 
 METADATA = "metadata.jsonl"
-PROMPT_FILES = (".txt", ".jsonl", ".csv")
+TIMINGS = "timings.jsonl"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Run:
 
     Attributes:
         folder: where it lies.
-        rows: what `metadata.jsonl` says, one dict a picture.
+        rows: what `metadata.jsonl` says, one dict a picture; "seconds" too where they are known.
         images: the n pictures, in the same order.
     """
 
@@ -41,70 +41,40 @@ class Run:
         return [row["prompt"] for row in self.rows]
 
 
-def read_prompts(source: str) -> list[str]:
-    """The prompts that `source` stands for.
+def picture_name(number: int) -> str:
+    return f"{number:06d}.png"
+
+
+def save_picture(path: Path, image: Image.Image, about: dict[str, Any] | None = None) -> None:
+    """Write a PNG, whole or not at all.
 
     Args:
-        source: a file, recognised by its ending: `.txt` (one prompt a line; blank lines are
-            skipped), `.jsonl` (the key "prompt") or `.csv` (the column "prompt"); anything else is
-            itself one prompt. Files are UTF-8.
-
-    Raises:
-        ValueError: an empty prompt, or a file without prompts or with a line that cannot be read;
-            the message names file and line.
-        FileNotFoundError: there is no such file.
+        about: JSON values to write into it, each a text chunk (iTXt) of that name.
     """
-    path = Path(source)
-    if path.suffix.lower() not in PROMPT_FILES:
-        if not source.strip():
-            raise ValueError("the prompt is empty: say what to draw, or name a file of prompts")
-        return [source]
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no prompt file {source!r} (a prompt that ends in {path.suffix} must come "
-            "from a file)"
-        )
-    read = {".txt": _text_prompts, ".jsonl": _json_prompts, ".csv": _csv_prompts}
-    try:
-        prompts = list(read[path.suffix.lower()](path))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-    if not prompts:
-        raise ValueError(f"{path} holds no prompts: write at least one")
-    return prompts
+    texts = PngInfo()
+    for name, value in (about or {}).items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        # a file's name may hold what is no character
+        texts.add_itxt(name, text.encode("utf-8", "replace").decode())
+    with whole_file(path) as temporary:
+        image.save(temporary, format="PNG", pnginfo=texts)
 
 
-def save_picture(folder: Path, number: int, image: Image.Image, row: dict[str, Any]) -> None:
-    """Add a picture to a run: first its file, whole or not at all, then its line.
-
-    Args:
-        folder: of the run; it exists.
-        number: of the picture, which names its file.
-        row: what is known of it, JSON values; "prompt" among them.
-    """
-    name = f"{number:06d}.png"
-    with whole_file(folder / name) as temporary:
-        image.save(temporary, format="PNG")
-    with (folder / METADATA).open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps({"file_name": name, **row}) + "\n")
-        lines.flush()
-        os.fsync(lines.fileno())
-
-
-def remove_run(folder: Path) -> None:
+def remove_pictures(folder: Path) -> None:
     """Delete the pictures and metadata of a run; other files in its folder stay."""
     (folder / METADATA).unlink(missing_ok=True)  # first, so that it never names a missing picture
+    (folder / TIMINGS).unlink(missing_ok=True)
     for picture in folder.glob("*.png"):
         if picture.stem.isdecimal():
             picture.unlink()
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run back, all its pictures into memory.
+    """Read a run back, all its pictures into memory. A torn last line of metadata is left out.
 
     Raises:
-        ValueError: the folder holds no run, or a line or a picture that cannot be read; the
-            message names it.
+        ValueError: the folder holds no run, or a line or a picture that cannot be read, or a line
+            names a file outside; the message names it.
         FileNotFoundError: the folder, its `metadata.jsonl` or a picture is missing.
     """
     metadata = folder / METADATA
@@ -114,69 +84,45 @@ def read_run(folder: Path) -> Run:
         raise FileNotFoundError(
             f"{folder} holds no {METADATA}: give a folder that scripts/generate.py wrote"
         )
-    rows = []
-    for place, row in _json_rows(metadata):
+    seconds = _read_timings(folder / TIMINGS)
+    rows, paths = [], []
+    for place, row in read_rows(metadata, torn_end=True):
         for key in ("file_name", "prompt"):
             if not isinstance(row.get(key), str):
                 raise ValueError(f"{place} has no text under the key {key!r}")
-        rows.append(row)
+        name = row["file_name"]
+        paths.append(_inside(folder, name, place))
+        rows.append({"seconds": seconds[name]} | row if name in seconds else row)
     if not rows:
         raise ValueError(f"{metadata} is empty: the run has no pictures")
-    return Run(folder, rows, [_read_image(folder / row["file_name"]) for row in rows])
+    return Run(folder, rows, [_read_image(path) for path in paths])
+
+
+def _read_timings(path: Path) -> dict[str, float]:
+    """Seconds by picture; of two lines about one picture the later holds."""
+    if not path.is_file():
+        return {}
+    rows = [row for _, row in read_rows(path, torn_end=True)]
+    return {
+        row["file_name"]: row["seconds"]
+        for row in rows
+        if isinstance(row.get("file_name"), str) and isinstance(row.get("seconds"), int | float)
+    }
+
+
+def _inside(folder: Path, name: str, place: str) -> Path:
+    """The path of a picture, which must not lead out of the folder, links followed."""
+    path = folder / name
+    # NUL would end the name for the system
+    if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{place} names {name!r}, which does not lie in {folder}")
+    return path
 
 
 def _read_image(path: Path) -> Image.Image:
     if not path.is_file():
         raise FileNotFoundError(f"the picture {path} is missing, though {METADATA} names it")
     try:
-        with Image.open(path) as opened:
-            return opened.convert("RGB")
-    except Exception as error:  # Pillow meets broken files with errors of many kinds
+        return open_picture(path)
+    except ValueError as error:
         raise ValueError(f"the picture {path} cannot be read: {error}") from None
-
-
-def _text_prompts(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8-sig") as lines:
-        yield from (line.strip() for line in lines if line.strip())
-
-
-def _json_prompts(path: Path) -> Iterator[str]:
-    for place, row in _json_rows(path):
-        yield _checked(row.get("prompt"), place)
-
-
-def _csv_prompts(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = csv.reader(lines, strict=True)
-        try:
-            header = next(rows, ["prompt"])
-            if "prompt" not in header:
-                raise ValueError(f"{path}, line 1 has no column 'prompt', only {', '.join(header)}")
-            column = header.index("prompt")
-            for row in filter(None, rows):
-                prompt = row[column] if column < len(row) else None
-                yield _checked(prompt, f"{path}, line {rows.line_num}")
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
-
-
-def _checked(prompt: object, place: str) -> str:
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise ValueError(f"{place} has no text under 'prompt': write one or delete the line")
-    return prompt
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSONL file, each with its place in words; blank lines are skipped."""
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            place = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{place} is not JSON: {error.msg}") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{place} is not a JSON object")
-            yield place, row

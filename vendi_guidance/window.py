@@ -256,7 +256,7 @@ class SlidingWindow:
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no window file {path}") from None
-        except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        except (SafetensorError, ValueError, RecursionError, OSError) as error:
             raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
         reason = _misfit(header, tensors)
         if reason:
@@ -265,7 +265,12 @@ class SlidingWindow:
         if header["latent_shape"] is not None:
             shape = tuple(header["latent_shape"])
             prompts = tensors.get("prompts")
-            window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
+            try:
+                window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
+            except RuntimeError:
+                raise ValueError(
+                    f"there is no memory for {path}, a window of {window.size} samples"
+                ) from None
         return window
 
     def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
@@ -338,8 +343,10 @@ def _check_size(size: int) -> None:
         raise ValueError(f"window must be a whole number of at least 1, got {size}")
 
 
-def _misfit(header: dict[str, Any], tensors: dict[str, Tensor]) -> str | None:
+def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
     """Why a file's content is not a window, or None where it is one."""
+    if not isinstance(header, dict):
+        return "its header is no JSON object"
     if header.get("format") != FORMAT:
         return f"its header does not say {FORMAT!r}"
     if header.get("version") != VERSION:
@@ -349,7 +356,7 @@ def _misfit(header: dict[str, Any], tensors: dict[str, Tensor]) -> str | None:
         tensors.get("latents"),
         tensors.get("prompts"),
     )
-    if not isinstance(header.get("size"), int) or header["size"] < 1:
+    if not _is_count(header.get("size")):
         return f"its size is {header.get('size')}"
     if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
         return f"its dtype is {header.get('dtype')}"
@@ -357,8 +364,17 @@ def _misfit(header: dict[str, Any], tensors: dict[str, Tensor]) -> str | None:
         return "it holds no latents"
     if shape is None:
         return None if latents.numel() == 0 else "its latents have no shape"
-    if latents.ndim != 2 or latents.shape[1] != prod(shape) or len(latents) > header["size"]:
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        return f"its latents have shape {shape}"
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.shape[1] == 0:
+            return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
+    if latents.shape[1] != prod(shape) or len(latents) > header["size"]:
         return f"latents of shape {tuple(latents.shape)} do not fit its header {header}"
-    if prompts is not None and (prompts.ndim != 2 or len(prompts) != len(latents)):
+    if prompts is not None and len(prompts) != len(latents):
         return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
     return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**63

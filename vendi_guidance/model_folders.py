@@ -1,0 +1,118 @@
+"""Folders with models in them, which may come from strangers.
+
+A model is numbers. Nothing in its folder is run: weights are read from safetensors, and parts are
+classes of diffusers and transformers, never code that lies beside them.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import diffusers
+import torch
+import transformers
+from diffusers import DiffusionPipeline
+
+INDEX = "model_index.json"
+
+BLOCK = 2**16
+BLOCKS = 64
+"""Of a large file, so many blocks of so many bytes tell it from others."""
+
+
+def check_model(folder: Path) -> None:
+    """Refuse what no pipeline can be loaded from, or what asks for code of its own.
+
+    Raises:
+        ValueError: it is no model, or one part is not a class of diffusers or transformers.
+        FileNotFoundError: there is no model.
+    """
+    for name, (library, kind) in _parts(folder).items():
+        if library is None and kind is None:
+            continue  # a part that this model does without
+        known = library in ("diffusers", "transformers") or _is_pipeline_module(library)
+        # an Auto class may look for code in the folder
+        if not known or (library == "transformers" and str(kind).startswith("Auto")):
+            raise ValueError(
+                f"the model in {folder} asks for {library}.{kind} as its {name}: only classes of "
+                "diffusers and transformers are loaded, never code that comes with a model"
+            )
+
+
+def load_model(
+    pipeline: type[DiffusionPipeline], folder: Path, dtype: str, device: str, allow_pickle: bool
+) -> Any:
+    """The model on its device, without progress bars of its own.
+
+    Args:
+        pipeline: what to load it as.
+        allow_pickle: where there are no safetensors, read weights from pickle files.
+
+    Raises:
+        ValueError: it cannot be loaded; the message says why.
+    """
+    check_model(folder)
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        pipe: Any = pipeline.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            use_safetensors=None if allow_pickle else True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+        pipe = pipe.to(device)
+    except Exception as error:  # broken files are met with errors of every kind
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if "safetensors" in reason and not allow_pickle:
+            reason += " (--allow-pickle reads pickled weights too)"
+        raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def fingerprint(folder: Path) -> str:
+    """A SHA-256 that tells this model from others: of all small files of its parts, and of blocks
+    all over the large ones, so that it takes no time."""
+    digest = hashlib.sha256()
+    parts = sorted(name for name in _parts(folder) if (folder / name).is_dir())
+    files = (path for name in parts for path in sorted((folder / name).rglob("*")))
+    for path in (folder / INDEX, *files):
+        if not path.is_file():
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(folder).as_posix()!a} {size}\n".encode())
+        with path.open("rb") as file:
+            for start in range(0, size, max(BLOCK, -(-size // BLOCKS))):
+                file.seek(start)
+                digest.update(file.read(BLOCK))
+    return digest.hexdigest()
+
+
+def _parts(folder: Path) -> dict[str, list[Any]]:
+    """(library, class) of each part that the model's index names."""
+    path = folder / INDEX
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no model in {folder}: it has no {INDEX}; give a folder that "
+            "diffusers' save_pretrained wrote"
+        )
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(index, dict) or not isinstance(index.get("_class_name"), str):
+        raise ValueError(f"{path} does not name one of diffusers' pipelines as its _class_name")
+    return {
+        name: value
+        for name, value in index.items()
+        if isinstance(value, list) and len(value) == 2 and not name.startswith("_")
+    }
+
+
+def _is_pipeline_module(name: Any) -> bool:
+    module = getattr(diffusers.pipelines, name, None) if isinstance(name, str) else None
+    return isinstance(module, ModuleType) and module.__name__.startswith("diffusers.pipelines.")
