@@ -18,6 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vendi_guidance.files import whole_file
+
 SIZE = 64  # pixels
 PACKAGES = {  # vendor -> npm package, licence of its artwork
     "noto": ("emoji-datasource-google@16.0.0", "Noto Emoji, Apache-2.0"),
@@ -194,3 +196,72 @@ def _read(file: Path) -> np.ndarray:
     page = Image.new("RGBA", picture.size, "white")
     page.alpha_composite(picture)
     return np.asarray(page.convert("RGB")).transpose(2, 0, 1)
+
+
+SHEET_CONCEPTS = "concepts.txt"
+
+
+def save_sheets(emoji: Emoji, folder: Path) -> None:
+    """Write one lossless WebP a vendor, a row a concept and a column a tone, and the concepts'
+    names, one a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, vendor in enumerate(VENDORS):
+        rows = emoji.pixels[:, number].permute(0, 3, 1, 4, 2)  # concept, y, tone, x, colour
+        sheet = rows.reshape(-1, len(TONES) * SIZE, 3).contiguous().numpy()
+        with whole_file(folder / f"{vendor}.webp") as temporary:
+            Image.fromarray(sheet).save(
+                temporary, format="WEBP", lossless=True, quality=100, method=6
+            )
+    names = "".join(f"{concept}\n" for concept in emoji.concepts)
+    with whole_file(folder / SHEET_CONCEPTS) as temporary:
+        temporary.write_text(names, encoding="utf-8")
+
+
+def load_sheets(folder: Path) -> Emoji:
+    """Read what `save_sheets` wrote.
+
+    Raises:
+        ValueError: a sheet cannot be read, or has another size than its concepts say.
+        FileNotFoundError: a file is missing.
+    """
+    names = folder / SHEET_CONCEPTS
+    if not names.is_file():
+        raise FileNotFoundError(f"there are no training pictures: {names} is missing")
+    concepts = tuple(names.read_text(encoding="utf-8").splitlines())
+    looks = [_read_sheet(folder / f"{vendor}.webp", len(concepts)) for vendor in VENDORS]
+    return Emoji(concepts, torch.stack(looks, dim=1))
+
+
+def _read_sheet(file: Path, concepts: int) -> Tensor:
+    """(concepts, tones, 3, 64, 64) uint8."""
+    if not file.is_file():
+        raise FileNotFoundError(f"the training pictures {file} are missing")
+    try:
+        with Image.open(file, formats=["WEBP"]) as opened:
+            sheet = torch.from_numpy(np.array(opened.convert("RGB")))
+    except Exception as error:  # Pillow meets broken files with errors of many kinds
+        raise ValueError(f"the training pictures {file} cannot be read: {error}") from None
+    expected = (concepts * SIZE, len(TONES) * SIZE, 3)
+    if sheet.shape != expected:
+        height, width = sheet.shape[:2]
+        raise ValueError(
+            f"{file} has {width}x{height} pixels, but {concepts} concepts in {len(TONES)} tones "
+            f"take {expected[1]}x{expected[0]}"
+        )
+    return sheet.view(concepts, SIZE, len(TONES), SIZE, 3).permute(0, 2, 4, 1, 3).contiguous()
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
+@click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
+def main(data: Path, concepts: str, output: Path) -> None:
+    """Write the training pictures as one sheet a vendor; fetches npm packages if need be."""
+    fetch(data)
+    emoji = load(data, concepts)
+    save_sheets(emoji, output)
+    click.echo(f"{len(emoji.concepts) * len(VENDORS) * len(TONES)} pictures in {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Which runs make the comparison: a sweep on tuning prompts, and finals on the reported ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from comparison_runs import IN_TURN, INTERLEAVED, Unit
+from contenders import CONDITIONAL, UNCONDITIONAL, UNGUIDED, Contender
+
+FINALS = (  # protocol, which sampler, the methods drawn so: None for all
+    (IN_TURN, 0, None),
+    (INTERLEAVED, 0, (UNCONDITIONAL, CONDITIONAL)),
+    (IN_TURN, 1, (UNGUIDED, CONDITIONAL)),
+)
+"""Interleaved, the unguided draws what it draws in turn: its pictures depend on prompt and seed
+alone."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs.
+
+    Attributes:
+        contenders: what is tried; the first is the unguided.
+        tuning, reported: prompts, none of them in both.
+        images_per_prompt: how many pictures of each.
+        seeds: of the finals; the sweep has the first.
+        samplers: the model's own, and maybe another for some of the finals.
+    """
+
+    contenders: Sequence[Contender]
+    tuning: tuple[str, ...]
+    reported: tuple[str, ...]
+    images_per_prompt: int
+    seeds: Sequence[int]
+    samplers: Sequence[str]
+
+    def sweep(self) -> list[Unit]:
+        """A run for each contender."""
+        how = (self.images_per_prompt, self.seeds[0], IN_TURN, self.samplers[0])
+        return [Unit(contender, self.tuning, *how) for contender in self.contenders]
+
+    def finals(self, chosen: Sequence[Contender]) -> list[tuple[Unit, ...]]:
+        """The runs of one contender of each method, those that differ in the seed together."""
+        return [
+            tuple(
+                Unit(
+                    contender,
+                    self.reported,
+                    self.images_per_prompt,
+                    seed,
+                    protocol,
+                    self.samplers[which],
+                )
+                for seed in self.seeds
+            )
+            for protocol, which, methods in FINALS
+            for contender in chosen
+            if which < len(self.samplers) and (methods is None or contender.method in methods)
+        ]
+
+    def firsts(self) -> list[Contender]:
+        """The first contender of each method."""
+        return list({one.method: one for one in reversed(self.contenders)}.values())[::-1]
+
+
+def split_prompts(file: Path, concepts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The concepts that are tuned on, and those of the file, which are reported on.
+
+    Args:
+        file: one concept a line.
+        concepts: all that the probe knows.
+
+    Raises:
+        ValueError: a line that is no such concept or comes twice, or nothing is left for tuning.
+        FileNotFoundError: there is no such file.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    reported = [line.strip() for line in lines if line.strip()]
+    for prompt in reported:
+        if prompt not in concepts:
+            raise ValueError(f"the probe knows no {prompt!r}, which {file} asks for")
+        if reported.count(prompt) > 1:
+            raise ValueError(f"{file} asks for {prompt!r} more than once")
+    tuning = [concept for concept in concepts if concept not in reported]
+    if not tuning or not reported:
+        raise ValueError(
+            f"{file} asks for {len(reported)} of the {len(concepts)} concepts that the probe "
+            "knows: some have to be asked for, and some to be left for tuning"
+        )
+    return tuning, reported
