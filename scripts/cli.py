@@ -28,7 +28,7 @@ class Command(click.Command):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ImportError) as error:
             raise click.UsageError(" ".join(str(error).split()), context) from error
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

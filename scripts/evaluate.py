@@ -1,37 +1,46 @@
-"""Say how diverse and how faithful one or two runs of scripts/generate.py are.
+"""Say how diverse and how faithful one or two batches of pictures are, and whether they differ.
 
-FOLDERS are one or two imagefolders. Prints a table and writes report.json and comparison.png to
---output. With two folders, the table's last column is the second run against the first.
+FOLDERS are one or two Hugging Face imagefolders, such as scripts/generate.py writes, or folders of
+pictures without prompts. Prints a table, and writes report.html (one page, no network), report.md,
+report.json and PNG figures to --output.
 
 \b
-  evaluate.py out/without out/with --output out
+  evaluate.py out/without out/with --output out/report
+  evaluate.py photos --image-embedder dinov2 --prompt-embedder clip --output out/report
+
+Where prompts name emoji that the demo's probe knows, embedders, bandwidths and reference pictures
+are the demo's by default. Otherwise they are DINOv2 and CLIP, whose weights have to be at hand; if
+they are not, the message says how to fetch them.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Literal
 
 import click
 import transformers
+from PIL import Image
 from rich.console import Console
-from safetensors import SafetensorError
+from torch import Tensor
 
 from cli import Command, asset
-from vendi_guidance.embedders import Probe, TextEmbedder
-from vendi_guidance.evaluator import evaluate
-from vendi_guidance.kernels import Gaussian
-from vendi_guidance.report import Evaluated, save_json, save_picture, score_table
-from vendi_guidance.runs import Run, read_run
+from demo_emoji import load_sheets
+from demo_judge import load_probe
+from vendi_guidance.basis import embedder_in_words, kernel_in_words
+from vendi_guidance.batches import as_batch
+from vendi_guidance.comparison import compare
+from vendi_guidance.embedders import PromptEmbedder, open_image_embedder, open_prompt_embedder
+from vendi_guidance.embedding import PictureReader
+from vendi_guidance.evaluator import Report, evaluate
+from vendi_guidance.fidelity import asked_concepts
+from vendi_guidance.kernels import Gaussian, Kernel
+from vendi_guidance.report import save_report, score_table
 
-# Two looks of one emoji lie about 10 apart in the probe's features, two emoji about 18, variants of
-# one look far less: at 4, looks count as different and variants as the same.
-SIGMA_IMAGE = 4.0
-SIGMA_PROMPT = 0.3
 
-
-def gaussian(_context: click.Context, _option: click.Parameter, sigma: float) -> Gaussian:
+def gaussian(
+    _context: click.Context, _option: click.Parameter, sigma: float | None
+) -> Gaussian | None:
     try:
-        return Gaussian(sigma)
+        return None if sigma is None else Gaussian(sigma)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -40,11 +49,50 @@ def gaussian(_context: click.Context, _option: click.Parameter, sigma: float) ->
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Where results go.")
 @click.option(
+    "--image-embedder",
+    show_default="the probe for the demo's pictures, else dinov2",
+    help="What gives picture features: dinov2, clip:MODEL, inception, timm:NAME, pixels, ...",
+)
+@click.option(
+    "--prompt-embedder",
+    show_default="the text encoder for the demo's pictures, else clip",
+    help="What gives prompt features: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
+)
+@click.option(
+    "--sigma-image",
+    "kernel_image",
+    type=float,
+    callback=gaussian,
+    show_default="usual for the embedder, else the median distance",
+    help="Bandwidth of the Gaussian kernel on picture features.",
+)
+@click.option(
+    "--sigma-prompt",
+    "kernel_prompt",
+    type=float,
+    callback=gaussian,
+    show_default="usual for the embedder, else the median distance",
+    help="Bandwidth of the Gaussian kernel on prompt features.",
+)
+@click.option(
+    "--truncation",
+    type=click.IntRange(min=1),
+    show_default="no truncated scores",
+    help="How many eigenvalues the truncated scores keep.",
+)
+@click.option("--clip", help="Add the CLIPScore of this model: clip, or clip:MODEL/PRETRAINED.")
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    show_default="the training pictures for the demo's pictures, else none",
+    help="A folder of real pictures, for distances, precision, recall, ...",
+)
+@click.option(
     "--probe",
     "probe_folder",
     type=click.Path(path_type=Path),
     default=asset("demo-probe"),
-    help="Gives picture features, and says what a picture shows.",
+    help="Says which emoji and look a picture shows.",
 )
 @click.option(
     "--text-encoder",
@@ -53,94 +101,105 @@ def gaussian(_context: click.Context, _option: click.Parameter, sigma: float) ->
     default=asset("demo-sdxl"),
     help="An SDXL, whose second text encoder gives prompt features.",
 )
+@click.option("--cache", type=click.Path(path_type=Path), help="A folder where features are kept.")
 @click.option(
-    "--sigma-image",
-    "kernel_image",
-    type=float,
-    default=SIGMA_IMAGE,
-    callback=gaussian,
-    help="Bandwidth of the Gaussian kernel on picture features.",
+    "--workers", type=click.IntRange(min=0), default=0, help="Processes that decode pictures."
 )
 @click.option(
-    "--sigma-prompt",
-    "kernel_prompt",
-    type=float,
-    default=SIGMA_PROMPT,
-    callback=gaussian,
-    help="Bandwidth of the Gaussian kernel on unit-length prompt features.",
+    "--on-bad-image",
+    type=click.Choice(["skip", "fail"]),
+    default="skip",
+    help="Leave out files that cannot be read, and name them, or stop at the first.",
 )
-@click.option(
-    "--truncation",
-    type=click.IntRange(min=1),
-    show_default="none",
-    help="How many eigenvalues the two Vendi scores keep.",
-)
+@click.option("--device", default="cpu", help="Where embedders compute.")
 def main(
     folders: tuple[Path, ...],
     output: Path,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
+    kernel_image: Gaussian | None,
+    kernel_prompt: Gaussian | None,
+    truncation: int | None,
+    clip: str | None,
+    reference: Path | None,
     probe_folder: Path,
     text_folder: Path,
-    kernel_image: Gaussian,
-    kernel_prompt: Gaussian,
-    truncation: int | None,
+    cache: Path | None,
+    workers: int,
+    on_bad_image: Literal["skip", "fail"],
+    device: str,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
-    probe, text = load_probe(probe_folder), load_text_embedder(text_folder)
-    runs = [read_run(folder) for folder in folders]
-    evaluated = [
-        Evaluated(
-            name,
-            run,
-            evaluate(
-                run.images,
-                run.prompts,
-                image_embedder=probe,
-                prompt_embedder=text,
-                kernel_image=kernel_image,
-                kernel_prompt=kernel_prompt,
-                truncation=truncation,
-                seconds=seconds_of(run),
-                probe=probe,
-            ),
-        )
-        for name, run in zip(names_of(folders), runs, strict=True)
-    ]
-    output.mkdir(parents=True, exist_ok=True)
-    origins = {"probe": str(probe_folder), "text_encoder": str(text_folder)}
-    save_json(output / "report.json", evaluated, origins)
-    save_picture(output / "comparison.png", evaluated)
-
-    Console().print(score_table(evaluated))
-    for item in evaluated:
-        click.echo(remark(item))
-    click.echo(f"kernels: {kernel_image} on picture features, {kernel_prompt} on prompt features")
-    click.echo(f"truncation: {truncation or 'none'}")
-    click.echo(f"wrote {output / 'report.json'} and {output / 'comparison.png'}")
-
-
-def load_probe(folder: Path) -> Probe:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"there is no probe in {folder}: it has no config.json")
-    with damage_named(folder), redirect_stdout(None):  # huggingface_hub prints that it loads
-        return Probe.from_pretrained(folder)
-
-
-def load_text_embedder(folder: Path) -> TextEmbedder:
-    for part in ("tokenizer_2", "text_encoder_2"):
-        if not (folder / part).is_dir():
-            raise FileNotFoundError(f"there is no SDXL in {folder}: it has no {part}")
     transformers.utils.logging.disable_progress_bar()
-    with damage_named(folder):
-        return TextEmbedder.from_pretrained(folder)
+    batches = [as_batch(folder) for folder in folders]
+    probe = load_probe(probe_folder)
+    prompts = [prompt for batch in batches for prompt in batch.prompts or []]
+    is_demo = any(asked_concepts(prompts, probe.names[0]))
+    images = open_image_embedder(
+        image_embedder or (f"probe:{probe_folder}" if is_demo else "dinov2"), device=device
+    )
+    texts: PromptEmbedder | None = None
+    if prompts:
+        spec = prompt_embedder or (f"sdxl:{text_folder}" if is_demo else "clip")
+        texts = open_prompt_embedder(spec, device=device)
+    halves = None
+    if clip is not None:
+        halves = (
+            open_image_embedder(clip, device=device),
+            open_prompt_embedder(clip, device=device),
+        )
+    real: Tensor | None = None
+    if reference is not None:
+        reader = PictureReader(cache, workers, on_bad_image, progress=True)
+        real = reader.embed(as_batch(reference).images, images).features
+    elif is_demo and images.name == "probe":
+        real = images.embed(training_pictures())
+    output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
+
+    reports: list[Report] = []
+    kernels: tuple[Kernel | None, Kernel | None] = (kernel_image, kernel_prompt)
+    for folder, name in zip(folders, names_of(folders), strict=True):
+        reports.append(
+            evaluate(
+                folder,
+                name=name,
+                image_embedder=images,
+                prompt_embedder=texts or "none is needed",
+                kernel_image=kernels[0],
+                kernel_prompt=kernels[1],
+                truncation=truncation,
+                reference=real,
+                clip=halves,
+                probe=probe,
+                cache=cache,
+                workers=workers,
+                on_bad_image=on_bad_image,
+                progress=True,
+            )
+        )
+        # the second batch is seen through the kernels of the first
+        kernels = reports[0].evidence.kernel_x, reports[0].evidence.kernel_t
+    comparison = compare(*reports, progress=True) if len(reports) == 2 else None
+    page = save_report(output, reports, comparison)
+
+    Console().print(score_table(reports, comparison))
+    for report in reports:
+        click.echo(remark(report))
+    settings = reports[0].settings
+    for what in ("image", "prompt"):
+        if f"{what}_embedder" in settings:
+            embedder = embedder_in_words(settings[f"{what}_embedder"])
+            click.echo(f"{what}s: {embedder}, {kernel_in_words(settings[f'kernel_{what}'])}")
+    if comparison is not None:
+        click.echo(comparison.verdict())
+    click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")
 
 
-@contextmanager
-def damage_named(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except SafetensorError as error:
-        raise ValueError(f"the weights in {folder} are damaged: {error}") from None
+def training_pictures() -> list[Image.Image]:
+    """What the demo model was trained on."""
+    pixels = load_sheets(asset("demo-pictures")).pixels.permute(0, 1, 2, 4, 5, 3).flatten(0, 2)
+    return [Image.fromarray(picture.numpy()) for picture in pixels]
 
 
 def names_of(folders: tuple[Path, ...]) -> list[str]:
@@ -149,20 +208,22 @@ def names_of(folders: tuple[Path, ...]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
-def seconds_of(run: Run) -> list[float] | None:
-    values = [row.get("seconds") for row in run.rows]
-    seconds = [value for value in values if isinstance(value, int | float)]
-    return seconds if len(seconds) == len(values) else None
-
-
-def remark(item: Evaluated) -> str:
-    report = item.report
-    text = f"{item.name}: {report.images} pictures of {report.prompts} prompts"
-    if not report.judged:
+def remark(report: Report) -> str:
+    settings = report.settings
+    text = f"{report.name}: {settings['images']} pictures"
+    if "prompts" not in settings:
+        return f"{text} without prompts: conditional scores are left out."
+    text += f" of {settings['prompts']} prompts"
+    if report.skipped:
+        text += (
+            f", {len(report.skipped)} files left out, the first of them {report.skipped[0].name}"
+        )
+    if "judged" not in settings:
         return f"{text}; no prompt names what the probe knows: fidelity and looks are left out."
-    if report.judged < report.images:
+    if settings["judged"] < settings["images"]:
         return (
-            f"{text}; fidelity and looks are of the {report.judged} whose prompt the probe knows."
+            f"{text}; fidelity and looks are of the {settings['judged']} whose prompt the probe "
+            "knows."
         )
     return text + "."
 

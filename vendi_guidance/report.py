@@ -1,139 +1,187 @@
-"""Reports made visible: a table, a JSON file and a picture."""
+"""Reports written down: as a page, a text, data and figures, and as a table for the terminal."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
-from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from matplotlib.figure import Figure, SubFigure
-from PIL import Image, ImageOps
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
+from vendi_guidance.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluator import Report
+from vendi_guidance.figures import draw_figures, save_png
 from vendi_guidance.files import whole_file
-from vendi_guidance.runs import Run
+from vendi_guidance.measures import MEASURES
+from vendi_guidance.page import as_page
+
+if TYPE_CHECKING:
+    from vendi_guidance.comparison import Comparison
 
 FORMAT = "vendi-guidance report"
-VERSION = 1
-
-TILE = 72  # pixels a picture gets
-COLUMNS = 8
-SHOWN_PROMPTS = 8
-SHOWN_PICTURES = 16  # of one prompt
-
-SCORES = (  # attribute of Report, its name for people, how it is written, whether runs are a ratio
-    ("fidelity", "prompt fidelity", ".3f", False),
-    ("looks_per_prompt", "looks per prompt", ".2f", True),
-    ("conditional_vendi", "Conditional-Vendi", ".3f", True),
-    ("conditional_rke", "Conditional-RKE", ".3f", True),
-    ("vendi", "Vendi", ".2f", True),
-    ("rke", "RKE", ".2f", True),
-    ("in_batch_similarity", "in-batch similarity", ".3f", False),
-    ("seconds_per_image", "seconds per image", ".3f", True),
-)
+VERSION = 2
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """A run and what was found, under the name it is shown by."""
+def save_report(
+    folder: Path, reports: Sequence[Report], comparison: "Comparison | None" = None
+) -> Path:
+    """Write `report.html`, `report.md`, `report.json`, and PNG figures.
 
-    name: str
-    run: Run
-    report: Report
+    Args:
+        folder: where; it is created if need be, and files of these names are replaced.
+        reports: one, or two.
+        comparison: of the two.
+
+    Returns:
+        The path of the page, which needs none of the other files.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = draw_figures(reports)
+    for name, figure in figures.items():
+        save_png(figure, folder / f"{name}.png")
+    save_contact_sheet(folder / "comparison.png", reports)
+    content = json.dumps(as_json(reports, comparison), indent=2, allow_nan=False)
+    _write(folder / "report.json", content + "\n")
+    _write(folder / "report.md", as_markdown(reports, comparison, list(figures)))
+    page = folder / "report.html"
+    _write(page, as_page(reports, comparison, figures))
+    return page
 
 
-def score_table(evaluated: Sequence[Evaluated]) -> Table:
-    """The scores, one column a run; for two runs also how the second differs from the first."""
-    table = Table("score")
-    for item in evaluated:
-        table.add_column(item.name, justify="right")
-    if len(evaluated) == 2:
-        table.add_column("change", justify="right")
-    for attribute, label, form, is_ratio in SCORES:
-        values = [getattr(item.report, attribute) for item in evaluated]
-        if all(value is None for value in values):
-            continue
-        cells = ["-" if value is None else format(value, form) for value in values]
-        if len(evaluated) == 2:
-            cells.append(_change(values[0], values[1], form, is_ratio))
-        table.add_row(label, *cells)
+def as_json(reports: Sequence[Report], comparison: "Comparison | None" = None) -> dict[str, Any]:
+    """Everything but the pictures and their features, as JSON values (see docs/evaluation.md)."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "made_with": f"vendi-guidance {version('vendi-guidance')}",
+        "runs": [_run(report) for report in reports],
+        "comparison": None if comparison is None else _compared(comparison),
+    }
+
+
+def _run(report: Report) -> dict[str, Any]:
+    shown = report.exhibits
+    return {
+        "name": report.name,
+        "settings": report.settings,
+        "skipped": [{"name": str(name), "reason": reason} for name, reason in report.skipped],
+        "scores": {name: asdict(score) for name, score in report.scores.items()},
+        "groups": [asdict(group) | {"label": str(group.label)} for group in shown.groups],
+        "modes": [asdict(mode) for mode in shown.modes],
+        "near_duplicates": [asdict(pair) for pair in shown.pairs],
+        "looked_at": shown.looked_at,
+        "eigenvalues": shown.spectra,
+        "growth": {
+            name: {key: getattr(grown, key).tolist() for key in ("sizes", "mean", "low", "high")}
+            for name, grown in shown.growth.items()
+        },
+    }
+
+
+def _compared(comparison: "Comparison") -> dict[str, Any]:
+    return {
+        "first": comparison.first.name,
+        "second": comparison.second.name,
+        "headline": comparison.headline,
+        "verdict": comparison.verdict(),
+        "pictures_of_each": comparison.compared,
+        "drawn": comparison.drawn,
+        "paired": comparison.paired,
+        "differences": {
+            name: asdict(found) | {"beyond_chance": found.beyond_chance}
+            for name, found in comparison.differences.items()
+        },
+    }
+
+
+def score_table(reports: Sequence[Report], comparison: "Comparison | None" = None) -> Table:
+    """The scores, one column a run; of two runs also how the second differs from the first.
+
+    Two runs of short names fit in 80 columns.
+    """
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("score", min_width=19)
+    for report in reports:
+        table.add_column(Text(report.name), justify="right", min_width=15)
+    if comparison is not None:
+        table.add_column("change", justify="right", min_width=16)
+        table.add_column("is it chance?", max_width=7)
+    for title, *cells in score_rows(reports, comparison):
+        table.add_row(Text(title.text), *(cell.stacked() for cell in cells))
     return table
 
 
-def _change(before: float | None, after: float | None, form: str, is_ratio: bool) -> str:
-    if before is None or after is None or (is_ratio and not before):
-        return "-"
-    return f"x {after / before:.2f}" if is_ratio else format(after - before, "+" + form)
+class Cell(NamedTuple):
+    """A cell of the table of scores: what it says, and an interval, "" if there is none."""
+
+    text: str
+    interval: str = ""
+
+    def stacked(self) -> Text:
+        return Text(self.text).append(f"\n{self.interval}" if self.interval else "", "dim")
 
 
-def save_json(path: Path, evaluated: Sequence[Evaluated], origins: dict[str, Any]) -> None:
-    """Write scores and settings, whole or not at all.
-
-    Args:
-        path: of the JSON file.
-        evaluated: the runs.
-        origins: where embedders came from, JSON values.
-    """
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        **origins,
-        "runs": [{"name": item.name, **item.report.as_dict()} for item in evaluated],
-    }
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def save_picture(path: Path, evaluated: Sequence[Evaluated]) -> None:
-    """Draw runs side by side as a PNG: for some of their prompts, the first pictures of each.
-
-    The prompts are spread evenly over all of them, so they are no selection of the best.
-    """
-    prompts = list(dict.fromkeys(p for item in evaluated for p in item.run.prompts))
-    step = max(1, len(prompts) / SHOWN_PROMPTS)
-    chosen = [prompts[int(i * step)] for i in range(min(SHOWN_PROMPTS, len(prompts)))]
-    grids = [[_grid(item.run, prompt) for prompt in chosen] for item in evaluated]
-    tallest = max(grid.height for column in grids for grid in column)
-    size = (len(evaluated) * (COLUMNS * TILE + 30), len(chosen) * (tallest + 30) + 50)
-    figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, layout="constrained")
-    for part, item, column in zip(
-        figure.subfigures(1, len(evaluated), squeeze=False, wspace=0.06)[0],
-        evaluated,
-        grids,
-        strict=True,
-    ):
-        _draw_column(part, item, chosen, column)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, format="png")
-
-
-def _draw_column(
-    part: SubFigure, item: Evaluated, prompts: Sequence[str], grids: Sequence[Image.Image]
-) -> None:
-    looks = item.report.looks_per_prompt
-    title = item.name if looks is None else f"{item.name}: {looks:.1f} looks per prompt"
-    part.suptitle(title, fontsize=14, fontweight="bold", parse_math=False)
-    for axes, prompt, grid in zip(
-        part.subplots(len(prompts), 1, squeeze=False)[:, 0], prompts, grids, strict=True
-    ):
-        axes.imshow(grid, interpolation="lanczos")
-        axes.set_axis_off()
-        axes.set_title(shorten(prompt, 60), loc="left", fontsize=10, parse_math=False)
-        found = item.report.looks_by_prompt.get(prompt)
+def score_rows(
+    reports: Sequence[Report], comparison: "Comparison | None" = None
+) -> list[list[Cell]]:
+    """The table of all scores: their titles, each run's, the change and whether it is chance."""
+    rows = []
+    for name, measure in MEASURES.items():
+        if not any(name in report.scores for report in reports):
+            continue
+        cells = [Cell(measure.title)]
+        for report in reports:
+            score = report.scores.get(name)
+            if score is None:
+                cells.append(Cell("–"))
+            else:
+                ends = measure.interval(score.low, score.high)
+                cells.append(Cell(measure.shown(score.value), ends))
+        found = None if comparison is None else comparison.differences.get(name)
         if found is not None:
-            axes.set_title(f"looks: {found}", loc="right", fontsize=10)
+            cells.append(Cell(found.in_words(measure), found.interval(measure)))
+            cells.append(Cell(found.says))
+        elif comparison is not None:
+            cells += [Cell("–"), Cell("")]
+        rows.append(cells)
+    return rows
 
 
-def _grid(run: Run, prompt: str) -> Image.Image:
-    """The first pictures of a prompt, in rows of `COLUMNS`."""
-    images = [
-        image for image, words in zip(run.images, run.prompts, strict=True) if words == prompt
-    ][:SHOWN_PICTURES]
-    rows = -(-max(1, len(images)) // COLUMNS)
-    grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")
-    for place, image in enumerate(images):
-        tile = ImageOps.contain(image, (TILE - 4, TILE - 4), Image.Resampling.LANCZOS)
-        grid.paste(tile, (place % COLUMNS * TILE + 2, place // COLUMNS * TILE + 2))
-    return grid
+def as_markdown(
+    reports: Sequence[Report], comparison: "Comparison | None", figures: Sequence[str]
+) -> str:
+    """The table, what decides each number, and the figures, as Markdown."""
+    head = ["score", *(report.name for report in reports)]
+    head += ["change", "is it chance?"] if comparison else []
+    lines = ["# " + _cell(" and ".join(report.name for report in reports)), ""]
+    lines += [_cell(comparison.verdict()), ""] if comparison else []
+    lines += [f"| {' | '.join(map(_cell, head))} |", "|---" * len(head) + "|"]
+    for row in score_rows(reports, comparison):
+        texts = (f"{text} ({interval})" if interval else text for text, interval in row)
+        lines.append(f"| {' | '.join(map(_cell, texts))} |")
+    lines += ["", "Intervals in brackets are of level 0.95. What decides each number:", ""]
+    for report in reports:
+        lines += [
+            f"* {_cell(report.name)}, {MEASURES[name].title}: {_cell(score.basis)}"
+            for name, score in report.scores.items()
+        ]
+    lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Text that means nothing to Markdown."""
+    escaped = "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in text)
+    return " ".join(escaped.split())
+
+
+def _write(path: Path, text: str) -> None:
+    with whole_file(path) as temporary:
+        # a prompt may hold half a character, which no encoding has
+        temporary.write_bytes(text.encode("utf-8", "replace"))
