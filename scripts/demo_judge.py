@@ -8,11 +8,10 @@ import transformers
 from safetensors import SafetensorError
 
 from vendi_guidance.embedders import Probe, TextEmbedder
+from vendi_guidance.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
 
-# Two looks of one emoji lie about 10 apart in the probe's features, two emoji about 18, variants of
-# one look far less: at 4, looks count as different and variants as the same.
-SIGMA_IMAGE = 4.0
-SIGMA_PROMPT = 0.3
+SIGMA_IMAGE = IMAGE_SIGMAS["probe"]
+SIGMA_PROMPT = PROMPT_SIGMAS["sdxl"]
 
 
 def load_probe(folder: Path) -> Probe:

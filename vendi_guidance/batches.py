@@ -14,7 +14,7 @@ from torch import Tensor
 from vendi_guidance.embedders import open_picture, to_rgb
 from vendi_guidance.files import read_rows
 from vendi_guidance.pictures import SUFFIXES
-from vendi_guidance.runs import METADATA, TIMINGS, _inside, _read_timings
+from vendi_guidance.runs import METADATA, TIMINGS, inside, read_timings
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
@@ -168,7 +168,7 @@ def _from_folder(folder: Path) -> Batch:
         if not files:
             raise ValueError(f"{folder} holds neither {METADATA} nor pictures")
         return Batch(Pictures(files), None, name=name)
-    timings = _read_timings(folder / TIMINGS)
+    timings = read_timings(folder / TIMINGS)
     paths: list[Path] = []
     prompts: list[Any] = []
     seconds: list[Any] = []
@@ -176,7 +176,7 @@ def _from_folder(folder: Path) -> Batch:
         file_name = row.get("file_name")
         if not isinstance(file_name, str):
             raise ValueError(f"{place} has no text under the key 'file_name'")
-        paths.append(_inside(folder, file_name, place))
+        paths.append(inside(folder, file_name, place))
         prompts.append(next((row[key] for key in PROMPT_COLUMNS if key in row), None))
         seconds.append(row.get("seconds", timings.get(file_name)))
         if (prompts[-1] is None) != (prompts[0] is None):

@@ -84,21 +84,21 @@ def read_run(folder: Path) -> Run:
         raise FileNotFoundError(
             f"{folder} holds no {METADATA}: give a folder that scripts/generate.py wrote"
         )
-    seconds = _read_timings(folder / TIMINGS)
+    seconds = read_timings(folder / TIMINGS)
     rows, paths = [], []
     for place, row in read_rows(metadata, torn_end=True):
         for key in ("file_name", "prompt"):
             if not isinstance(row.get(key), str):
                 raise ValueError(f"{place} has no text under the key {key!r}")
         name = row["file_name"]
-        paths.append(_inside(folder, name, place))
+        paths.append(inside(folder, name, place))
         rows.append({"seconds": seconds[name]} | row if name in seconds else row)
     if not rows:
         raise ValueError(f"{metadata} is empty: the run has no pictures")
     return Run(folder, rows, [_read_image(path) for path in paths])
 
 
-def _read_timings(path: Path) -> dict[str, float]:
+def read_timings(path: Path) -> dict[str, float]:
     """Seconds by picture; of two lines about one picture the later holds."""
     if not path.is_file():
         return {}
@@ -110,7 +110,7 @@ def _read_timings(path: Path) -> dict[str, float]:
     }
 
 
-def _inside(folder: Path, name: str, place: str) -> Path:
+def inside(folder: Path, name: str, place: str) -> Path:
     """The path of a picture, which must not lead out of the folder, links followed."""
     path = folder / name
     # NUL would end the name for the system

@@ -17,6 +17,9 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
 }
 
+MOST_SCALE = 1e6
+"""Already this throws away all that a latent was; far more overflows."""
+
 CFG_START = 0.3
 """Where classifier-free guidance starts unless said otherwise, in pipelines where it can wait."""
 
@@ -60,8 +63,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         _check_choice("objective", self.objective, OBJECTIVES)
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise ValueError(f"scale must be finite and at least 0 (no guidance), got {self.scale}")
+        if not 0 <= self.scale <= MOST_SCALE:
+            raise ValueError(
+                f"scale must lie between 0 (no guidance) and {MOST_SCALE:g}, got {self.scale}"
+            )
         if not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"every must be a whole number of at least 1, got {self.every}")
         _check_shares("start", self.start, "stop", self.stop)
