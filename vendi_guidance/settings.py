@@ -65,7 +65,7 @@ class Settings:
         _check_choice("objective", self.objective, OBJECTIVES)
         if not 0 <= self.scale <= MOST_SCALE:
             raise ValueError(
-                f"scale must lie between 0 (no guidance) and {MOST_SCALE:g}, got {self.scale}"
+                f"scale must be between 0 (no guidance) and {MOST_SCALE:g}, got {self.scale}"
             )
         if not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"every must be a whole number of at least 1, got {self.every}")
