@@ -90,7 +90,7 @@ def open_run(order: Order, ranks: Ranks, stop: Stop, stack: ExitStack) -> LongRu
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
         order.check()
-        window, opening = _open_window(order, ranks.device)
+        window, opening = _open_window(order, ranks)
         guidance = _guidance(order, window)
         return _plan(order, guidance), guidance, window, opening
 
@@ -145,6 +145,7 @@ def _plan(order: Order, guidance: VendiGuidance) -> Plan:
     return Plan(
         prompts=prompts,
         images_per_prompt=order.images_per_prompt,
+        at_a_time=order.batch_size,
         seed=order.seed,
         call={"num_inference_steps": order.steps, "guidance_scale": order.guidance_scale},
         about={"model": model.name, **look},
@@ -183,16 +184,18 @@ def _claim(order: Order, folder: RunFolder, manifest: Manifest, stack: ExitStack
     folder.recover()
 
 
-def _open_window(order: Order, device: str) -> tuple[RunWindow, Checkpoint]:
+def _open_window(order: Order, ranks: Ranks) -> tuple[RunWindow, Checkpoint]:
     """An empty window, and what enters it before any picture."""
     if order.window_in is None:
         window = RunWindow(order.diversity_window or DEFAULT_WINDOW)
-        return window, Checkpoint(Progress(0, 0, order.batch_size))
-    known = SlidingWindow.load(order.window_in, device)
+        return window, Checkpoint(Progress(0, 0, order.batch_size, side_by_side=ranks.count))
+    known = SlidingWindow.load(order.window_in, ranks.device)
     if order.diversity_window is not None:
         known.resize(order.diversity_window)
     window = RunWindow(known.size, dtype=known.dtype, device=known.device)
-    progress = Progress(0, 0, order.batch_size, entered_before=0, entered=len(known))
+    progress = Progress(
+        0, 0, order.batch_size, entered_before=0, entered=len(known), side_by_side=ranks.count
+    )
     if known.latent_shape is None:
         return window, Checkpoint(progress)
     return window, Checkpoint(

@@ -89,6 +89,7 @@ class Progress:
         batch_size: how many pictures a process makes at a time by now.
         entered_before, entered: how many samples had entered the window before this batch, and
             with it.
+        side_by_side: how many prompts are made side by side: one for each process that began.
         skipped: guidance steps left out so far, see `VendiGuidance.skipped`.
         sigma_prompt: the prompt bandwidth that guidance has settled on, or None.
     """
@@ -98,6 +99,7 @@ class Progress:
     batch_size: int
     entered_before: int = 0
     entered: int = 0
+    side_by_side: int = 1
     skipped: int = 0
     sigma_prompt: float | None = None
 
@@ -236,6 +238,7 @@ def _is_progress(header: dict[str, Any]) -> bool:
         (header.get("format"), header.get("version")) == (FORMAT, VERSION)
         and all(type(count) is int and count >= 0 for count in counts)
         and header["batch_size"] > 0
+        and header["side_by_side"] > 0
         and "sigma_prompt" in header
         and (sigma is None or (isinstance(sigma, float) and sigma > 0))
     )

@@ -3,7 +3,8 @@
 Each of W processes takes the next b pictures, and these W b are a round: made at the same time,
 without knowing of one another but for those of the same process. When all are finished, every
 process lets all of them enter its window, in their order. Rounds are all or nothing, so a run that
-goes on with the same W makes the very same pictures.
+goes on with the same W makes the very same pictures. A run begun by W processes makes W prompts
+side by side, a batch of each, so that pictures of a prompt do know of one another.
 """
 
 import logging
@@ -103,7 +104,7 @@ class LongRun:
             OSError: the folder cannot be written; what was yielded is safe.
             ValueError: a sample does not fit the window, or memory is too small for one picture.
         """
-        items = self.plan.items(self.progress.done)
+        items = self.plan.items(self.progress.done, self.progress.side_by_side)
         waiting: list[Item] = []
         self.stop.in_hand = "the pictures in hand"
         while self.progress.done < self.plan.total and self.stopped_by is None:

@@ -5,7 +5,7 @@ import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain, islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,7 +112,9 @@ class Plan:
 
     Attributes:
         prompts: in order.
-        images_per_prompt: how many pictures of each, one after the other.
+        images_per_prompt: how many pictures of each.
+        at_a_time: how many of one prompt are made before others come in between, if several prompts
+            are made side by side.
         seed: of the first picture.
         call: what the pipeline is called with besides prompts and generators.
         about: what the metadata say of each picture besides its prompt and seed.
@@ -122,6 +124,7 @@ class Plan:
 
     prompts: Prompts
     images_per_prompt: int
+    at_a_time: int
     seed: int
     call: dict[str, Any]
     about: dict[str, Any]
@@ -132,12 +135,25 @@ class Plan:
     def total(self) -> int:
         return self.prompts.count * self.images_per_prompt
 
-    def items(self, first: int) -> Iterator[Item]:
-        """The pictures from this number on."""
-        prompt, pictures_of_it = divmod(first, self.images_per_prompt)
-        each = (repeat(text, self.images_per_prompt) for text in self.prompts.starting_at(prompt))
-        texts = islice(chain.from_iterable(each), pictures_of_it, None)
-        return (Item(number, text) for number, text in enumerate(texts, start=first))
+    def items(self, done: int, side_by_side: int) -> Iterator[Item]:
+        """The pictures in the order of their making, but for the first `done`.
+
+        Args:
+            side_by_side: of so many prompts some pictures each, then some more of each. So
+                processes work on different prompts, and no two of a prompt unknown to one another.
+        """
+        groups, more = divmod(done, side_by_side * self.images_per_prompt)
+        first = groups * side_by_side
+        numbered = enumerate(self.prompts.starting_at(first), start=first)
+        return islice(self._in_groups(numbered, side_by_side), more, None)
+
+    def _in_groups(self, prompts: Iterator[tuple[int, str]], size: int) -> Iterator[Item]:
+        while group := list(islice(prompts, size)):
+            for start in range(0, self.images_per_prompt, self.at_a_time):
+                stop = min(start + self.at_a_time, self.images_per_prompt)
+                for place, text in group:
+                    for i in range(start, stop):
+                        yield Item(place * self.images_per_prompt + i, text)
 
     def seed_of(self, item: Item) -> int:
         return self.seed + item.number
