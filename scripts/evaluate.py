@@ -35,6 +35,9 @@ from vendi_guidance.fidelity import asked_concepts
 from vendi_guidance.kernels import Gaussian, Kernel
 from vendi_guidance.report import save_report, score_table
 
+NAMED = 10
+"""So many files that cannot be read are named."""
+
 
 def gaussian(
     _context: click.Context, _option: click.Parameter, sigma: float | None
@@ -186,6 +189,8 @@ def main(
     Console().print(score_table(reports, comparison))
     for report in reports:
         click.echo(remark(report))
+        for line in left_out(report):
+            click.echo(line, err=True)
     settings = reports[0].settings
     for what in ("image", "prompt"):
         if f"{what}_embedder" in settings:
@@ -210,14 +215,10 @@ def names_of(folders: tuple[Path, ...]) -> list[str]:
 
 def remark(report: Report) -> str:
     settings = report.settings
-    text = f"{report.name}: {settings['images']} pictures"
+    text = f"{report.name}: {counted(settings['images'], 'picture')}"
     if "prompts" not in settings:
         return f"{text} without prompts: conditional scores are left out."
-    text += f" of {settings['prompts']} prompts"
-    if report.skipped:
-        text += (
-            f", {len(report.skipped)} files left out, the first of them {report.skipped[0].name}"
-        )
+    text += f" of {counted(settings['prompts'], 'prompt')}"
     if "judged" not in settings:
         return f"{text}; no prompt names what the probe knows: fidelity and looks are left out."
     if settings["judged"] < settings["images"]:
@@ -226,6 +227,17 @@ def remark(report: Report) -> str:
             "knows."
         )
     return text + "."
+
+
+def left_out(report: Report) -> list[str]:
+    """A line for each file that could not be read, for some of many."""
+    lines = [f"left out: {bad.name}: {bad.reason}" for bad in report.skipped[:NAMED]]
+    more = len(report.skipped) - NAMED
+    return lines if more <= 0 else [*lines, f"and {more} more: report.json has them all"]
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 if __name__ == "__main__":
