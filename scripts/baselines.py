@@ -17,10 +17,7 @@ from torch import Tensor
 
 from embedding_noise import CADS, SeedVariance
 from sampling import Call, Method, check_not_negative
-
-HARDLY = math.nextafter(1.0, 2.0)
-"""A guidance scale for the conditional prediction: diffusers compares it with 1 and goes on
-computing both predictions, for which it has doubled its embeddings; beside tensors it is 1."""
+from vendi_guidance.classifier_free import RESTING
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class LimitedInterval(Method):
             return {}  # diffusers does not guide at all
 
         def scale_at(done: float) -> float:
-            return call.guidance_scale if self.start <= done < self.stop else HARDLY
+            return call.guidance_scale if self.start <= done < self.stop else RESTING
 
         def change_scale(
             pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]

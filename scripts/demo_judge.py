@@ -1,12 +1,13 @@
 """What judges the demo's pictures: its probe, its model's text encoder, and their bandwidths."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 
 import transformers
 from safetensors import SafetensorError
 
+from vendi_guidance import probe
 from vendi_guidance.embedders import Probe, TextEmbedder
 from vendi_guidance.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
 
@@ -21,10 +22,8 @@ def load_probe(folder: Path) -> Probe:
         ValueError: its weights are damaged.
         FileNotFoundError: there is none.
     """
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"there is no probe in {folder}: it has no config.json")
-    with _damage_named(folder), redirect_stdout(None):  # huggingface_hub prints that it loads
-        return Probe.from_pretrained(folder)
+    with _damage_named(folder):
+        return probe.load_probe(folder)
 
 
 def load_text_embedder(folder: Path) -> TextEmbedder:

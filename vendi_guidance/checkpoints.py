@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -32,15 +31,7 @@ class RunWindow(SlidingWindow):
         entered: how many samples have entered so far, those that left again included.
     """
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> None:
-        super().__init__(size, dtype=dtype, device=device)
-        self._held: list[tuple[Tensor, Tensor | None]] | None = None
+    _held: list[tuple[Tensor, Tensor | None]] | None = None
 
     @property
     def entered(self) -> int:

@@ -1,7 +1,6 @@
 """Embedders of pictures by name: well-known networks, each behind its library's preprocessing."""
 
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from vendi_guidance.features import ImageEmbedder
 from vendi_guidance.hub import model_folder, reason
 from vendi_guidance.network_embedder import NetworkEmbedder
 from vendi_guidance.open_clips import load_open_clip
-from vendi_guidance.probe import Probe, probe_pixels
+from vendi_guidance.probe import load_probe, probe_pixels
 
 DINOV2 = "facebook/dinov2-large"
 PIXELS = 32
@@ -72,11 +71,7 @@ def open_image_embedder(
 
 
 def _probe(folder: str) -> Parts:
-    if not Path(folder, "config.json").is_file():
-        raise FileNotFoundError(f"there is no probe in {folder or '(no folder)'}: no config.json")
-    with redirect_stdout(None):  # huggingface_hub prints that it loads
-        probe = Probe.from_pretrained(folder)
-    return Parts({"weights": folder}, probe_pixels, probe.body)
+    return Parts({"weights": folder}, probe_pixels, load_probe(folder).body)
 
 
 class Processed:

@@ -5,7 +5,9 @@ is the feature.
 """
 
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -82,3 +84,18 @@ def probe_pixels(image: Image.Image) -> Tensor:
     """A picture as the probe wants it: (3, 64, 64) in [-1, 1]."""
     array = np.array(image.convert("RGB").resize((64, 64)))
     return torch.from_numpy(array).permute(2, 0, 1) / 127.5 - 1
+
+
+def load_probe(folder: str | Path) -> Probe:
+    """The probe in a folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SafetensorError: its weights are damaged.
+    """
+    if not Path(folder, "config.json").is_file():
+        raise FileNotFoundError(
+            f"there is no probe in {folder or '(no folder)'}: it has no config.json"
+        )
+    with redirect_stdout(None):  # huggingface_hub prints that it loads
+        return Probe.from_pretrained(folder)
