@@ -162,10 +162,12 @@ def main(
 
     reports: list[Report] = []
     kernels: tuple[Kernel | None, Kernel | None] = (kernel_image, kernel_prompt)
-    for folder, name in zip(folders, names_of(folders), strict=True):
+    for batch, name in zip(batches, names_of(folders), strict=True):
         reports.append(
             evaluate(
-                folder,
+                batch.images,
+                batch.prompts,
+                seconds=batch.seconds,
                 name=name,
                 image_embedder=images,
                 prompt_embedder=texts or "none is needed",
