@@ -72,22 +72,24 @@ class Contender:
 
 OURS = {
     "space": "denoised",
-    "step_rule": "signal",
-    "scale": 4.0,
-    "sigma_latent": 0.35,
+    "step_rule": "adaptive",
+    "scale": 1.0,
+    "schedule": "linear",
+    "sigma_latent": 0.3,
     "every": 1,
-    "stop": 0.5,
+    "stop": 0.8,
     "renoise_start": 0.3,
-    "renoise_stop": 0.6,
-    "cfg_start": 0.6,
+    "renoise_stop": 0.8,
+    "cfg_start": 0.8,
 }
-"""Early, as far as a sample is crowded, with classifier-free guidance at rest; noise drawn anew."""
+"""As far as a sample is crowded and less and less far, with classifier-free guidance at rest; noise
+drawn anew."""
 
 OTHER_STEPS = [
     OURS | {"step_rule": "normalized", "scale": 0.4},
-    OURS | {"step_rule": "adaptive", "scale": 0.8},
+    OURS | {"step_rule": "signal", "scale": 4.0},
     OURS | {"space": "latent", "step_rule": "normalized", "scale": 0.2, "sigma_latent": 0.8},
-    OURS | {"space": "latent", "step_rule": "adaptive", "scale": 0.8, "sigma_latent": 0.8},
+    OURS | {"space": "latent", "sigma_latent": 0.8},
 ]
 """The published space and step rules, in between."""
 
@@ -115,7 +117,7 @@ SWEEPS: dict[str, list[dict[str, Any]]] = {
     ],
     "seed-variance": [
         *({"strength": strength} for strength in (8.0, 16.0, 24.0, 32.0)),
-        *({"strength": strength, "stop": 0.3} for strength in (8.0, 16.0)),
+        *({"strength": strength, "stop": 0.3} for strength in (8.0, 16.0, 24.0)),
     ],
     "particle-guidance": [
         *({"scale": scale} for scale in (5.0, 10.0, 20.0)),
@@ -127,31 +129,33 @@ SWEEPS: dict[str, list[dict[str, Any]]] = {
         PUBLISHED_BASE | {"scale": 0.2, "every": 2},
     ],
     UNCONDITIONAL: [
-        *_with("rke", [OURS, OURS | {"scale": 6.0}, *OTHER_STEPS]),
-        *_with("vendi", [OURS, *OTHER_STEPS]),
+        *_with("rke", [OURS, *OTHER_STEPS]),
+        *_with("vendi", [OURS, OURS | {"scale": 1.4}, *OTHER_STEPS]),
     ],
     CONDITIONAL: [
         *_with("conditional-rke", [OURS, *OTHER_STEPS]),
         *_with("conditional-vendi", [OURS, *OTHER_STEPS]),
         *_with(
-            "conditional-rke",
+            "conditional-vendi",
             [
                 *_changed(
-                    scale=(2.0, 6.0),
-                    sigma_latent=(0.3, 0.4),
-                    stop=(0.4, 0.6),
-                    renoise_stop=(0.3, 0.5, 0.7),
-                    cfg_start=(0.5, 0.7),
+                    scale=(0.7, 1.4),
+                    schedule=("constant",),
+                    sigma_latent=(0.25, 0.35, 0.4),
+                    stop=(0.5, 0.65),
+                    renoise_stop=(0.3, 0.6),
+                    cfg_start=(0.3, 0.6),
                     every=(2,),
                     center=("prompt",),
                 ),
-                {"preset": "standard"},
+                OURS | {"stop": 0.5, "renoise_stop": 0.6, "cfg_start": 0.6},
             ],
         ),
+        {"preset": "standard"},
     ],
 }
 """Settings by method: of ours, every objective with every space and step rule, then one thing after
-the other changed for the simplest conditional objective."""
+the other changed for the best of these."""
 
 OTHER_SCALES = (1.0, 2.0, 3.0)
 

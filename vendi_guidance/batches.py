@@ -12,9 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.embedders import open_picture, to_rgb
-from vendi_guidance.files import read_rows
 from vendi_guidance.pictures import SUFFIXES
-from vendi_guidance.runs import METADATA, TIMINGS, inside, read_timings
+from vendi_guidance.runs import METADATA, read_metadata
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
@@ -168,23 +167,16 @@ def _from_folder(folder: Path) -> Batch:
         if not files:
             raise ValueError(f"{folder} holds neither {METADATA} nor pictures")
         return Batch(Pictures(files), None, name=name)
-    timings = read_timings(folder / TIMINGS)
-    paths: list[Path] = []
-    prompts: list[Any] = []
-    seconds: list[Any] = []
-    for place, row in read_rows(folder / METADATA, torn_end=True):
-        file_name = row.get("file_name")
-        if not isinstance(file_name, str):
-            raise ValueError(f"{place} has no text under the key 'file_name'")
-        paths.append(inside(folder, file_name, place))
-        prompts.append(next((row[key] for key in PROMPT_COLUMNS if key in row), None))
-        seconds.append(row.get("seconds", timings.get(file_name)))
-        if (prompts[-1] is None) != (prompts[0] is None):
+    pictures = read_metadata(folder)
+    prompts = [
+        next((row[key] for key in PROMPT_COLUMNS if key in row), None) for _, _, row in pictures
+    ]
+    for prompt, (place, _, _) in zip(prompts, pictures, strict=True):
+        if (prompt is None) != (prompts[0] is None):
             raise ValueError(f"{place}: some pictures have a prompt and some have none")
-    if not paths:
-        raise ValueError(f"{folder / METADATA} is empty: the run has no pictures")
+    seconds = [row.get("seconds") for _, _, row in pictures]
     return Batch(
-        Pictures(paths),
+        Pictures([path for _, path, _ in pictures]),
         None if prompts[0] is None else prompts,
         seconds if all(isinstance(value, int | float) for value in seconds) else None,
         name,

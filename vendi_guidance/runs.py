@@ -9,7 +9,7 @@ twice, the seconds each took, stands beside it in `timings.jsonl`.
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -84,18 +84,48 @@ def read_run(folder: Path) -> Run:
         raise FileNotFoundError(
             f"{folder} holds no {METADATA}: give a folder that scripts/generate.py wrote"
         )
+    pictures = read_metadata(folder)
+    for place, _, row in pictures:
+        if not isinstance(row.get("prompt"), str):
+            raise ValueError(f"{place} has no text under the key 'prompt'")
+    return Run(
+        folder, [row for _, _, row in pictures], [_read_image(path) for _, path, _ in pictures]
+    )
+
+
+class Listed(NamedTuple):
+    """A picture that `metadata.jsonl` names.
+
+    Attributes:
+        place: the line, for messages.
+        path: where the picture is.
+        row: what the line says, and "seconds" where they are known.
+    """
+
+    place: str
+    path: Path
+    row: dict[str, Any]
+
+
+def read_metadata(folder: Path) -> list[Listed]:
+    """The pictures that a folder's `metadata.jsonl` names; a torn last line is left out.
+
+    Raises:
+        ValueError: a line that cannot be read, has no `file_name` or names a file outside, or none
+            at all.
+        FileNotFoundError: the folder has no `metadata.jsonl`.
+    """
     seconds = read_timings(folder / TIMINGS)
-    rows, paths = [], []
-    for place, row in read_rows(metadata, torn_end=True):
-        for key in ("file_name", "prompt"):
-            if not isinstance(row.get(key), str):
-                raise ValueError(f"{place} has no text under the key {key!r}")
-        name = row["file_name"]
-        paths.append(inside(folder, name, place))
-        rows.append({"seconds": seconds[name]} | row if name in seconds else row)
-    if not rows:
-        raise ValueError(f"{metadata} is empty: the run has no pictures")
-    return Run(folder, rows, [_read_image(path) for path in paths])
+    found = []
+    for place, row in read_rows(folder / METADATA, torn_end=True):
+        name = row.get("file_name")
+        if not isinstance(name, str):
+            raise ValueError(f"{place} has no text under the key 'file_name'")
+        whole = {"seconds": seconds[name]} | row if name in seconds else row
+        found.append(Listed(place, inside(folder, name, place), whole))
+    if not found:
+        raise ValueError(f"{folder / METADATA} is empty: the run has no pictures")
+    return found
 
 
 def read_timings(path: Path) -> dict[str, float]:

@@ -129,29 +129,33 @@ class Settings:
         return self.scale * schedule((share - self.start) / (self.stop - self.start))
 
 
-EARLY: dict[str, Any] = {
-    "scale": 4.0,
-    "every": 1,
-    "sigma_latent": 0.35,
-    "step_rule": "signal",
-    "space": "denoised",
-}
 PRESETS = {
     "standard": Settings(
-        **EARLY,
+        scale=4.0,
+        every=1,
+        sigma_latent=0.35,
+        step_rule="signal",
+        space="denoised",
         stop=0.3,
         renoise_start=0.1,
         renoise_stop=0.3,
     ),
     "varied": Settings(
-        **EARLY,
-        stop=0.5,
+        objective="conditional-vendi",
+        scale=1.4,
+        every=1,
+        sigma_latent=0.3,
+        step_rule="adaptive",
+        schedule="linear",
+        space="denoised",
+        stop=0.8,
         renoise_start=0.3,
-        renoise_stop=0.6,
-        cfg_start=0.6,
+        renoise_stop=0.8,
+        cfg_start=0.8,
     ),
     "published": Settings(scale=0.03, every=10, sigma_latent=0.8, cfg_start=0.0),
 }
 """`varied` drew most looks in docs/comparison.md, but has classifier-free guidance rest for longer
-than large models may bear; `standard` is the same in the share of the steps that Kynkäänniemi et
-al. (NeurIPS 2024) leave without it; `published` is Jalali et al. (AISTATS 2026), appendix E."""
+than large models may bear; `standard` is for these, and has it rest for the share of the steps that
+Kynkäänniemi et al. (NeurIPS 2024) leave without it; `published` is Jalali et al. (AISTATS 2026),
+appendix E."""
