@@ -168,13 +168,13 @@ def _from_folder(folder: Path) -> Batch:
             raise ValueError(f"{folder} holds neither {METADATA} nor pictures")
         return Batch(Pictures(files), None, name=name)
     pictures = read_metadata(folder)
-    prompts = [
+    prompts: list[Any] = [
         next((row[key] for key in PROMPT_COLUMNS if key in row), None) for _, _, row in pictures
     ]
     for prompt, (place, _, _) in zip(prompts, pictures, strict=True):
         if (prompt is None) != (prompts[0] is None):
             raise ValueError(f"{place}: some pictures have a prompt and some have none")
-    seconds = [row.get("seconds") for _, _, row in pictures]
+    seconds: list[Any] = [row.get("seconds") for _, _, row in pictures]
     return Batch(
         Pictures([path for _, path, _ in pictures]),
         None if prompts[0] is None else prompts,
