@@ -128,7 +128,7 @@ def main(
 ) -> None:
     judge = Judge.load(probe, model, training_pictures)
     tuning, reported = split_prompts(prompts, judge.probe.names[0])
-    pipe = load_model(StableDiffusionXLPipeline, model, dtype, device, allow_pickle=False)
+    pipe = load_model(StableDiffusionXLPipeline, model, dtype, device)
     studio = Studio(pipe, steps, batch_size, samplers_of(pipe, second_sampler))
     plan = Plan(
         sweep(guidance_scale, methods or list(METHODS), quick),

@@ -191,7 +191,7 @@ def draw_pictures(prompts: Sequence[str], steps: int, seed: int) -> list[Image.I
         seed: of the first picture; the next takes the next one.
     """
     model = asset("demo-sdxl")
-    pipe = load_model(StableDiffusionXLPipeline, model, "float32", "cpu", allow_pickle=False)
+    pipe = load_model(StableDiffusionXLPipeline, model, "float32", "cpu")
     images: list[Image.Image] = []
     for start in tqdm(range(0, len(prompts), BATCH), "pictures", disable=None):
         some = list(prompts[start : start + BATCH])

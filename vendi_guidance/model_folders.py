@@ -42,7 +42,11 @@ def check_model(folder: Path) -> None:
 
 
 def load_model(
-    pipeline: type[DiffusionPipeline], folder: Path, dtype: str, device: str, allow_pickle: bool
+    pipeline: type[DiffusionPipeline],
+    folder: Path,
+    dtype: str,
+    device: str,
+    allow_pickle: bool = False,
 ) -> Any:
     """The model on its device, without progress bars of its own.
 

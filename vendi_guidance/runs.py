@@ -115,20 +115,20 @@ def read_metadata(folder: Path) -> list[Listed]:
             at all.
         FileNotFoundError: the folder has no `metadata.jsonl`.
     """
-    seconds = read_timings(folder / TIMINGS)
+    seconds = _read_timings(folder / TIMINGS)
     found = []
     for place, row in read_rows(folder / METADATA, torn_end=True):
         name = row.get("file_name")
         if not isinstance(name, str):
             raise ValueError(f"{place} has no text under the key 'file_name'")
         whole = {"seconds": seconds[name]} | row if name in seconds else row
-        found.append(Listed(place, inside(folder, name, place), whole))
+        found.append(Listed(place, _inside(folder, name, place), whole))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no pictures")
     return found
 
 
-def read_timings(path: Path) -> dict[str, float]:
+def _read_timings(path: Path) -> dict[str, float]:
     """Seconds by picture; of two lines about one picture the later holds."""
     if not path.is_file():
         return {}
@@ -140,7 +140,7 @@ def read_timings(path: Path) -> dict[str, float]:
     }
 
 
-def inside(folder: Path, name: str, place: str) -> Path:
+def _inside(folder: Path, name: str, place: str) -> Path:
     """The path of a picture, which must not lead out of the folder, links followed."""
     path = folder / name
     # NUL would end the name for the system
