@@ -2,8 +2,9 @@
 
 Every method draws the same prompts from the same seeds, in two stages. The sweep tries settings on
 tuning prompts. Each method's best one, that with most looks that does not spoil pictures, goes to
-the final, on other prompts with several seeds. Ours also draws with the prompts interleaved, where
-its window holds all of them, and with a second sampler.
+the final, on other prompts with several seeds. Ours also draws with a second sampler, and with the
+prompts interleaved with the same ones that name a skin tone, as when one subject is asked for in
+many ways: its window then holds pictures of other prompts that look alike.
 
 \b
   compare_methods.py --quick --output out/quick     a few minutes, to see what comes out
@@ -19,7 +20,6 @@ was trained on, and held against those of pictures whose look the prompt names.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -37,16 +37,17 @@ from comparison_measures import Judge, Values
 from comparison_pictures import save_grids, save_pareto
 from comparison_plan import Plan, split_prompts
 from comparison_rows import Choice, Row, choose, finals_by_kind
-from comparison_runs import INTERLEAVED, SAMPLERS, Studio, Unit, samplers_of
+from comparison_runs import SAMPLERS, Studio, Unit, samplers_of
 from comparison_tables import records, save_csv, save_json, save_tables
-from contenders import METHODS, UNGUIDED, sweep
+from contenders import METHODS, sweep
 from measuring import machine
 from vendi_guidance.files import sha256_of
 from vendi_guidance.manifest import versions
 from vendi_guidance.model_folders import fingerprint, load_model
 
 TUNING_PROMPTS = 8
-QUICK_TUNING_PROMPTS, QUICK_PROMPTS = 1, 8
+INTERLEAVED_PROMPTS = 8  # and each with its tones named
+QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 1, 8, 1
 SEED_STEP = 10_000
 
 COUNT = click.IntRange(1)
@@ -134,6 +135,7 @@ def main(
         sweep(guidance_scale, methods or list(METHODS), quick),
         tuple(spread(tuning, QUICK_TUNING_PROMPTS if quick else TUNING_PROMPTS)),
         tuple(spread(reported, QUICK_PROMPTS) if quick else reported),
+        tuple(spread(reported, QUICK_INTERLEAVED if quick else INTERLEAVED_PROMPTS)),
         images_per_prompt,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
         list(studio.samplers)[: 1 if quick else None],
@@ -181,8 +183,6 @@ def announce(lab: Lab, plan: Plan) -> None:
     if not pictures:
         expected = [choice.row.contender for choice in swept(lab, plan)[1]]
     finals = [unit for group in plan.finals(expected) for unit in group]
-    for unit in finals:
-        unit.batches(lab.studio.batch_size)  # refuses what it cannot interleave
     pictures += lab.missing(finals)
     if pictures:
         each = lab.rehearse(plan.firsts(), plan.reported[0])
@@ -198,7 +198,7 @@ def compare(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
     groups = plan.finals([choice.row.contender for choice in choices])
     found = iter(measure(lab, "final", [unit for group in groups for unit in group]))
     finals = [Row("final", group, tuple(next(found) for _ in group)) for group in groups]
-    return [*rows, *finals, interleaved(finals[0])], choices
+    return [*rows, *finals], choices
 
 
 def swept(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
@@ -208,12 +208,6 @@ def swept(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
     rows = [Row("sweep", (unit,), (of,)) for unit, of in zip(units, values, strict=True)]
     of_methods = [[row for row in rows if row.method == one.method] for one in plan.firsts()]
     return rows, [choose(of, rows[0]) for of in of_methods]
-
-
-def interleaved(unguided: Row) -> Row:
-    """What the unguided draws when prompts are interleaved: the same."""
-    units = tuple(replace(unit, protocol=INTERLEAVED) for unit in unguided.units)
-    return replace(unguided, units=units)
 
 
 def measure(lab: Lab, title: str, units: Sequence[Unit]) -> list[Values]:
@@ -257,7 +251,7 @@ def summary(archive: Archive, rows: Sequence[Row], choices: Sequence[Choice]) ->
         lines.append(
             f"no setting keeps within the limits, the closest was taken: {'; '.join(spoilt)}"
         )
-    drawn = [unit for row in rows for unit in row.units if not is_copy(row)]
+    drawn = [unit for row in rows for unit in row.units]
     old = sum(archive.is_of_other_code(unit) for unit in drawn)
     if old:
         lines.append(
@@ -265,10 +259,6 @@ def summary(archive: Archive, rows: Sequence[Row], choices: Sequence[Choice]) ->
             "make all anew"
         )
     return "\n".join(lines)
-
-
-def is_copy(row: Row) -> bool:
-    return row.method == UNGUIDED and row.units[0].protocol == INTERLEAVED
 
 
 def digest(folder: Path) -> str:

@@ -54,10 +54,17 @@ class Lab:
             return known
         named = self.named(unit.prompts, unit.sampler, drawn)
         images, seconds = self.studio.run(unit, drawn)
-        batches = unit.batches(self.studio.batch_size)
-        prompts = [shot.prompt for batch in batches for shot in batch]
-        values = self.judge.measure(images, prompts, named, seconds)
-        self.archive.save(unit, values, images, prompts)
+        shots = [shot for batch in unit.batches(self.studio.batch_size) for shot in batch]
+        plain = [pair for pair in zip(images, shots, strict=True) if pair[1].tone is None]
+        toned = [pair for pair in zip(images, shots, strict=True) if pair[1].tone is not None]
+        own, prompts = [image for image, _ in plain], [shot.prompt for _, shot in plain]
+        values = self.judge.measure(own, prompts, named, seconds * len(own) / len(images))
+        values["tones_as_named"] = self.judge.tones_as_named(
+            [image for image, _ in toned],
+            [shot.prompt for _, shot in toned],
+            [shot.tone for _, shot in toned if shot.tone],
+        )
+        self.archive.save(unit, values, own, prompts)
         return values
 
     def named(

@@ -65,6 +65,7 @@ MEASURES = {
     "conditional_vendi": Measure("Conditional-Vendi", ".2f", "high"),
     "vendi": Measure("Vendi", ".1f", "high"),
     "seconds_per_image": Measure("seconds per image", ".3f", "low"),
+    "tones_as_named": Measure("tones as named", ".3f", "high"),
 } | {
     f"{features}_{name}": Measure(f"{title}, {features}", form, best)
     for features in FEATURES
@@ -133,7 +134,7 @@ class Judge:
         named: Mapping[Look, Image.Image],
         seconds: float,
     ) -> Values:
-        """All of `MEASURES`.
+        """All of `MEASURES`, of pictures whose prompts name no look.
 
         Training pictures are those of the concepts asked for.
 
@@ -153,6 +154,7 @@ class Judge:
             "conditional_vendi": float(conditional_vendi(own["probe"], t, *KERNELS)),
             "vendi": float(vendi(own["probe"], KERNELS[0])),
             "seconds_per_image": seconds / len(images),
+            "tones_as_named": None,
         }
         matched = self._matched_features(correct_looks(prompts, seen), named)
         for kind, reference in self._references(prompts).items():
@@ -186,6 +188,16 @@ class Judge:
         rows = [self.training.concepts.index(concept) for concept in concepts]
         looks = self.training.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
         return [Image.fromarray(look.numpy()) for look in looks]
+
+    def tones_as_named(
+        self, images: Sequence[Image.Image], concepts: Sequence[str], tones: Sequence[str]
+    ) -> float | None:
+        """The share of pictures that show concept and tone asked for; None for no pictures."""
+        if not images:
+            return None
+        seen = self.probe.looks(images)
+        found = zip(concepts, tones, seen.concepts, seen.tones, strict=True)
+        return fmean((concept, tone) == (c, t) for concept, tone, c, t in found)
 
     def share_drawn_as_named(self, named: Mapping[Look, Image.Image]) -> float:
         """The share of named pictures in which the probe sees the look that was named."""

@@ -9,11 +9,9 @@ from contenders import CONDITIONAL, UNCONDITIONAL, UNGUIDED, Contender
 
 FINALS = (  # protocol, which sampler, the methods drawn so: None for all
     (IN_TURN, 0, None),
-    (INTERLEAVED, 0, (UNCONDITIONAL, CONDITIONAL)),
+    (INTERLEAVED, 0, (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
     (IN_TURN, 1, (UNGUIDED, CONDITIONAL)),
 )
-"""Interleaved, the unguided draws what it draws in turn: its pictures depend on prompt and seed
-alone."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,7 @@ class Plan:
     Attributes:
         contenders: what is tried; the first is the unguided.
         tuning, reported: prompts, none of them in both.
+        interleaved: those of the reported that are drawn interleaved with their variations.
         images_per_prompt: how many pictures of each.
         seeds: of the finals; the sweep has the first.
         samplers: the model's own, and maybe another for some of the finals.
@@ -31,6 +30,7 @@ class Plan:
     contenders: Sequence[Contender]
     tuning: tuple[str, ...]
     reported: tuple[str, ...]
+    interleaved: tuple[str, ...]
     images_per_prompt: int
     seeds: Sequence[int]
     samplers: Sequence[str]
@@ -46,7 +46,7 @@ class Plan:
             tuple(
                 Unit(
                     contender,
-                    self.reported,
+                    self.interleaved if protocol == INTERLEAVED else self.reported,
                     self.images_per_prompt,
                     seed,
                     protocol,

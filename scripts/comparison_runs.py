@@ -16,10 +16,12 @@ from diffusers import (
 from PIL import Image
 
 from contenders import Contender
-from demo_emoji import SIZE
+from demo_emoji import SIZE, TONES, caption
 from sampling import Method
 
-IN_TURN, INTERLEAVED = "one prompt at a time", "prompts interleaved"
+IN_TURN = "one prompt at a time"
+INTERLEAVED = "prompts interleaved with the same that name a tone"
+VARIATIONS = (None, *TONES)
 SAMPLERS: dict[str, Any] = {
     "euler": EulerDiscreteScheduler,
     "euler-ancestral": EulerAncestralDiscreteScheduler,
@@ -33,10 +35,21 @@ Item = TypeVar("Item")
 
 
 class Shot(NamedTuple):
-    """A picture to be drawn."""
+    """A picture to be drawn.
+
+    Attributes:
+        prompt: what it shall show.
+        seed: of its noise.
+        tone: that the prompt names besides, or None.
+    """
 
     prompt: str
     seed: int
+    tone: str | None = None
+
+    @property
+    def words(self) -> str:
+        return caption(self.prompt, tone=self.tone)
 
 
 @dataclass(frozen=True)
@@ -47,9 +60,11 @@ class Unit:
         contender: the method.
         prompts: different ones.
         images_per_prompt: how many pictures of each.
-        seed: picture i of prompt p is drawn from seed + p x images_per_prompt + i, in any protocol.
+        seed: picture i of prompt p is drawn from seed + p x images_per_prompt + i, in any protocol;
+            prompts that name a tone come after all that do not.
         protocol: `IN_TURN`, all pictures of a prompt and then the next; or `INTERLEAVED`, one of
-            each prompt and then the next of each.
+            each prompt, then one of each that also names the first tone, and so on, and then the
+            next of each; their pictures are like those of one another.
         sampler: one of the studio's.
     """
 
@@ -62,26 +77,27 @@ class Unit:
 
     @property
     def pictures(self) -> int:
-        return len(self.prompts) * self.images_per_prompt
+        return sum(map(len, self.batches(1)))
 
     def batches(self, size: int) -> list[list[Shot]]:
-        """What is drawn, in order. No batch holds two prompts or, interleaved, a prompt twice.
-
-        Raises:
-            ValueError: interleaved, with fewer prompts than a batch takes.
-        """
-        of_prompts = [
-            [Shot(prompt, self.seed + p * self.images_per_prompt + i) for i in self._numbers]
-            for p, prompt in enumerate(self.prompts)
-        ]
+        """What is drawn, in order, `size` or fewer together. No batch holds two prompts or,
+        interleaved, the same words twice."""
+        plain = [[self._shot(p, i) for i in self._numbers] for p in range(len(self.prompts))]
         if self.protocol == IN_TURN:
-            return [batch for shots in of_prompts for batch in parts(shots, size)]
-        if len(self.prompts) < size:
-            raise ValueError(
-                f"batches of {size} different prompts take as many, got {len(self.prompts)}: give "
-                "more prompts or smaller batches"
-            )
-        return parts([shots[i] for i in self._numbers for shots in of_prompts], size)
+            return [batch for shots in plain for batch in parts(shots, size)]
+        different = len(VARIATIONS) * len(self.prompts)
+        in_order = [
+            self._shot(p, i, variation)
+            for i in self._numbers
+            for variation in range(len(VARIATIONS))
+            for p in range(len(self.prompts))
+        ]
+        return parts(in_order, min(size, different))
+
+    def _shot(self, place: int, number: int, variation: int = 0) -> Shot:
+        row = variation * len(self.prompts) + place
+        seed = self.seed + row * self.images_per_prompt + number
+        return Shot(self.prompts[place], seed, VARIATIONS[variation])
 
     @property
     def _numbers(self) -> range:
@@ -158,7 +174,7 @@ class Studio:
         begun = perf_counter()
         for batch in batches:
             generators = [torch.Generator().manual_seed(shot.seed) for shot in batch]
-            prompts = [shot.prompt for shot in batch]
+            prompts = [shot.words for shot in batch]
             given = method.arguments(self.pipe, prompts, generators, guidance_scale)
             images += self.pipe(**given, num_inference_steps=self.steps).images
             drawn(len(batch))

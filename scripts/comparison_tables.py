@@ -33,6 +33,7 @@ DIVERSITY = (
     "conditional_vendi",
     "vendi",
     "seconds_per_image",
+    "tones_as_named",
 )
 CLOSENESS = (
     "nearest_distance",
@@ -87,7 +88,6 @@ def save_tables(
     for (protocol, sampler), finals in finals_by_kind(rows).items():
         parts += [f"## {protocol.capitalize()}, {sampler}", _numbers(finals, DIVERSITY)]
         parts += [_numbers(finals, [f"{kind}_{m}" for m in CLOSENESS]) for kind in FEATURES]
-    parts += ["Interleaved, the unguided draws what it draws in turn; it is not drawn twice."]
     parts += ["## The settings", _choices(choices, sweep[0])]
     parts += ["## The sweep", _sweep(sweep, choices)]
     _write(path, "\n\n".join(parts) + "\n")
@@ -114,7 +114,8 @@ def _heading(about: dict[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _numbers(rows: Sequence[Row], measures: Sequence[str]) -> str:
-    """Methods down, measures across."""
+    """Methods down, measures across, but for what is known of none."""
+    measures = [measure for measure in measures if any(row.known(measure) for row in rows)]
     titles = ["method", *(MEASURES[measure].title for measure in measures)]
     cells = [[row.method, *(_cell(row, measure) for measure in measures)] for row in rows]
     return _markdown(titles, cells)

@@ -10,14 +10,14 @@ import comparison_archive
 from comparison_archive import Archive, as_sheet, from_sheet, spread
 from comparison_lab import Lab
 from comparison_measures import MEASURES, looks_of
-from comparison_runs import IN_TURN, Drawn, Unit, parts
+from comparison_runs import IN_TURN, INTERLEAVED, Drawn, Unit, parts
 from contenders import UNGUIDED, Contender
 from demo_emoji import Emoji
 
 DRAWING, JUDGING = {"model": "a", "steps": 12}, {"probe": "b"}
 PROMPTS = ("ear", "leg", "nose", "foot", "baby")
 UNIT = Unit(Contender(UNGUIDED, {}, 5.0), PROMPTS, 2, 0, IN_TURN, "DDIMScheduler")
-VALUES = dict.fromkeys(MEASURES, 0.5) | {"pixels_kernel_ratio": None}
+VALUES = dict.fromkeys(MEASURES, 0.5) | {"pixels_kernel_ratio": None, "tones_as_named": None}
 
 
 def flat(number: int) -> Image.Image:
@@ -144,7 +144,11 @@ class Judge:
 
     def measure(self, images, prompts, named, seconds):
         assert len(images) == len(prompts) and set(named) == set(looks_of(PROMPTS))
-        return VALUES
+        return dict(VALUES)
+
+    def tones_as_named(self, images, concepts, tones):
+        assert len(images) == len(concepts) == len(tones)
+        return len(images) / 10 if images else None
 
 
 def lab(archive: Archive, studio: Studio) -> Lab:
@@ -159,6 +163,15 @@ def test_what_is_drawn_is_what_was_missing(archive):
         assert lab(archive, studio).measure(one, told.append) == VALUES
     assert studio.made == sum(told) == 20 + 18 * len(PROMPTS)
     assert lab(archive, studio).missing(units) == 0
+
+
+def test_pictures_whose_prompt_names_a_tone_are_judged_by_it_alone(archive):
+    one = replace(UNIT, protocol=INTERLEAVED)
+    count = one.pictures - UNIT.pictures
+    values = lab(archive, Studio()).measure(one)
+    assert count > 0
+    assert values == VALUES | {"tones_as_named": count / 10}
+    assert archive.load(one) == values
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_is_missing(archive):

@@ -44,12 +44,3 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, monkeypatch, option, va
     assert code == 2
     assert message in said
     assert "Traceback" not in said
-
-
-def test_too_few_prompts_to_interleave_are_said_before_anything_is_drawn(tmp_path):
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("ear\nleg\n")
-    code, said = run("--quick", "--prompts", str(prompts), "--output", str(tmp_path / "out"))
-    assert code == 2
-    assert "batches of 8 different prompts take as many, got 2" in said
-    assert not list((tmp_path / "out" / "units").iterdir())

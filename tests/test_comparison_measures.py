@@ -73,6 +73,7 @@ def test_the_training_pictures_themselves_are_perfect(judge, training):
     prompts = [look[0] for look in training]
     values = judge.measure(list(training.values()), prompts, training, seconds=18.0)
     assert list(values) == list(MEASURES)
+    assert values["tones_as_named"] is None
     for kind in ("probe", "pixels"):
         assert values[f"{kind}_nearest_distance"] == 0
         assert values[f"{kind}_kernel_distance"] < 0.01
@@ -81,6 +82,15 @@ def test_the_training_pictures_themselves_are_perfect(judge, training):
     assert values["fidelity"] == 1
     assert values["looks"] >= 17  # the probe takes a tone for another now and then
     assert values["seconds_per_image"] == 0.5
+
+
+def test_a_tone_is_as_named_where_the_picture_shows_concept_and_tone(judge, training):
+    looks = [(concept, "noto", tone) for concept in CONCEPTS for tone in ("yellow", "dark")]
+    images, concepts = [training[look] for look in looks], [look[0] for look in looks]
+    assert judge.tones_as_named(images, concepts, ["yellow", "dark"] * len(CONCEPTS)) == 1
+    assert judge.tones_as_named(images, concepts, ["dark"] * len(looks)) == 0.5
+    assert judge.tones_as_named(images, concepts[::-1], ["yellow", "dark"] * len(CONCEPTS)) == 0
+    assert judge.tones_as_named([], [], []) is None
 
 
 def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(judge, training):

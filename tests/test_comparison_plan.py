@@ -17,13 +17,15 @@ from contenders import (
     Contender,
     sweep,
 )
+from demo_emoji import TONES
 from vendi_guidance.objectives import OBJECTIVES
 
 OWN, OTHER = "DDIMScheduler", "EulerDiscreteScheduler"
 
 
 def plan(samplers=(OWN, OTHER)) -> Plan:
-    return Plan(sweep(5.0, list(METHODS), False), ("ear",), ("leg", "nose"), 3, (0, 100), samplers)
+    contenders = sweep(5.0, list(METHODS), False)
+    return Plan(contenders, ("ear",), ("leg", "nose"), ("nose",), 3, (0, 100), samplers)
 
 
 def unit(protocol: str, prompts=("ear", "leg", "nose")) -> Unit:
@@ -87,11 +89,12 @@ def test_finals_have_every_method_in_turn_ours_interleaved_and_the_best_with_ano
     made = plan()
     groups = made.finals(made.firsts())
     assert all([one.seed for one in group] == [0, 100] for group in groups)
-    assert {one.prompts for group in groups for one in group} == {("leg", "nose")}
+    for one in (one for group in groups for one in group):
+        assert one.prompts == (("nose",) if one.protocol == INTERLEAVED else ("leg", "nose"))
     kinds = [(group[0].protocol, group[0].sampler, group[0].contender.method) for group in groups]
     assert kinds == [
         *((IN_TURN, OWN, method) for method in METHODS),
-        *((INTERLEAVED, OWN, method) for method in (UNCONDITIONAL, CONDITIONAL)),
+        *((INTERLEAVED, OWN, method) for method in (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
         *((IN_TURN, OTHER, method) for method in (UNGUIDED, CONDITIONAL)),
     ]
 
@@ -108,23 +111,28 @@ def test_in_turn_no_batch_holds_two_prompts():
     ]
 
 
-def test_interleaved_no_batch_holds_a_prompt_twice():
+def test_interleaved_every_variation_of_every_prompt_has_its_turn():
     batches = unit(INTERLEAVED).batches(2)
-    assert [shot.prompt for batch in batches for shot in batch] == ["ear", "leg", "nose"] * 3
-    assert all(batch[0].prompt != batch[1].prompt for batch in batches[:-1])
+    words = [shot.words for batch in batches for shot in batch]
+    prompts = ["ear", "leg", "nose"]
+    tones = [f"{prompt}, {tone} skin tone" for tone in TONES for prompt in prompts]
+    assert words == [*prompts, *tones] * 3
+    assert {len(batch) for batch in batches[:-1]} == {2}
+
+
+def test_interleaved_no_batch_holds_the_same_words_twice():
+    for batch in unit(INTERLEAVED, prompts=("ear", "leg")).batches(100):
+        assert len({shot.words for shot in batch}) == len(batch) == 14
 
 
 def test_a_picture_has_the_same_seed_in_any_protocol():
     in_turn, interleaved = unit(IN_TURN), unit(INTERLEAVED)
     shots = [shot for batch in in_turn.batches(2) for shot in batch]
     assert shots[:4] == [Shot("ear", 100), Shot("ear", 101), Shot("ear", 102), Shot("leg", 103)]
-    assert sorted(shot for batch in interleaved.batches(2) for shot in batch) == sorted(shots)
-    assert in_turn.pictures == len(shots)
-
-
-def test_too_few_prompts_to_interleave_are_refused():
-    with pytest.raises(ValueError, match=r"batches of 4 different prompts .* got 3"):
-        unit(INTERLEAVED).batches(4)
+    others = [shot for batch in interleaved.batches(2) for shot in batch]
+    assert sorted(shot for shot in others if shot.tone is None) == sorted(shots)
+    assert (in_turn.pictures, interleaved.pictures) == (len(shots), len(others)) == (9, 63)
+    assert len({shot.seed for shot in others}) == 63
 
 
 def test_what_is_not_reported_is_for_tuning(tmp_path):
