@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from batches_at_hand import SETTINGS, WORDS, prompts, report_of, squares
 
-from vendi_guidance.comparison import compare
+from vendi_guidance.comparison import Difference, compare
 from vendi_guidance.evaluator import evaluate
 from vendi_guidance.kernels import Gaussian
+from vendi_guidance.measures import MEASURES
 
 
 def test_a_batch_does_not_differ_from_itself():
@@ -17,6 +18,20 @@ def test_a_batch_does_not_differ_from_itself():
         assert found.change == (1 if found.is_ratio else 0)
         assert not found.beyond_chance
     assert comparison.paired and comparison.drawn == "prompts"
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "says"),
+    [
+        (1.004, 1.003, 1.0045, "too small to matter"),
+        (1.02, 1.01, 1.03, "beyond chance"),
+        (1.004, 0.99, 1.01, "may be chance"),
+        (1.5, None, None, ""),
+    ],
+)
+def test_a_change_that_rounds_to_none_does_not_matter(change, low, high, says):
+    assert Difference(2.0, 2 * change, change, low, high, True).says(MEASURES["vendi"]) == says
+    assert Difference(2.0, 2.0, 1.0, None, None, True).says(MEASURES["vendi"]) == "no change"
 
 
 def test_the_more_diverse_of_two_is_named_in_either_order():

@@ -69,11 +69,13 @@ class Difference:
         same = 1.0 if self.is_ratio else 0.0
         return self.low is not None and self.high is not None and not self.low <= same <= self.high
 
-    @property
-    def says(self) -> str:
+    def says(self, measure: Measure) -> str:
         """The same in words; "" where there is too little to tell."""
         if self.low is None:
             return "" if self.first != self.second else "no change"
+        none = measure.change(1.0 if self.is_ratio else 0.0, self.is_ratio)
+        if self.beyond_chance and self.in_words(measure) == none:
+            return "too small to matter"
         return "beyond chance" if self.beyond_chance else "may be chance"
 
 

@@ -72,7 +72,10 @@ def load_model(
     except Exception as error:  # broken files are met with errors of every kind
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         if "safetensors" in reason and not allow_pickle:
-            reason += " (--allow-pickle reads pickled weights too)"
+            reason += (
+                " (save_pretrained writes these; for pickled weights that you trust, there is "
+                "generate.py --allow-pickle)"
+            )
         raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
     pipe.set_progress_bar_config(disable=True)
     return pipe

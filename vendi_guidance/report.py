@@ -146,7 +146,7 @@ def score_rows(
         found = None if comparison is None else comparison.differences.get(name)
         if found is not None:
             cells.append(Cell(found.in_words(measure), found.interval(measure)))
-            cells.append(Cell(found.says))
+            cells.append(Cell(found.says(measure)))
         elif comparison is not None:
             cells += [Cell("–"), Cell("")]
         rows.append(cells)
