@@ -155,7 +155,7 @@ PRESETS = {
     ),
     "published": Settings(scale=0.03, every=10, sigma_latent=0.8, cfg_start=0.0),
 }
-"""`varied` drew most looks in docs/comparison.md, but has classifier-free guidance rest for longer
-than large models may bear; `standard` is for these, and has it rest for the share of the steps that
-Kynkäänniemi et al. (NeurIPS 2024) leave without it; `published` is Jalali et al. (AISTATS 2026),
-appendix E."""
+"""`varied` drew most looks in docs/comparison.md, but loses more of what prompts say, and has
+classifier-free guidance rest for longer than large models may bear; `standard` is for these, and
+has it rest for the share of the steps that Kynkäänniemi et al. (NeurIPS 2024) leave without it;
+`published` is Jalali et al. (AISTATS 2026), appendix E."""
