@@ -164,7 +164,7 @@ def main(
         "machine": machine(torch.device(device)),
         "tuning_prompts": plan.tuning,
         "reported_prompts": plan.reported,
-        "named_as_asked": judge.share_drawn_as_named(named),
+        "named_as_asked": judge.share_as_named(list(named.values()), list(named)),
     }
     save(output, lab.archive, rows, choices, about)
     click.echo(summary(lab.archive, rows, choices))

@@ -55,14 +55,13 @@ class Lab:
         named = self.named(unit.prompts, unit.sampler, drawn)
         images, seconds = self.studio.run(unit, drawn)
         shots = [shot for batch in unit.batches(self.studio.batch_size) for shot in batch]
-        plain = [pair for pair in zip(images, shots, strict=True) if pair[1].tone is None]
-        toned = [pair for pair in zip(images, shots, strict=True) if pair[1].tone is not None]
-        own, prompts = [image for image, _ in plain], [shot.prompt for _, shot in plain]
+        pairs = list(zip(images, shots, strict=True))
+        own = [image for image, shot in pairs if shot.tone is None]
+        prompts = [shot.prompt for shot in shots if shot.tone is None]
         values = self.judge.measure(own, prompts, named, seconds * len(own) / len(images))
-        values["tones_as_named"] = self.judge.tones_as_named(
-            [image for image, _ in toned],
-            [shot.prompt for _, shot in toned],
-            [shot.tone for _, shot in toned if shot.tone],
+        values["tones_as_named"] = self.judge.share_as_named(
+            [image for image, shot in pairs if shot.tone is not None],
+            [(shot.prompt, None, shot.tone) for shot in shots if shot.tone is not None],
         )
         self.archive.save(unit, values, own, prompts)
         return values

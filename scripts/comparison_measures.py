@@ -189,21 +189,22 @@ class Judge:
         looks = self.training.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
         return [Image.fromarray(look.numpy()) for look in looks]
 
-    def tones_as_named(
-        self, images: Sequence[Image.Image], concepts: Sequence[str], tones: Sequence[str]
+    def share_as_named(
+        self, images: Sequence[Image.Image], named: Sequence[tuple[str | None, ...]]
     ) -> float | None:
-        """The share of pictures that show concept and tone asked for; None for no pictures."""
+        """The share of pictures in which the probe sees what was named; None for no pictures.
+
+        Args:
+            images: n pictures.
+            named: concept, vendor and tone of each; None where that was left open.
+        """
         if not images:
             return None
-        seen = self.probe.looks(images)
-        found = zip(concepts, tones, seen.concepts, seen.tones, strict=True)
-        return fmean((concept, tone) == (c, t) for concept, tone, c, t in found)
-
-    def share_drawn_as_named(self, named: Mapping[Look, Image.Image]) -> float:
-        """The share of named pictures in which the probe sees the look that was named."""
-        seen = self.probe.looks(list(named.values()))
-        right = [look == found for look, found in zip(named, zip(*seen, strict=True), strict=True)]
-        return sum(right) / len(right)
+        found = zip(*self.probe.looks(images), strict=True)
+        return fmean(
+            all(name in (None, part) for name, part in zip(names, look, strict=True))
+            for names, look in zip(named, found, strict=True)
+        )
 
 
 def looks_of(concepts: Sequence[str]) -> list[Look]:

@@ -82,26 +82,20 @@ class Unit:
     def batches(self, size: int) -> list[list[Shot]]:
         """What is drawn, in order, `size` or fewer together. No batch holds two prompts or,
         interleaved, the same words twice."""
-        plain = [[self._shot(p, i) for i in self._numbers] for p in range(len(self.prompts))]
+        words = [(prompt, tone) for tone in VARIATIONS for prompt in self.prompts]
         if self.protocol == IN_TURN:
-            return [batch for shots in plain for batch in parts(shots, size)]
-        different = len(VARIATIONS) * len(self.prompts)
-        in_order = [
-            self._shot(p, i, variation)
-            for i in self._numbers
-            for variation in range(len(VARIATIONS))
-            for p in range(len(self.prompts))
+            words = words[: len(self.prompts)]
+        shots = [
+            [
+                Shot(prompt, self.seed + row * self.images_per_prompt + i, tone)
+                for i in range(self.images_per_prompt)
+            ]
+            for row, (prompt, tone) in enumerate(words)
         ]
-        return parts(in_order, min(size, different))
-
-    def _shot(self, place: int, number: int, variation: int = 0) -> Shot:
-        row = variation * len(self.prompts) + place
-        seed = self.seed + row * self.images_per_prompt + number
-        return Shot(self.prompts[place], seed, VARIATIONS[variation])
-
-    @property
-    def _numbers(self) -> range:
-        return range(self.images_per_prompt)
+        if self.protocol == IN_TURN:
+            return [batch for of_prompt in shots for batch in parts(of_prompt, size)]
+        in_order = [shot for one_of_each in zip(*shots, strict=True) for shot in one_of_each]
+        return parts(in_order, min(size, len(words)))
 
 
 def parts(items: Sequence[Item], size: int) -> list[list[Item]]:

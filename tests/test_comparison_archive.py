@@ -146,8 +146,8 @@ class Judge:
         assert len(images) == len(prompts) and set(named) == set(looks_of(PROMPTS))
         return dict(VALUES)
 
-    def tones_as_named(self, images, concepts, tones):
-        assert len(images) == len(concepts) == len(tones)
+    def share_as_named(self, images, named):
+        assert len(images) == len(named)
         return len(images) / 10 if images else None
 
 

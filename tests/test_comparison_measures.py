@@ -87,10 +87,16 @@ def test_the_training_pictures_themselves_are_perfect(judge, training):
 def test_a_tone_is_as_named_where_the_picture_shows_concept_and_tone(judge, training):
     looks = [(concept, "noto", tone) for concept in CONCEPTS for tone in ("yellow", "dark")]
     images, concepts = [training[look] for look in looks], [look[0] for look in looks]
-    assert judge.tones_as_named(images, concepts, ["yellow", "dark"] * len(CONCEPTS)) == 1
-    assert judge.tones_as_named(images, concepts, ["dark"] * len(looks)) == 0.5
-    assert judge.tones_as_named(images, concepts[::-1], ["yellow", "dark"] * len(CONCEPTS)) == 0
-    assert judge.tones_as_named([], [], []) is None
+
+    def share(concepts, tones):
+        return judge.share_as_named(
+            images, [(c, None, t) for c, t in zip(concepts, tones, strict=True)]
+        )
+
+    assert share(concepts, ["yellow", "dark"] * len(CONCEPTS)) == 1
+    assert share(concepts, ["dark"] * len(looks)) == 0.5
+    assert share(concepts[::-1], ["yellow", "dark"] * len(CONCEPTS)) == 0
+    assert judge.share_as_named([], []) is None
 
 
 def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(judge, training):
@@ -143,6 +149,6 @@ def test_the_matched_set_has_a_look_as_often_as_the_run(judge, training):
 
 
 def test_named_pictures_are_checked_by_the_probe(judge, training):
-    assert judge.share_drawn_as_named(training) > 0.95
+    assert judge.share_as_named(list(training.values()), list(training)) > 0.95
     exchanged = dict(zip(training, reversed(training.values()), strict=True))
-    assert judge.share_drawn_as_named(exchanged) == 0
+    assert judge.share_as_named(list(exchanged.values()), list(exchanged)) == 0
