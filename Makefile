@@ -4,7 +4,7 @@ BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
 GENERATE := $(BIN)/python scripts/generate.py assets/prompts/demo.txt \
-	--images-per-prompt 16 --batch-size 8 --steps 12 --guidance-scale 5 --seed $(SEED) --overwrite
+	--images-per-prompt 16 --batch-size 16 --steps 16 --guidance-scale 5 --seed $(SEED) --overwrite
 
 .PHONY: demo test setup clean
 

@@ -46,7 +46,8 @@ from vendi_guidance.manifest import versions
 from vendi_guidance.model_folders import fingerprint, load_model
 
 TUNING_PROMPTS = 8
-INTERLEAVED_PROMPTS = 8  # and each with its tones named
+INTERLEAVED_PROMPTS = 4  # and each with its tones named
+RESAMPLED_PROMPTS = 16
 QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 1, 8, 1
 SEED_STEP = 10_000
 
@@ -93,9 +94,9 @@ where = partial(click.option, cls=Option, group="Output and machine")
 )
 @what("--images-per-prompt", type=COUNT, default=16, help="How many pictures of each.")
 @what("--seeds", type=COUNT, default=3, help="How often the final is drawn.")
-@how("--steps", type=COUNT, default=12, help="Denoising steps.")
+@how("--steps", type=COUNT, default=16, help="Denoising steps.")
 @how("--guidance-scale", type=float, default=5.0, help="Classifier-free.")
-@how("--batch-size", type=COUNT, default=8, help="Pictures drawn together.")
+@how("--batch-size", type=COUNT, default=16, help="Pictures drawn together.")
 @how(
     "--second-sampler",
     type=click.Choice(list(SAMPLERS)),
@@ -136,6 +137,7 @@ def main(
         tuple(spread(tuning, QUICK_TUNING_PROMPTS if quick else TUNING_PROMPTS)),
         tuple(spread(reported, QUICK_PROMPTS) if quick else reported),
         tuple(spread(reported, QUICK_INTERLEAVED if quick else INTERLEAVED_PROMPTS)),
+        tuple(spread(reported, RESAMPLED_PROMPTS)),
         images_per_prompt,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
         list(studio.samplers)[: 1 if quick else None],

@@ -1,17 +1,11 @@
 """Which runs make the comparison: a sweep on tuning prompts, and finals on the reported ones."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from comparison_runs import IN_TURN, INTERLEAVED, Unit
-from contenders import CONDITIONAL, UNCONDITIONAL, UNGUIDED, Contender
-
-FINALS = (  # protocol, which sampler, the methods drawn so: None for all
-    (IN_TURN, 0, None),
-    (INTERLEAVED, 0, (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
-    (IN_TURN, 1, (UNGUIDED, CONDITIONAL)),
-)
+from contenders import CONDITIONAL, METHODS, UNCONDITIONAL, UNGUIDED, Contender
 
 
 @dataclass(frozen=True)
@@ -22,6 +16,7 @@ class Plan:
         contenders: what is tried; the first is the unguided.
         tuning, reported: prompts, none of them in both.
         interleaved: those of the reported that are drawn interleaved with their variations.
+        resampled: those of the reported that are drawn with the other sampler too.
         images_per_prompt: how many pictures of each.
         seeds: of the finals; the sweep has the first.
         samplers: the model's own, and maybe another for some of the finals.
@@ -31,6 +26,7 @@ class Plan:
     tuning: tuple[str, ...]
     reported: tuple[str, ...]
     interleaved: tuple[str, ...]
+    resampled: tuple[str, ...]
     images_per_prompt: int
     seeds: Sequence[int]
     samplers: Sequence[str]
@@ -42,11 +38,16 @@ class Plan:
 
     def finals(self, chosen: Sequence[Contender]) -> list[tuple[Unit, ...]]:
         """The runs of one contender of each method, those that differ in the seed together."""
+        kinds: list[tuple[tuple[str, ...], str, int, Collection[str]]] = [
+            (self.reported, IN_TURN, 0, METHODS),
+            (self.interleaved, INTERLEAVED, 0, (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
+            (self.resampled, IN_TURN, 1, (UNGUIDED, CONDITIONAL)),
+        ]
         return [
             tuple(
                 Unit(
                     contender,
-                    self.interleaved if protocol == INTERLEAVED else self.reported,
+                    prompts,
                     self.images_per_prompt,
                     seed,
                     protocol,
@@ -54,9 +55,9 @@ class Plan:
                 )
                 for seed in self.seeds
             )
-            for protocol, which, methods in FINALS
+            for prompts, protocol, which, methods in kinds
             for contender in chosen
-            if which < len(self.samplers) and (methods is None or contender.method in methods)
+            if which < len(self.samplers) and contender.method in methods
         ]
 
     def firsts(self) -> list[Contender]:

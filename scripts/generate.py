@@ -131,6 +131,11 @@ where = partial(click.option, cls=Option, group="Output and machine")
 )
 @setting("--diversity-renoise-stop", type=click.FloatRange(0, 1), help="Where that ends.")
 @setting(
+    "--diversity-renoise-shrink",
+    type=click.FloatRange(0, 1),
+    help="How far predictions go to the mean of like prompts' before that.",
+)
+@setting(
     "--diversity-cfg-start",
     type=click.FloatRange(0, 1),
     help="Until this share of the steps, --guidance-scale rests at 1.",

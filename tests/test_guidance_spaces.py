@@ -218,11 +218,23 @@ def test_a_scheduler_without_a_known_prediction_is_refused_at_once(ddim_pipeline
 # Re-noising -------------------------------------------------------------------------------------
 
 
-def renoising(after=0.0, stop=1.0):
+class Recorder(Spy):
+    """Also sees what the scheduler predicted."""
+
+    def __call__(self, pipe, index, timestep, tensors):
+        self.predicted = [] if index == 0 else self.predicted
+        self.predicted.append(self.guidance._watch.prediction.denoised)
+        return super().__call__(pipe, index, timestep, tensors)
+
+
+def unit(x):
+    return torch.nn.functional.normalize(x.flatten(1).float(), dim=1)
+
+
+def renoising(after=0.0, stop=1.0, **options):
     """No guidance, only noise drawn anew at some steps."""
-    return VendiGuidance(
-        "rke", start=0, stop=0, renoise_start=after, renoise_stop=stop, preset="published"
-    )
+    given = {"preset": "published", "objective": "rke", "start": 0, "stop": 0}
+    return VendiGuidance(**given | {"renoise_start": after, "renoise_stop": stop} | options)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0.0, 1.0), (0.5, 1.0), (0.0, 0.5)])
@@ -245,6 +257,27 @@ def test_what_was_predicted_gets_other_noise(ddim_pipeline, start, stop):
         expected = scheduler.add_noise(clean, drawn, scheduler.timesteps[index + 1])
         torch.testing.assert_close(spy.after[index], expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(noise.get_state(), twin.get_state())
+
+
+@pytest.mark.parametrize("space", ["denoised", "latent"])
+@pytest.mark.parametrize("shrink", [0.25, 1.0])
+def test_predictions_shrink_towards_the_mean_of_their_prompt(ddim_pipeline, space, shrink):
+    options = {"objective": "conditional-rke", "sigma_prompt": 0.03, "space": space}
+    guidance = renoising(renoise_shrink=shrink, **options)
+    latents_of(ddim_pipeline, **guidance.on(ddim_pipeline, seeded(4)))
+    remembered = guidance.window.latents.clone()
+    spy = Recorder(guidance)
+    given = guidance.on(ddim_pipeline, seeded(5)) | {"callback_on_step_end": spy}
+    latents_of(ddim_pipeline, **given)
+    drawn = torch.randn(spy.before[0].shape, generator=seeded(5))
+    x = spy.predicted[0].flatten(1)
+    known = unit(x)[None] if space == "latent" else torch.stack([unit(x), remembered])
+    cats, dogs = known[:, :2].mean((0, 1)), known[:, 2].mean(0)
+    mean = torch.stack([cats, cats, dogs]) * x.norm(dim=1, keepdim=True)
+    clean = (x + shrink * (mean - x)).view_as(drawn)
+    scheduler = ddim_pipeline.scheduler
+    expected = scheduler.add_noise(clean, drawn, scheduler.timesteps[1])
+    torch.testing.assert_close(spy.after[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,26 @@ def test_a_gradient_points_away_from_a_neighbour_of_the_same_prompt():
     assert other.norm() < 1e-4 * same.norm()
 
 
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("name", list(objectives()))
+def test_the_mean_of_alike_is_weighted_by_the_prompt_kernel(name, n):
+    r = torch.Generator().manual_seed(n)
+    z, features = (torch.randn(count, 2, 3, generator=r).double() for count in (3, n))
+    t = torch.randn(n + 3, 5, generator=r).double()
+    t[-1] = t[-2]
+    mean = objectives(sigma_prompt=1.0)[name].mean_of_alike(
+        z, t[n:], filled_window(features, t[:n])
+    )
+    assert mean.shape == z.shape
+    known = torch.cat([features, z]).flatten(1)
+    known = known / known.norm(dim=1, keepdim=True)
+    for i, own in enumerate(z):
+        d = unit_rows(t) - unit_rows(t)[n + i]
+        weights = (-d.square().sum(1) / 2).exp() if name.startswith("cond") else torch.ones(n + 3)
+        expected = sum(w * f for w, f in zip(weights, known, strict=True)) / weights.sum()
+        assert torch.allclose(mean[i].flatten(), own.norm() * expected, atol=1e-9)
+
+
 def test_crowding_is_one_for_a_duplicate_and_zero_where_nothing_is_similar():
     window = filled_window(torch.eye(4)[:2], torch.tensor([[1.0, 0.0]] * 2))
     prompts = torch.tensor([[1.0, 0.0]] * 2)

@@ -77,6 +77,10 @@ class VendiGuidance(PipelineCallback):
         renoise_start, renoise_stop: share of the steps between which noise is drawn anew at every
             step, before guidance moves what is left: so what guidance bent returns to what the
             model knows. The level of noise is the scheduler's. Equal: never.
+        renoise_shrink: how much of the way each prediction goes to the mean of those of like
+            prompts before noise is drawn anew, 0 to 1. Guidance drives all samples away from that
+            mean; what is left is that it drives them away from one another. In the denoised space
+            remembered samples are among those that make the mean.
         cfg_start: the share of the steps for which classifier-free guidance, which draws samples of
             a prompt together, rests: until then its scale is 1, and negative prompts do nothing.
             With `on` from the first step on, else from the second. For pipelines that look up
@@ -119,6 +123,7 @@ class VendiGuidance(PipelineCallback):
         center: str | None = None,
         renoise_start: float | None = None,
         renoise_stop: float | None = None,
+        renoise_shrink: float | None = None,
         cfg_start: float | None = None,
         beta: float | None = None,
         exemplars: Tensor | None = None,
@@ -142,6 +147,7 @@ class VendiGuidance(PipelineCallback):
             center=center,
             renoise_start=renoise_start,
             renoise_stop=renoise_stop,
+            renoise_shrink=renoise_shrink,
             cfg_start=cfg_start,
             beta=beta,
         )
@@ -264,20 +270,19 @@ class VendiGuidance(PipelineCallback):
         renoised = settings.renoise_start <= share < settings.renoise_stop
         moves = seen and settings.scale > 0 and not last and (self._due or renoised)
         moves = moves and go_on_from_here(pipeline.scheduler)
-        if moves and renoised:
-            callback_kwargs["latents"] = self._renoise(callback_kwargs["latents"])
-        guided = moves and self._due
-        if guided or last:
+        if moves or last:
             latents, prompts = callback_kwargs["latents"], None
             if self.prompt_input is not None:
                 prompts = self._prompt_features(pipeline, callback_kwargs)
-            if guided:
+            if moves and renoised:
+                latents = self._renoise(latents, prompts)
+            if moves and self._due:
                 self._due = False
-                scale = settings.scale_at(share)
-                callback_kwargs["latents"] = self._guide(pipeline, latents, prompts, scale)
+                latents = self._guide(pipeline, latents, prompts, settings.scale_at(share))
             if last:
                 self._finish(pipeline, latents, prompts)
                 self._stop_watching()
+            callback_kwargs["latents"] = latents
         return callback_kwargs
 
     def _prompt_features(self, pipeline: DiffusionPipeline, tensors: dict[str, Any]) -> Tensor:
@@ -327,7 +332,7 @@ class VendiGuidance(PipelineCallback):
         self._skipped = self._skipped + sound.logical_not().sum()  # stays on the device: no wait
         return moved.where(sound, z).view_as(latents).to(latents.dtype)
 
-    def _renoise(self, latents: Tensor) -> Tensor:
+    def _renoise(self, latents: Tensor, prompts: Tensor | None) -> Tensor:
         """What was predicted, with other noise at the level where the latents are."""
         prediction = self._prediction(latents)
         if prediction is None or not prediction.noise:
@@ -340,9 +345,21 @@ class VendiGuidance(PipelineCallback):
             device=z.device,
             dtype=z.dtype,
         )
-        renewed = prediction.signal * prediction.denoised + prediction.noise * drawn
+        clean = self._shrunk(prediction.denoised, prompts)
+        renewed = prediction.signal * clean + prediction.noise * drawn
         sound = renewed.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (z.ndim - 1))
         return renewed.where(sound, z).to(latents.dtype)
+
+    def _shrunk(self, denoised: Tensor, prompts: Tensor | None) -> Tensor:
+        """Predictions, some of the way to the mean of those of like prompts."""
+        settings = self.settings
+        if settings.renoise_shrink == 0:
+            return denoised
+        window = self.window if settings.space == "denoised" else SlidingWindow(1)
+        window.check(denoised, prompts)
+        objective = settings.build_objective(self._sigma_for(prompts))
+        mean = objective.mean_of_alike(denoised, prompts, window)
+        return denoised.lerp(mean, settings.renoise_shrink)
 
     def _finish(self, pipeline: DiffusionPipeline, latents: Tensor, prompts: Tensor | None) -> None:
         """Let finished samples into the window, but for broken ones."""

@@ -123,6 +123,27 @@ class Objective(ABC):
         gradient = (beyond_rounding(tangent, weights) / norm).where(norm != 0, 0)
         return Ascent(score, gradient.view_as(latents), crowding)
 
+    @torch.no_grad()
+    def mean_of_alike(
+        self, latents: Tensor, prompts: Tensor | None, window: SlidingWindow
+    ) -> Tensor:
+        """The mean of all samples' features, weighted by how alike prompts are.
+
+        Args:
+            latents, prompts, window: as `value_and_gradient` takes them.
+
+        Returns:
+            One mean for each sample, scaled as its latent is to its feature: shaped like latents,
+            float32 or float64.
+        """
+        z, n = as_rows(latents), len(window)
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        f = unit_rows(z)
+        _, weights = self._prompt_similarities(prompts, window, f.new_empty(len(f), n + len(f)))
+        weights = weights / weights.sum(dim=1, keepdim=True)
+        mean = window.add_weighted(weights[:, n:] @ f, weights[:, :n])
+        return (mean * norm).view_as(latents)
+
     def _prompt_similarities(
         self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
     ) -> tuple[Tensor | None, Tensor]:

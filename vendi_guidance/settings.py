@@ -58,6 +58,7 @@ class Settings:
     center: str | None = None
     renoise_start: float = 0.0
     renoise_stop: float = 0.0
+    renoise_shrink: float = 0.0
     cfg_start: float | None = None
     beta: float = 0.5
 
@@ -71,6 +72,10 @@ class Settings:
             raise ValueError(f"every must be a whole number of at least 1, got {self.every}")
         _check_shares("start", self.start, "stop", self.stop)
         _check_shares("renoise_start", self.renoise_start, "renoise_stop", self.renoise_stop)
+        if not 0 <= self.renoise_shrink <= 1:
+            raise ValueError(
+                f"renoise_shrink is a share of the way, between 0 and 1, got {self.renoise_shrink}"
+            )
         if not callable(self.schedule):
             _check_choice("schedule", self.schedule, SCHEDULES)
         _check_choice("step_rule", self.step_rule, STEP_RULES)
@@ -144,13 +149,14 @@ PRESETS = {
         objective="conditional-vendi",
         scale=1.4,
         every=1,
-        sigma_latent=0.3,
+        sigma_latent=0.5,
         step_rule="adaptive",
         schedule="linear",
         space="denoised",
         stop=0.8,
         renoise_start=0.3,
         renoise_stop=0.8,
+        renoise_shrink=0.15,
         cfg_start=0.8,
     ),
     "published": Settings(scale=0.03, every=10, sigma_latent=0.8, cfg_start=0.0),
