@@ -94,7 +94,7 @@ OTHER_STEPS = [
     OURS | {"space": "latent", "step_rule": "normalized", "scale": 0.2, "sigma_latent": 0.8},
     OURS | {"space": "latent", "sigma_latent": 0.8},
 ]
-"""The published space and step rules, in between."""
+"""The published step rule, which `preset="varied"` has, and the published space."""
 
 PUBLISHED_BASE = {"preset": "published", "objective": "conditional-vendi"}
 """Jalali et al. (AISTATS 2026), appendix E: on noisy latents, all the way."""
@@ -110,9 +110,7 @@ def _changed(**values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 SWEEPS: dict[str, list[dict[str, Any]]] = {
-    "limited-interval": [
-        *({"start": start, "stop": 1.0} for start in (0.3, 0.5, 0.6)),
-    ],
+    "limited-interval": [{"start": start, "stop": 1.0} for start in (0.3, 0.5, 0.6)],
     "cads": [
         *({"scale": scale} for scale in (0.25, 1.0)),
         {"scale": 0.25, "tau1": 0.4, "tau2": 0.8},
@@ -121,40 +119,35 @@ SWEEPS: dict[str, list[dict[str, Any]]] = {
         *({"strength": strength} for strength in (8.0, 16.0, 24.0, 32.0)),
         {"strength": 24.0, "stop": 0.3},
     ],
-    "particle-guidance": [
-        *({"scale": scale} for scale in (5.0, 10.0, 20.0)),
-    ],
+    "particle-guidance": [{"scale": scale} for scale in (5.0, 10.0, 20.0)],
     PUBLISHED: [
         PUBLISHED_BASE,
         PUBLISHED_BASE | {"scale": 0.1, "every": 2},
         PUBLISHED_BASE | {"scale": 0.2, "every": 2},
     ],
     UNCONDITIONAL: [
+        *_with("vendi", [OURS, *OTHER_STEPS, UNSHRUNK]),
         *_with("rke", [OURS, *OTHER_STEPS]),
-        *_with("vendi", [OURS, UNSHRUNK, *OTHER_STEPS]),
     ],
     CONDITIONAL: [
+        *_with("conditional-vendi", [OURS, *OTHER_STEPS, UNSHRUNK]),
         *_with("conditional-rke", [OURS, *OTHER_STEPS]),
-        *_with("conditional-vendi", [OURS, *OTHER_STEPS]),
         *_with(
             "conditional-vendi",
-            [
-                *_changed(
-                    scale=(1.0, 2.0),
-                    stop=(0.5,),
-                    renoise_stop=(0.6,),
-                    renoise_shrink=(0.0,),
-                    cfg_start=(0.6,),
-                    every=(2,),
-                ),
-                UNSHRUNK,
-            ],
+            _changed(
+                scale=(1.0, 2.0),
+                stop=(0.5,),
+                renoise_stop=(0.6,),
+                renoise_shrink=(0.0,),
+                cfg_start=(0.6,),
+                every=(2,),
+            ),
         ),
         {"preset": "standard"},
     ],
 }
 """Settings by method: of ours, every objective with every space and step rule, then one thing after
-the other changed for the best of these."""
+the other changed for the first of these."""
 
 OTHER_SCALES = (1.0, 2.0, 3.0)
 

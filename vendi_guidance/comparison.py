@@ -69,14 +69,18 @@ class Difference:
         same = 1.0 if self.is_ratio else 0.0
         return self.low is not None and self.high is not None and not self.low <= same <= self.high
 
+    def matters(self, measure: Measure) -> bool:
+        """Whether it also can be seen in the digits shown."""
+        none = measure.change(1.0 if self.is_ratio else 0.0, self.is_ratio)
+        return self.beyond_chance and self.in_words(measure) != none
+
     def says(self, measure: Measure) -> str:
         """The same in words; "" where there is too little to tell."""
         if self.low is None:
             return "" if self.first != self.second else "no change"
-        none = measure.change(1.0 if self.is_ratio else 0.0, self.is_ratio)
-        if self.beyond_chance and self.in_words(measure) == none:
-            return "too small to matter"
-        return "beyond chance" if self.beyond_chance else "may be chance"
+        if self.matters(measure):
+            return "beyond chance"
+        return "too small to matter" if self.beyond_chance else "may be chance"
 
 
 @dataclass(frozen=True, eq=False)

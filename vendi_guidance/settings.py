@@ -147,10 +147,9 @@ PRESETS = {
     ),
     "varied": Settings(
         objective="conditional-vendi",
-        scale=1.4,
+        scale=0.4,
         every=1,
         sigma_latent=0.5,
-        step_rule="adaptive",
         schedule="linear",
         space="denoised",
         stop=0.8,
