@@ -48,7 +48,7 @@ from vendi_guidance.model_folders import fingerprint, load_model
 TUNING_PROMPTS = 8
 INTERLEAVED_PROMPTS = 4  # and each with its tones named
 RESAMPLED_PROMPTS = 16
-QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 3, 5, 1
+QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 1, 8, 1
 SEED_STEP = 10_000
 
 COUNT = click.IntRange(1)
@@ -59,7 +59,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@what("--quick", is_flag=True, help="Fewer prompts, one seed and sampler, two settings each.")
+@what("--quick", is_flag=True, help="Fewer prompts, one seed and sampler, one setting each.")
 @what(
     "--method",
     "methods",

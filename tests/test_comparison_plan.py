@@ -64,12 +64,11 @@ def test_the_unguided_comes_first_whatever_is_asked_for():
 
 def test_other_scales_are_other_than_the_one_compared_at():
     found = sweep(2.0, [OTHER_SCALE], quick=False)
-    assert [one.guidance_scale for one in found] == [2.0, 1.0, 3.0]
+    assert [one.guidance_scale for one in found] == [2.0, 3.0, 1.0]
 
 
-def test_a_quick_sweep_has_two_settings_of_each_method():
-    methods = [one.method for one in sweep(5.0, list(METHODS), quick=True)]
-    assert {methods.count(method) for method in METHODS if method != UNGUIDED} == {2}
+def test_a_quick_sweep_has_one_setting_of_each_method():
+    assert [one.method for one in sweep(5.0, list(METHODS), quick=True)] == list(METHODS)
 
 
 def test_settings_are_told_in_words():
