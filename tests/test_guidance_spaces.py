@@ -10,6 +10,7 @@ from test_denoised import X0, perfect_output, ready, stated_level
 
 from vendi_guidance.denoised import Watch
 from vendi_guidance.guidance import VendiGuidance
+from vendi_guidance.window import unit_rows
 
 PROMPTS = ["a cat", "a cat", "two dogs"]
 STEPS = 5  # DDIM's last one ends at no noise at all
@@ -227,10 +228,6 @@ class Recorder(Spy):
         return super().__call__(pipe, index, timestep, tensors)
 
 
-def unit(x):
-    return torch.nn.functional.normalize(x.flatten(1).float(), dim=1)
-
-
 def renoising(after=0.0, stop=1.0, **options):
     """No guidance, only noise drawn anew at some steps."""
     given = {"preset": "published", "objective": "rke", "start": 0, "stop": 0}
@@ -271,7 +268,7 @@ def test_predictions_shrink_towards_the_mean_of_their_prompt(ddim_pipeline, spac
     latents_of(ddim_pipeline, **given)
     drawn = torch.randn(spy.before[0].shape, generator=seeded(5))
     x = spy.predicted[0].flatten(1)
-    known = unit(x)[None] if space == "latent" else torch.stack([unit(x), remembered])
+    known = unit_rows(x)[None] if space == "latent" else torch.stack([unit_rows(x), remembered])
     cats, dogs = known[:, :2].mean((0, 1)), known[:, 2].mean(0)
     mean = torch.stack([cats, cats, dogs]) * x.norm(dim=1, keepdim=True)
     clean = (x + shrink * (mean - x)).view_as(drawn)

@@ -249,6 +249,12 @@ def test_a_zero_latent_gets_no_gradient():
             ),
             "2 latents but 3 prompts",
         ),
+        (
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).mean_of_alike(
+                torch.ones(1, 2), None, SlidingWindow(2)
+            ),
+            "needs prompt embeddings",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -70,7 +70,7 @@ class Difference:
         return self.low is not None and self.high is not None and not self.low <= same <= self.high
 
     def matters(self, measure: Measure) -> bool:
-        """Whether it also can be seen in the digits shown."""
+        """Whether the change is beyond chance and can be seen in the digits shown."""
         none = measure.change(1.0 if self.is_ratio else 0.0, self.is_ratio)
         return self.beyond_chance and self.in_words(measure) != none
 

@@ -97,13 +97,7 @@ class Objective(ABC):
                 "prompt", that over window and batch weighted by the prompt kernel with the sample's
                 own prompt; "global", the plain one; or None. Without a prompt kernel they are one.
         """
-        if self.prompt_kernel is None:
-            prompts = None
-            window.check_shape(latents)
-        elif prompts is None:
-            raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
-        else:
-            window.check(latents, prompts)
+        self._check(latents, prompts, window)
         z, n = as_rows(latents), len(window)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         f = unit_rows(z)
@@ -135,7 +129,11 @@ class Objective(ABC):
         Returns:
             One mean for each sample, scaled as its latent is to its feature: shaped like latents,
             float32 or float64.
+
+        Raises:
+            ValueError: samples that do not fit one another or the window.
         """
+        self._check(latents, prompts, window)
         z, n = as_rows(latents), len(window)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         f = unit_rows(z)
@@ -143,6 +141,15 @@ class Objective(ABC):
         weights = weights / weights.sum(dim=1, keepdim=True)
         mean = window.add_weighted(weights[:, n:] @ f, weights[:, :n])
         return (mean * norm).view_as(latents)
+
+    def _check(self, latents: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
+        """Raise ValueError if these cannot be compared with the window's samples."""
+        if self.prompt_kernel is None:
+            window.check_shape(latents)
+        elif prompts is None:
+            raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
+        else:
+            window.check(latents, prompts)
 
     def _prompt_similarities(
         self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
