@@ -6,7 +6,7 @@ images = pipe(["a person waving"] * 8).images
 
 from diffusers import FluxPipeline
 
-from vendi_guidance.guided import GuidedByCallback
+from vendi_guidance.guidance.mixins import GuidedByCallback
 
 
 class VendiGuidedFluxPipeline(GuidedByCallback, FluxPipeline):

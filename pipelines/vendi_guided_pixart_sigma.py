@@ -6,7 +6,7 @@ images = pipe(["a person waving"] * 8).images
 
 from diffusers import PixArtSigmaPipeline
 
-from vendi_guidance.guided import GuidedInPlace
+from vendi_guidance.guidance.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):

@@ -1,6 +1,5 @@
 """Fixtures: a tiny SDXL with random weights, and a tiny probe, both saved to a session folder."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,9 @@ from transformers import (
     CLIPTokenizer,
 )
 
-from vendi_guidance.embedders import Probe
+from vendi_guidance.features.embedders import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
 
 WIDTH = 16  # of each text encoder
 

@@ -1,0 +1,101 @@
+"""Is what several processes make together as diverse as what one makes alone?
+
+For each seed the same run is made by one process and by several, connected by gloo on this CPU, all
+of one machine. Printed are scores of the pictures, in the probe's features, with the spread from
+seed to seed: the mean over prompts of how many looks the probe tells apart (vendor and tone, where
+it sees the emoji asked for), and Conditional-Vendi with every prompt unlike the others.
+
+\b
+  scripts/benchmarks/processes.py assets/prompts/demo.txt --limit 6 --seeds 5
+"""
+
+import tempfile
+from itertools import islice
+from pathlib import Path
+from statistics import mean, stdev
+
+import click
+import torch
+
+from scripts.stress.forks import fork_team
+from vendi_guidance import Cosine, Gaussian, conditional_vendi
+from vendi_guidance.commands import generate
+from vendi_guidance.commands.cli import asset
+from vendi_guidance.features.embedders import Probe
+from vendi_guidance.storage.imagefolder import Run, read_run
+from vendi_guidance.storage.prompt_files import open_prompts
+
+SIGMA = 4.0
+"""Bandwidth on the probe's features, as in evaluate.py."""
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.argument("prompts")
+@click.option("--limit", type=click.IntRange(1), default=6, help="How many of the prompts.")
+@click.option("--seeds", type=click.IntRange(2), default=3, help="How many runs of each kind.")
+@click.option("--processes", type=click.IntRange(2), default=2)
+@click.option("--images-per-prompt", type=click.IntRange(1), default=16)
+@click.option("--batch-size", type=click.IntRange(1), default=4, help="Of each process.")
+@click.option("--steps", type=click.IntRange(1), default=12)
+@click.option("--model", type=click.Path(path_type=Path), default=asset("demo-sdxl"))
+@click.option("--probe", type=click.Path(path_type=Path), default=asset("demo-probe"))
+def main(
+    prompts: str,
+    limit: int,
+    seeds: int,
+    processes: int,
+    images_per_prompt: int,
+    batch_size: int,
+    steps: int,
+    model: Path,
+    probe: Path,
+) -> None:
+    judge = Probe.from_pretrained(probe)
+    words = ["--model", model, "--images-per-prompt", images_per_prompt, "--steps", steps]
+    words += ["--guidance-scale", 3, "--batch-size", batch_size, "--device", "cpu"]
+    kinds = {
+        "one process, unguided": (1, ("--diversity-scale", 0)),
+        "one process": (1, ()),
+        f"{processes} processes": (processes, ()),
+    }
+    click.echo("| | looks | | Conditional-Vendi | |\n|---|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as name:
+        few = Path(name) / "prompts.txt"
+        few.write_text("\n".join(islice(open_prompts(prompts), limit)), encoding="utf-8")
+        for kind, (count, options) in kinds.items():
+            scores = []
+            for seed in range(seeds):
+                folder = Path(name) / f"{kind}, {seed}"
+                given = (few, *words, *options, "--seed", 10_000 * seed, "--output", folder)
+                make([str(word) for word in given], count, folder)
+                scores.append(judged(read_run(folder), judge))
+            columns = (f"{mean(s):.3f} | ± {stdev(s):.3f}" for s in zip(*scores, strict=True))
+            click.echo(f"| {kind} | {' | '.join(columns)} |")
+
+
+def make(words: list[str], processes: int, folder: Path) -> None:
+    logs = [folder.with_name(f"{folder.name}.{rank}.log") for rank in range(processes)]
+    if any(fork_team(lambda _: generate.main(words), logs)):
+        raise click.ClickException("\n".join(log.read_text() for log in logs))
+
+
+def judged(run: Run, probe: Probe) -> tuple[float, float]:
+    """Looks per prompt, and Conditional-Vendi."""
+    seen = probe.looks(run.images)
+    asked = list(dict.fromkeys(run.prompts))
+    looks: dict[str, set[tuple[str, str]]] = {prompt: set() for prompt in asked}
+    for prompt, concept, *look in zip(run.prompts, *seen, strict=True):
+        if concept == prompt:
+            looks[prompt].add((look[0], look[1]))
+    which = torch.tensor([asked.index(prompt) for prompt in run.prompts])
+    score = conditional_vendi(
+        probe.embed(run.images),
+        torch.nn.functional.one_hot(which).float(),
+        Gaussian(SIGMA),
+        Cosine(),
+    )
+    return mean(map(len, looks.values())), float(score)
+
+
+if __name__ == "__main__":
+    main()

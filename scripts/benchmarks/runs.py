@@ -1,0 +1,184 @@
+"""What a run costs besides making its pictures, and scoring very many besides their features.
+
+Sizes are SDXL's at 1024 pixels: latents of 4 x 128 x 128, pooled prompt embeddings of 1,280.
+Measured are opening a long file of prompts, and what follows each batch: samples are exchanged with
+other processes (gloo, on this machine), enter the window and are written as a checkpoint, and
+pictures are written as PNG. Then reading pictures and listing their files, and the sums of a score
+by random Fourier features. Times are of this process on the CPU, so that a busy machine changes
+little; where it waits for a disk or another process, time on the wall is told too.
+
+\b
+  scripts/benchmarks/runs.py --prompts 1000000
+"""
+
+import json
+import tempfile
+import tracemalloc
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import NamedTuple
+
+import click
+import torch
+from PIL import Image, ImageFilter
+
+from scripts.benchmarks.measuring import machine
+from scripts.stress.forks import fork_team
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
+from vendi_guidance.runs.distributed import joined
+from vendi_guidance.scores.metrics import VendiScore
+from vendi_guidance.scores.spectra import RandomFourier
+from vendi_guidance.storage.imagefolder import picture_name, save_picture
+from vendi_guidance.storage.images import open_picture
+from vendi_guidance.storage.prompt_files import open_prompts
+
+LATENTS, PROMPT = (4, 128, 128), 1280
+WIDTH, RANDOM_FEATURES = 1024, 2000
+"""Of DINOv2's features, and the default of score_folder.py."""
+
+REPEATS = 20
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--prompts", type=click.IntRange(1), default=100_000, help="Lines of the file.")
+@click.option("--batch-size", type=click.IntRange(1), default=8)
+@click.option("--window", type=click.IntRange(1), default=300)
+@click.option("--processes", type=click.IntRange(2), default=2)
+def main(prompts: int, batch_size: int, window: int, processes: int) -> None:
+    click.echo(machine(torch.device("cpu")))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind in ("txt", "jsonl", "csv"):
+            prompt_file(folder / f"prompts.{kind}", prompts)
+        samples = torch.randn(batch_size, *LATENTS), torch.randn(batch_size, PROMPT)
+        batches(folder, samples, window)
+        exchange(folder, samples, processes)
+        picture(folder / "picture.png")
+    paths()
+    sums()
+
+
+def prompt_file(path: Path, count: int) -> None:
+    write_prompts(path, count)
+    started = process_time()
+    opened = open_prompts(str(path))
+    seconds = process_time() - started
+    started = process_time()
+    next(opened.starting_at(count - 1))
+    skipping = process_time() - started
+    tracemalloc.start()
+    deque(open_prompts(str(path)), maxlen=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    click.echo(
+        f"{path.name}, {count:,} lines, {path.stat().st_size / 1e6:.1f} MB: {seconds:.2f} CPU "
+        f"seconds to check, {skipping:.2f} to reach the last, {peak / 1e6:.2f} MB at most"
+    )
+
+
+def write_prompts(path: Path, count: int) -> None:
+    with path.open("w", encoding="utf-8") as lines:
+        if path.suffix == ".csv":
+            lines.write("prompt\n")
+        for number in range(count):
+            prompt = f"a photograph of object number {number}"
+            line = json.dumps({"prompt": prompt}) if path.suffix == ".jsonl" else prompt
+            lines.write(f"{line}\n")
+
+
+def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int) -> None:
+    """A batch enters a full window; it is written; the window is made again."""
+    latents, prompts = samples
+    window, checkpoints = RunWindow(size), Checkpoints(folder / "checkpoints", size)
+    while window.entered < size:
+        window.append(latents, prompts)
+    entering = shortest(lambda: window.append(latents, prompts))
+    number = 0
+
+    def write() -> None:
+        nonlocal number
+        number += 1
+        entered = number * len(latents)
+        progress = Progress(entered, 0, len(latents), entered - len(latents), entered)
+        checkpoints.add(Checkpoint(progress, latents, prompts))
+
+    writing = shortest(write, max(REPEATS, -(-size // len(latents))))
+    files = list(checkpoints.folder.iterdir())
+    length = max(file.stat().st_size for file in files)
+    restoring = shortest(lambda: checkpoints.restore(RunWindow(size), "cpu"), 3)
+    click.echo(
+        f"a batch of {len(latents)}: {entering.cpu:.1f} ms to enter a window of {size}, "
+        f"{writing.cpu:.1f} ms ({writing.wall:.1f} on the wall) to write {length / 1e6:.2f} MB; "
+        f"{len(files)} files are kept, {restoring.cpu:.0f} ms to go on from them"
+    )
+
+
+def picture(path: Path) -> None:
+    """Blurred noise, about as hard to compress as a photograph."""
+    noise = Image.effect_noise((512, 512), 80).resize((1024, 1024)).filter(ImageFilter.BoxBlur(2))
+    image = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
+    writing = shortest(lambda: save_picture(path, image), 3)
+    reading = shortest(lambda: open_picture(path.read_bytes()), 3)
+    click.echo(
+        f"a picture: {writing.cpu:.0f} ms ({writing.wall:.0f} on the wall) to write "
+        f"{path.stat().st_size / 1e6:.2f} MB, {reading.cpu:.0f} ms to read it"
+    )
+
+
+def exchange(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], processes: int) -> None:
+    size = sum(part.nbytes for part in samples)
+    logs = [folder / f"{rank}.log" for rank in range(processes)]
+
+    def act(rank: int) -> None:
+        with joined("cpu") as ranks:
+            sharing = shortest(lambda: ranks.share(samples))
+        if rank == 0:
+            print(
+                f"{processes} processes: {sharing.cpu:.1f} ms ({sharing.wall:.1f} on the wall) "
+                f"until each has the {size / 1e6:.2f} MB of every other"
+            )
+
+    if any(fork_team(act, logs)):
+        raise click.ClickException("\n".join(log.read_text() for log in logs))
+    click.echo(logs[0].read_text().splitlines()[-1])
+
+
+def paths(count: int = 100_000) -> None:
+    tracemalloc.start()
+    kept = [Path(f"out/many/{picture_name(number)}") for number in range(count)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    click.echo(f"the path of a picture: {size / len(kept):.0f} bytes of memory")
+
+
+def sums(count: int = 10_000) -> None:
+    features = torch.randn(count, WIDTH)
+    score = VendiScore(Gaussian(25.0), spectrum=RandomFourier(RANDOM_FEATURES))
+    adding = shortest(lambda: score.update(features), 3)
+    click.echo(
+        f"{RANDOM_FEATURES} random features of {WIDTH} numbers: {1e3 * adding.cpu / count:.0f} us "
+        f"to add a picture to sums of {8 * RANDOM_FEATURES**2 / 1e6:.0f} MB"
+    )
+
+
+class Shortest(NamedTuple):
+    """Of several times, in milliseconds: on the CPU, and on the wall."""
+
+    cpu: float
+    wall: float
+
+
+def shortest(act: Callable[[], object], repeats: int = REPEATS) -> Shortest:
+    times = []
+    for _ in range(repeats):
+        began = process_time(), perf_counter()
+        act()
+        times.append((1e3 * (process_time() - began[0]), 1e3 * (perf_counter() - began[1])))
+    return Shortest(*map(min, zip(*times, strict=True)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Time and peak memory of every way to a score, beside the linear algebra that it cannot avoid.
+
+For each method and number of items n: seconds, peak memory beyond the features, and the ratio to
+what is measured beside it in the same run, in turn: the bare matrix products and eigvalsh calls
+that the method needs, or, for approximations, the exact score, with the difference. Features are
+random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
+
+\b
+  scripts/benchmarks/scores.py                                   every method, minutes on a laptop
+  scripts/benchmarks/scores.py --method fkea --n 50000           one row
+  scripts/benchmarks/scores.py --device cuda --n 250000 --fourier-features 16000
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from scripts.benchmarks.measuring import (
+    Measured,
+    default_device,
+    in_mebibytes,
+    in_seconds,
+    machine,
+    measure,
+)
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.kernels.standard import Gaussian, Product
+from vendi_guidance.kernels.streams import CHUNK
+from vendi_guidance.kernels.tiles import upper_triangle
+from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.functional import conditional_rke, conditional_vendi, rke, vendi
+from vendi_guidance.scores.linalg import FLOAT64_UP_TO
+from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
+
+D, M, CLUSTERS = 768, 512, 50
+KERNEL_X, KERNEL_T = Gaussian(25.0), Gaussian(20.0)
+TRUNCATION = 100
+LANDMARKS = 1000
+
+
+@dataclass
+class Sample:
+    """Features x: (n, 768) of n items, t: (n, 512) of their prompts, and 2r for FKEA."""
+
+    x: Tensor
+    t: Tensor
+    fourier_features: int
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """K/n in the precision in which `Exact` decomposes it."""
+        matrix = KERNEL_X.gram(self.x).div_(len(self.x))
+        return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to a score, what it is measured beside, and up to which n it is run."""
+
+    name: str
+    run: Callable[[Sample], Tensor]
+    beside: Callable[[Sample], Any]
+    beside_name: str
+    up_to: int
+    error: Callable[[Sample], Tensor] | None = None  # its own error bar, relative
+
+    @property
+    def is_compared(self) -> bool:
+        return self.beside_name.startswith("exact")
+
+
+def upper_products(*features: Tensor) -> None:
+    for rows, columns in upper_triangle(features[0]):
+        for z in features:
+            z[rows] @ z[columns].T
+
+
+def products_and_eigvalsh(sample: Sample, *features: Tensor) -> None:
+    for z in features:
+        z @ z.T
+        torch.linalg.eigvalsh(sample.matrix)
+
+
+def fourier_products(sample: Sample) -> None:
+    r = sample.fourier_features // 2
+    frequencies = torch.randn(D, r, device=sample.x.device)
+    total = frequencies.new_zeros(2 * r, 2 * r)
+    for chunk in sample.x.split(CHUNK):
+        z = (chunk @ frequencies).repeat(1, 2)
+        total += z.T @ z
+
+
+def nystrom_products(sample: Sample) -> None:
+    landmarks = sample.x[:LANDMARKS]
+    root = landmarks.new_ones(len(landmarks), len(landmarks))
+    for chunk in sample.x.split(CHUNK):
+        z = (chunk @ landmarks.T) @ root
+        z.T @ z
+
+
+def conditional(sample: Sample, truncation: int | None = None) -> Tensor:
+    return conditional_vendi(sample.x, sample.t, KERNEL_X, KERNEL_T, truncation=truncation)
+
+
+def truncated_from_all_eigenvalues(sample: Sample) -> Tensor:
+    entropy = Entropy(truncation=TRUNCATION)
+    both = torch.cat([sample.x, sample.t], dim=1)
+    joint = Exact().eigenvalues(both, Product(KERNEL_X, KERNEL_T, split=D))
+    return (entropy.of(joint) - entropy.of(Exact().eigenvalues(sample.t, KERNEL_T))).exp()
+
+
+def exact_vendi(sample: Sample) -> Tensor:
+    return vendi(sample.x, KERNEL_X)
+
+
+def vendi_score_package(sample: Sample) -> Tensor:
+    from vendi_score import vendi as package
+
+    return torch.tensor(package.score_K(KERNEL_X.gram(sample.x).cpu().numpy()))
+
+
+METHODS = {
+    "rke": Method(
+        "RKE",
+        lambda s: rke(s.x, KERNEL_X),
+        lambda s: upper_products(s.x),
+        "products, upper triangle",
+        250_000,
+    ),
+    "conditional-rke": Method(
+        "Conditional-RKE",
+        lambda s: conditional_rke(s.x, s.t, KERNEL_X, KERNEL_T),
+        lambda s: upper_products(s.x, s.t),
+        "products, upper triangle",
+        250_000,
+    ),
+    "vendi": Method(
+        "Vendi",
+        exact_vendi,
+        lambda s: products_and_eigvalsh(s, s.x),
+        "product + eigvalsh",
+        10_000,
+    ),
+    "conditional-vendi": Method(
+        "Conditional-Vendi",
+        conditional,
+        lambda s: products_and_eigvalsh(s, s.x, s.t),
+        "2 products + 2 eigvalsh",
+        10_000,
+    ),
+    "truncated": Method(
+        f"Conditional-Vendi, t = {TRUNCATION}",
+        lambda s: conditional(s, TRUNCATION),
+        truncated_from_all_eigenvalues,
+        "exact, all eigenvalues",
+        10_000,
+    ),
+    "lanczos": Method(
+        "Vendi, Lanczos",
+        lambda s: vendi(s.x, KERNEL_X, spectrum=Lanczos()),
+        exact_vendi,
+        "exact",
+        10_000,
+        # of the entropy, so relative in the score
+        lambda s: Lanczos().estimate(s.x, KERNEL_X, Entropy()).standard_error,
+    ),
+    "nystrom": Method(
+        f"Vendi, Nystrom, {LANDMARKS:,} landmarks",
+        lambda s: vendi(s.x, KERNEL_X, spectrum=Nystrom(LANDMARKS)),
+        nystrom_products,
+        "feature + covariance products",
+        1_000_000,
+    ),
+    "fkea": Method(
+        "Vendi, FKEA",
+        lambda s: vendi(s.x, KERNEL_X, spectrum=RandomFourier(s.fourier_features)),
+        fourier_products,
+        "feature + covariance products",
+        1_000_000,
+    ),
+    "vendi-score": Method(
+        "Vendi, vendi-score package", vendi_score_package, exact_vendi, "exact, ours", 4_000
+    ),
+}
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.option(
+    "--method",
+    "names",
+    multiple=True,
+    type=click.Choice(list(METHODS)),
+    default=list(METHODS),
+    show_default="all",
+    help="What to measure; may be given more than once.",
+)
+@click.option(
+    "--n",
+    "sizes",
+    multiple=True,
+    type=click.IntRange(min=2),
+    default=(1_000, 4_000, 8_000, 10_000, 50_000),
+    help="How many items; may be given more than once.",
+)
+@click.option(
+    "--fourier-features", default=4_000, type=click.IntRange(min=2), help="2r, the columns of FKEA."
+)
+@click.option("--device", type=torch.device, default=default_device, show_default="a GPU, else cpu")
+def main(
+    names: tuple[str, ...], sizes: tuple[int, ...], fourier_features: int, device: torch.device
+) -> None:
+    click.echo(f"{machine(device)}\n")
+    click.echo("| n | method | seconds | peak MiB | beside it | seconds | ratio | difference |")
+    click.echo("|--:|---|--:|--:|---|--:|--:|---|")
+    cases = [(n, METHODS[name]) for n in sizes for name in names if n <= METHODS[name].up_to]
+    sample = None
+    for n, method in tqdm(cases, unit="case", leave=False):
+        if sample is None or len(sample.x) != n:
+            sample = make_sample(n, fourier_features, device)
+        click.echo(row(method, sample, device))
+
+
+def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
+    generator = torch.Generator().manual_seed(0)
+
+    def clusters(width: int) -> Tensor:
+        centres = torch.randn(CLUSTERS, width, generator=generator)
+        drawn = torch.randint(CLUSTERS, (n,), generator=generator)
+        return (centres[drawn] + 0.5 * torch.randn(n, width, generator=generator)).to(device)
+
+    return Sample(clusters(D), clusters(M), fourier_features)
+
+
+def row(method: Method, sample: Sample, device: torch.device) -> str:
+    """A line of the table."""
+    if method.beside_name.endswith("eigvalsh"):
+        _ = sample.matrix  # made now, not in the time of the first run
+    run, beside = measure([lambda: method.run(sample), lambda: method.beside(sample)], device)
+    cells = [
+        f"{len(sample.x):,}",
+        method.name,
+        in_seconds(run.seconds),
+        in_mebibytes(run.peak),
+        method.beside_name,
+        in_seconds(beside.seconds),
+        f"{run.seconds / beside.seconds:.2f}",
+        difference(method, sample, run, beside),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def difference(method: Method, sample: Sample, run: Measured, beside: Measured) -> str:
+    """How far an approximation is off, and what its own error bar says of that."""
+    if not method.is_compared:
+        return ""
+    text = f"{float(run.result / beside.result) - 1:+.1e}"
+    return text if method.error is None else f"{text}, standard error {method.error(sample):.1e}"
+
+
+if __name__ == "__main__":
+    main()

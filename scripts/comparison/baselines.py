@@ -1,0 +1,185 @@
+"""What people use today to get different pictures out of an SDXL: what we compare ours with.
+
+Each method is a dataclass of its settings. Its `arguments` are those of a call of the stock
+`StableDiffusionXLPipeline`, `pipe(**method.arguments(...), num_inference_steps=25)`.
+
+Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). What puts noise on the
+prompts' embeddings stands in `embedding_noise`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from diffusers import DDIMScheduler, EulerDiscreteScheduler
+from torch import Tensor
+
+from scripts.comparison.embedding_noise import CADS, SeedVariance
+from scripts.comparison.sampling import Call, Method, check_not_negative
+from vendi_guidance.guidance.classifier_free import RESTING
+
+
+@dataclass(frozen=True)
+class Unguided(Method):
+    """Classifier-free guidance only."""
+
+    def changes(self, call: Call) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class LimitedInterval(Method):
+    """Classifier-free guidance in the middle of the steps, the conditional prediction elsewhere.
+
+    The paper leaves the unconditional prediction out where it is not needed; here it is computed
+    all the same.
+
+    Args:
+        start, stop: shares of the steps between which guidance is on. The paper gives noise levels,
+            for SDXL 0.28 to 5.42: from 0.18 to 0.92 of 50 Euler steps, and from 0.28 to 0.96 of
+            the 25 of the demo model.
+
+    Raises:
+        ValueError: not 0 <= start <= stop <= 1.
+    """
+
+    start: float = 0.2
+    stop: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop <= 1:
+            raise ValueError(
+                "start and stop are shares of the steps, 0 <= start <= stop <= 1, "
+                f"got {self.start} and {self.stop}"
+            )
+
+    def changes(self, call: Call) -> dict[str, Any]:
+        if call.guidance_scale <= 1:
+            return {}  # diffusers does not guide at all
+
+        def scale_at(done: float) -> float:
+            return call.guidance_scale if self.start <= done < self.stop else RESTING
+
+        def change_scale(
+            pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]
+        ) -> dict[str, Any]:
+            done = (step + 1) / pipe.num_timesteps
+            # at the end, what a call without this callback leaves behind
+            pipe._guidance_scale = scale_at(done) if done < 1 else call.guidance_scale
+            return {}
+
+        return {
+            "guidance_scale": scale_at(0),
+            "callback_on_step_end": change_scale,
+            "callback_on_step_end_tensor_inputs": [],
+        }
+
+
+@dataclass(frozen=True)
+class ParticleGuidance(Method):
+    """The samples of a prompt in a batch repel one another; it knows no other batches.
+
+    The paper adds the gradient of a fixed log potential, `repulsion`, to the score; its authors'
+    code for Stable Diffusion takes scale x sigma x repulsion off the noise predicted, at sigma >= 1
+    only: sigma is noise over signal, and latents are compared at unit variance. So here.
+
+    A callback cannot change a prediction. Before each step but the first, it moves the latents by
+    what makes that step end where it would have ended, were the noise predicted for them still the
+    same. The first step stays as it is, and sigma may be infinite there.
+
+    From d numbers a latent, the gradient is about log(n) / sqrt(d) long for n samples, so that
+    latents twice as high and wide need four times the scale for the same share of their norm.
+
+    Args:
+        scale: the authors' coefficient.
+        least_sigma: samples less noisy than this are left alone.
+
+    Raises:
+        ValueError: scale or least_sigma < 0 or not finite; on use, a scheduler other than DDIM's
+            and Euler's, whose noise levels are not known here.
+    """
+
+    scale: float = 3.0
+    least_sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_not_negative("scale", self.scale)
+        check_not_negative("least_sigma", self.least_sigma)
+
+    def changes(self, call: Call) -> dict[str, Any]:
+        kind = type(call.pipe.scheduler)
+        if not issubclass(kind, DDIMScheduler | EulerDiscreteScheduler):
+            raise ValueError(
+                "particle guidance takes a DDIMScheduler or an EulerDiscreteScheduler, "
+                f"got {kind.__name__}"
+            )
+        of_prompt: dict[str, list[int]] = {}
+        for row, prompt in enumerate(call.prompts):
+            of_prompt.setdefault(prompt, []).append(row)
+        crowds = [rows for rows in of_prompt.values() if len(rows) > 1]
+
+        def repel(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+            if step + 1 == pipe.num_timesteps:
+                return {}
+            signal, noise = _level(pipe.scheduler, step + 1)
+            if noise < self.least_sigma * signal:
+                return {}
+            next_signal, next_noise = _level(pipe.scheduler, step + 2)
+            length = self.scale * noise * (noise / signal - next_noise / next_signal)
+            latents = tensors["latents"]
+            dtype = torch.promote_types(latents.dtype, torch.float32)  # squares overflow in half
+            x = latents.flatten(1).to(dtype) / math.hypot(signal, noise)
+            push = torch.zeros_like(x)
+            for rows in crowds:
+                push[rows] = repulsion(x[rows])
+            moved = latents + length * push.view_as(latents)
+            return {"latents": moved.to(latents.dtype)}
+
+        if not crowds:
+            return {}
+        return {
+            "callback_on_step_end": repel,
+            "callback_on_step_end_tensor_inputs": ["latents"],
+        }
+
+
+METHODS: dict[str, type[Method]] = {
+    "unguided": Unguided,
+    "limited-interval": LimitedInterval,
+    "cads": CADS,
+    "seed-variance": SeedVariance,
+    "particle-guidance": ParticleGuidance,
+}
+
+
+def repulsion(x: Tensor) -> Tensor:
+    """The gradient of log Phi = -sum over pairs exp(-|a - b|^2 / h), h held.
+
+    The bandwidth h is the median squared distance over log n, as in the paper; its authors' code
+    has one for each sample, over log(n - 1).
+
+    Args:
+        x: (n, d), n > 1.
+
+    Returns:
+        (n, d); 0 where half of all pairs are duplicates.
+    """
+    squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+    first, second = torch.triu_indices(len(x), len(x), offset=1)
+    h = squares[first, second].median() / math.log(len(x))
+    if h == 0:
+        return torch.zeros_like(x)
+    weights = (-squares / h).exp()
+    return 2 / h * (weights.sum(dim=1, keepdim=True) * x - weights @ x)
+
+
+def _level(scheduler: DDIMScheduler | EulerDiscreteScheduler, step: int) -> tuple[float, float]:
+    """(a, s) before a step, or after the last: latents there are a x0 + s eps."""
+    if isinstance(scheduler, EulerDiscreteScheduler):
+        return 1.0, float(scheduler.sigmas[step])
+    if step == len(scheduler.timesteps):
+        alpha_bar = float(scheduler.final_alpha_cumprod)
+    else:
+        alpha_bar = float(scheduler.alphas_cumprod[int(scheduler.timesteps[step])])
+    return math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)

@@ -1,0 +1,168 @@
+"""What the comparison keeps on disk: the numbers and strips of each run, and named pictures.
+
+A file's name holds a digest of everything that decides what is in it, so what is found under its
+name is right, and what is half written has no name yet.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from scripts.comparison.scorer import MEASURES, Look, Values, looks_of
+from scripts.comparison.trials import Unit
+from scripts.demo.emoji import SIZE
+from vendi_guidance.commands.cli import REPOSITORY
+from vendi_guidance.storage.files import remove_unfinished, whole_file
+from vendi_guidance.storage.imagefolder import save_picture
+
+VERSION = 1
+"""Of what measures mean; older numbers are made anew."""
+
+SHOWN = 3
+"""Of how many of a run's prompts pictures are kept."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The files of one output folder.
+
+    Attributes:
+        folder: where they lie.
+        drawing: what decides how pictures are drawn, apart from a run's own settings: JSON values.
+        judging: what decides how they are measured: JSON values.
+    """
+
+    folder: Path
+    drawing: Mapping[str, Any]
+    judging: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        for folder in (self._units, self._named):
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished(folder)
+
+    def load(self, unit: Unit) -> Values | None:
+        """A run's measures, or None if it is not there as a whole."""
+        path = self._path(unit)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            values = {name: content["values"][name] for name in MEASURES}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return values if path.with_suffix(".png").is_file() else None
+
+    def save(
+        self, unit: Unit, values: Values, images: Sequence[Image.Image], prompts: Sequence[str]
+    ) -> None:
+        """Keep a run's measures, and the pictures of some prompts."""
+        path = self._path(unit)
+        strips = [
+            [image for image, words in zip(images, prompts, strict=True) if words == prompt]
+            for prompt in spread(unit.prompts, SHOWN)
+        ]
+        save_picture(path.with_suffix(".png"), as_sheet(strips))
+        content = {"unit": asdict(unit), **self._world, "code": code(), "values": values}
+        with whole_file(path) as temporary:  # last: with it the run counts
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    def strips(self, unit: Unit) -> dict[str, list[Image.Image]]:
+        """The pictures kept of a run, by prompt."""
+        with Image.open(self._path(unit).with_suffix(".png")) as opened:
+            sheet = opened.convert("RGB")
+        return dict(zip(spread(unit.prompts, SHOWN), from_sheet(sheet), strict=True))
+
+    def is_of_other_code(self, unit: Unit) -> bool:
+        """Whether a run that is there was made by other code than today's."""
+        content = json.loads(self._path(unit).read_text(encoding="utf-8"))
+        return content.get("code") != code()
+
+    def load_named(
+        self, concept: str, guidance_scale: float, sampler: str
+    ) -> dict[Look, Image.Image] | None:
+        """A concept's named pictures, by look, or None if they are not there."""
+        try:
+            with Image.open(self._named_path(concept, guidance_scale, sampler)) as opened:
+                (row,) = from_sheet(opened.convert("RGB"))
+        except (OSError, ValueError, SyntaxError):
+            return None
+        looks = looks_of([concept])
+        return dict(zip(looks, row, strict=True)) if len(row) == len(looks) else None
+
+    def save_named(
+        self, concept: str, guidance_scale: float, sampler: str, images: Sequence[Image.Image]
+    ) -> None:
+        """Keep a concept's named pictures, in the order of `looks_of`."""
+        path = self._named_path(concept, guidance_scale, sampler)
+        save_picture(path, as_sheet([images]))
+
+    @property
+    def _units(self) -> Path:
+        return self.folder / "units"
+
+    @property
+    def _named(self) -> Path:
+        return self.folder / "named"
+
+    @property
+    def _world(self) -> dict[str, Any]:
+        return {"version": VERSION, "drawing": self.drawing, "judging": self.judging}
+
+    def _path(self, unit: Unit) -> Path:
+        name = re.sub(r"\W+", "-", unit.contender.method.casefold()).strip("-")
+        return self._units / f"{name}-{_digest({**self._world, **asdict(unit)})}.json"
+
+    def _named_path(self, concept: str, guidance_scale: float, sampler: str) -> Path:
+        about = {"concept": concept, "guidance_scale": guidance_scale, "sampler": sampler}
+        name = re.sub(r"\W+", "-", concept)
+        return self._named / f"{name}-{_digest({'drawing': self.drawing, **about})}.png"
+
+
+def spread(items: Sequence[str], count: int) -> list[str]:
+    """At most `count` of the items, evenly over all."""
+    step = max(1.0, len(items) / count)
+    return [items[int(i * step)] for i in range(min(count, len(items)))]
+
+
+def as_sheet(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
+    """Rows of pictures, of one size each way, as one."""
+    sheet = Image.new("RGB", (SIZE * max(map(len, rows)), SIZE * len(rows)), "white")
+    for y, row in enumerate(rows):
+        for x, image in enumerate(row):
+            sheet.paste(image, (x * SIZE, y * SIZE))
+    return sheet
+
+
+def from_sheet(sheet: Image.Image) -> list[list[Image.Image]]:
+    """The rows of pictures that `as_sheet` was given, if they were equally long."""
+    columns, rows = sheet.width // SIZE, sheet.height // SIZE
+    return [
+        [sheet.crop((x * SIZE, y * SIZE, (x + 1) * SIZE, (y + 1) * SIZE)) for x in range(columns)]
+        for y in range(rows)
+    ]
+
+
+@cache
+def code() -> str:
+    """A digest of the code that draws and measures, of the package and of the scripts."""
+    scripts = (
+        "sampling",
+        "baselines",
+        "embedding_noise",
+        "contenders",
+        "demo_judge",
+        "comparison_*",
+    )
+    files = [path for name in scripts for path in (REPOSITORY / "scripts").glob(f"{name}.py")]
+    files += (REPOSITORY / "vendi_guidance").glob("*.py")
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(files))).hexdigest()
+
+
+def _digest(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]

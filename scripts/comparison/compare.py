@@ -1,0 +1,273 @@
+"""Compare Vendi guidance with what one would otherwise do for different pictures.
+
+Every method draws the same prompts from the same seeds, in two stages. The sweep tries settings on
+tuning prompts. Each method's best one, that with most looks that does not spoil pictures, goes to
+the final, on other prompts with several seeds. Ours also draws with a second sampler, and with the
+prompts interleaved with the same ones that name a skin tone, as when one subject is asked for in
+many ways: its window then holds pictures of other prompts that look alike.
+
+\b
+  scripts/comparison/compare.py --quick --output out/quick     a few minutes, to see what comes out
+  scripts/comparison/compare.py --output out/comparison        the whole, most of an hour on 2 cores
+
+The output is comparison.csv and comparison.json with every number, tables.md, two pictures of what
+variety costs in fidelity, and pictures.png. What is measured is kept, so that the same command goes
+on where an earlier one was stopped; other settings in the same folder are kept beside it.
+
+Prompts are emoji that the probe knows: it says what a picture shows. A model of your own has to
+draw these; scripts/demo/train.py makes such ones. Distances are taken from the pictures it
+was trained on, and held against those of pictures whose look the prompt names.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from diffusers import StableDiffusionXLPipeline
+from tqdm import tqdm
+
+from scripts.benchmarks.measuring import machine
+from scripts.comparison.cache import Archive, spread
+from scripts.comparison.candidates import METHODS, sweep
+from scripts.comparison.figures import save_grids, save_pareto
+from scripts.comparison.plan import Plan, split_prompts
+from scripts.comparison.results import Choice, Row, choose, finals_by_kind
+from scripts.comparison.runner import Lab, minutes
+from scripts.comparison.scorer import Judge, Values
+from scripts.comparison.tables import records, save_csv, save_json, save_tables
+from scripts.comparison.trials import SAMPLERS, Studio, Unit, samplers_of
+from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.runs.manifest import versions
+from vendi_guidance.runs.models import fingerprint, load_model
+from vendi_guidance.storage.files import sha256_of
+
+TUNING_PROMPTS = 8
+INTERLEAVED_PROMPTS = 4  # and each with its tones named
+RESAMPLED_PROMPTS = 16
+QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 1, 8, 1
+SEED_STEP = 10_000
+
+COUNT = click.IntRange(1)
+
+what = partial(click.option, cls=Option, group="What is compared")
+how = partial(click.option, cls=Option, group="Sampling")
+where = partial(click.option, cls=Option, group="Output and machine")
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@what("--quick", is_flag=True, help="Fewer prompts, one seed and sampler, one setting each.")
+@what(
+    "--method",
+    "methods",
+    type=click.Choice(list(METHODS)),
+    multiple=True,
+    show_default="all",
+    help="Only this, and the unguided; may be given more than once.",
+)
+@what(
+    "--model",
+    type=click.Path(path_type=Path),
+    default=asset("demo-sdxl"),
+    help="A folder with an SDXL that diffusers' save_pretrained wrote.",
+)
+@what(
+    "--probe",
+    type=click.Path(path_type=Path),
+    default=asset("demo-probe"),
+    help="Says what a picture shows.",
+)
+@what(
+    "--training-pictures",
+    type=click.Path(path_type=Path),
+    default=asset("demo-pictures"),
+    help="What the model was trained on, as scripts/demo/emoji.py writes it.",
+)
+@what(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    default=asset("prompts/demo.txt"),
+    help="Those to report on, one a line; what else the probe knows is for tuning.",
+)
+@what("--images-per-prompt", type=COUNT, default=16, help="How many pictures of each.")
+@what("--seeds", type=COUNT, default=3, help="How often the final is drawn.")
+@how("--steps", type=COUNT, default=16, help="Denoising steps.")
+@how("--guidance-scale", type=float, default=5.0, help="Classifier-free.")
+@how("--batch-size", type=COUNT, default=16, help="Pictures drawn together.")
+@how(
+    "--second-sampler",
+    type=click.Choice(list(SAMPLERS)),
+    show_default="euler, or ddim for a model that has euler",
+    help="What some finals are drawn with beside the model's own.",
+)
+@where("--output", type=click.Path(path_type=Path), default=Path("out/comparison"))
+@where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
+@where(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    default="bfloat16",
+    help="bfloat16 is the fastest on new processors, float32 on old ones.",
+)
+def main(
+    quick: bool,
+    methods: tuple[str, ...],
+    model: Path,
+    probe: Path,
+    training_pictures: Path,
+    prompts: Path,
+    images_per_prompt: int,
+    seeds: int,
+    steps: int,
+    guidance_scale: float,
+    batch_size: int,
+    second_sampler: str | None,
+    output: Path,
+    device: str,
+    dtype: str,
+) -> None:
+    judge = Judge.load(probe, model, training_pictures)
+    tuning, reported = split_prompts(prompts, judge.probe.names[0])
+    pipe = load_model(StableDiffusionXLPipeline, model, dtype, device)
+    studio = Studio(pipe, steps, batch_size, samplers_of(pipe, second_sampler))
+    plan = Plan(
+        sweep(guidance_scale, methods or list(METHODS), quick),
+        tuple(spread(tuning, QUICK_TUNING_PROMPTS if quick else TUNING_PROMPTS)),
+        tuple(spread(reported, QUICK_PROMPTS) if quick else reported),
+        tuple(spread(reported, QUICK_INTERLEAVED if quick else INTERLEAVED_PROMPTS)),
+        tuple(spread(reported, RESAMPLED_PROMPTS)),
+        images_per_prompt,
+        range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
+        list(studio.samplers)[: 1 if quick else None],
+    )
+    drawing = {
+        "model": fingerprint(model),
+        "steps": steps,
+        "batch_size": batch_size,
+        "dtype": dtype,
+        "device": torch.device(device).type,
+        "versions": versions(),
+    }
+    judging = {
+        "probe": digest(probe),
+        "training_pictures": digest(training_pictures),
+        "named_guidance_scale": guidance_scale,
+    }
+    lab = Lab(studio, judge, Archive(output, drawing, judging), guidance_scale)
+    announce(lab, plan)
+    rows, choices = compare(lab, plan)
+    named = lab.named(plan.reported, plan.samplers[0])
+    about = {
+        **drawing,
+        **judging,
+        "guidance_scale": guidance_scale,
+        "machine": machine(torch.device(device)),
+        "tuning_prompts": plan.tuning,
+        "reported_prompts": plan.reported,
+        "named_as_asked": judge.share_as_named(list(named.values()), list(named)),
+    }
+    save(output, lab.archive, rows, choices, about)
+    click.echo(summary(lab.archive, rows, choices))
+    click.echo(f"wrote {output / 'tables.md'}, comparison.csv, comparison.json and three pictures")
+
+
+def announce(lab: Lab, plan: Plan) -> None:
+    """Say what is to come, and find out now what cannot work."""
+    click.echo(
+        f"{len(plan.contenders)} settings of {len(plan.firsts())} methods on {len(plan.tuning)} "
+        f"prompts, then the best of each on {len(plan.reported)} others, seeds: {len(plan.seeds)}"
+    )
+    tried = plan.sweep()
+    pictures = lab.missing(tried)
+    expected = plan.firsts()  # what is chosen takes as long
+    if not pictures:
+        expected = [choice.row.contender for choice in swept(lab, plan)[1]]
+    finals = [unit for group in plan.finals(expected) for unit in group]
+    pictures += lab.missing(finals)
+    if pictures:
+        each = lab.rehearse(plan.firsts(), plan.reported[0])
+        click.echo(
+            f"{pictures:,} pictures to draw, at {each:.3f} seconds each: about "
+            f"{minutes(pictures, each):.0f} minutes; stopped, the same command goes on"
+        )
+
+
+def compare(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
+    """All rows, those of the sweep first, and each method's choice."""
+    rows, choices = swept(lab, plan)
+    groups = plan.finals([choice.row.contender for choice in choices])
+    found = iter(measure(lab, "final", [unit for group in groups for unit in group]))
+    finals = [Row("final", group, tuple(next(found) for _ in group)) for group in groups]
+    return [*rows, *finals], choices
+
+
+def swept(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
+    """The rows of the sweep, the unguided's first, and each method's choice."""
+    units = plan.sweep()
+    values = measure(lab, "sweep", units)
+    rows = [Row("sweep", (unit,), (of,)) for unit, of in zip(units, values, strict=True)]
+    of_methods = [[row for row in rows if row.method == one.method] for one in plan.firsts()]
+    return rows, [choose(of, rows[0]) for of in of_methods]
+
+
+def measure(lab: Lab, title: str, units: Sequence[Unit]) -> list[Values]:
+    pictures = lab.missing(units)
+    with tqdm(total=pictures, desc=title, unit="picture", disable=not pictures) as bar:
+        found = []
+        for unit in units:
+            bar.set_postfix_str(f"{unit.contender.method}, seed {unit.seed}")
+            found.append(lab.measure(unit, bar.update))
+        return found
+
+
+def save(
+    output: Path,
+    archive: Archive,
+    rows: Sequence[Row],
+    choices: Sequence[Choice],
+    about: dict[str, Any],
+) -> None:
+    """Every file of the output but what is kept of single runs."""
+    found = records(rows, choices)
+    save_csv(output / "comparison.csv", found)
+    save_json(output / "comparison.json", found, about)
+    save_tables(output / "tables.md", rows, choices, about)
+    save_pareto(output / "looks.png", rows, "looks")
+    save_pareto(output / "similarity.png", rows, "in_batch_similarity")
+    finals = next(iter(finals_by_kind(rows).values()))
+    save_grids(
+        output / "pictures.png", [(row.method, archive.strips(row.units[0])) for row in finals]
+    )
+
+
+def summary(archive: Archive, rows: Sequence[Row], choices: Sequence[Choice]) -> str:
+    """What came out, in words."""
+    lines = [
+        f"{row.method}: {row.mean('looks'):.2f} looks, fidelity {row.mean('fidelity'):.3f}"
+        for row in next(iter(finals_by_kind(rows).values()))
+    ]
+    spoilt = [choice.row.method for choice in choices if not choice.qualifies]
+    if spoilt:
+        lines.append(
+            f"no setting keeps within the limits, the closest was taken: {'; '.join(spoilt)}"
+        )
+    drawn = [unit for row in rows for unit in row.units]
+    old = sum(archive.is_of_other_code(unit) for unit in drawn)
+    if old:
+        lines.append(
+            f"{old} of {len(drawn)} runs were made before the code changed: give a new --output to "
+            "make all anew"
+        )
+    return "\n".join(lines)
+
+
+def digest(folder: Path) -> str:
+    """Of the files in a folder."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return sha256("".join(sha256_of(path) for path in files).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

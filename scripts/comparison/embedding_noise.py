@@ -1,0 +1,188 @@
+"""Ways to sample that put noise on what the network is told of the prompts.
+
+Sources: Sadat et al. (ICLR 2024), and the ComfyUI node SeedVarianceEnhancer
+(github.com/ChangeTheConstants).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scripts.comparison.sampling import Call, Method, check_not_negative, check_share
+
+
+@dataclass(frozen=True)
+class CADS(Method):
+    """Condition-annealed sampling: noise on the prompt's embeddings, less and less of it.
+
+    Time t falls from 1 at the first step, linearly in the steps, towards 0. The tokens and the
+    pooled embedding y of each sample become sqrt(gamma) y + scale sqrt(1 - gamma) n, with n drawn
+    anew from N(0, 1) at each step, and get back the mean and standard deviation of y; the negative
+    ones stay. At t >= tau2 there is nothing left of the prompt, however small scale is above 0.
+
+    Args:
+        scale: of the noise, beside entries of the embeddings; 0 is no noise and no annealing.
+        tau1: the time from which on gamma is 1 and y is left alone.
+        tau2: the time until which gamma is 0; linear between the two.
+        psi: how much of the result is brought back to mean and deviation, 0 to 1.
+
+    Raises:
+        ValueError: scale < 0 or not finite; not 0 <= tau1 <= tau2 <= 1; psi outside [0, 1].
+    """
+
+    scale: float = 0.25
+    tau1: float = 0.6
+    tau2: float = 0.9
+    psi: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_not_negative("scale", self.scale)
+        if not 0 <= self.tau1 <= self.tau2 <= 1:
+            raise ValueError(
+                f"tau1 and tau2 are times, 0 <= tau1 <= tau2 <= 1, got {self.tau1} and {self.tau2}"
+            )
+        check_share("psi", self.psi)
+
+    def gamma(self, t: float) -> float:
+        """How much of the condition is left at time t, 0 to 1."""
+        if t <= self.tau1:
+            return 1.0
+        if t >= self.tau2:
+            return 0.0
+        return (self.tau2 - t) / (self.tau2 - self.tau1)
+
+    def anneal(self, y: Tensor, noise: Tensor, gamma: float) -> Tensor:
+        """What the network sees of embeddings y: (n, ...), each sample by its own statistics."""
+        if gamma == 1:
+            return y
+        noised = math.sqrt(gamma) * y + self.scale * math.sqrt(1 - gamma) * noise
+        mean, std = _moments(y)
+        noised_mean, noised_std = _moments(noised)
+        rescaled = (noised - noised_mean) / noised_std * std + mean
+        return self.psi * rescaled + (1 - self.psi) * noised
+
+    def changes(self, call: Call) -> dict[str, Any]:
+        if self.scale == 0:
+            return {}
+
+        def anneal(plain: Condition, step: int, done: float) -> Condition:
+            gamma, own = self.gamma(1 - done), _own(call, step)
+            return Condition(*(self.anneal(y, _draw(torch.randn, y, own), gamma) for y in plain))
+
+        return _conditioned(call, anneal)
+
+
+@dataclass(frozen=True)
+class SeedVariance(Method):
+    """Noise on the prompt's embeddings at the first steps, the same at each, then none.
+
+    What users of Z-Image do. In the node, `strength` is in the units of the embeddings, 15 to 30
+    for Z-Image; here in their standard deviations, of the tokens and of the pooled embedding each.
+
+    Args:
+        strength: noise is uniform between -strength and strength standard deviations.
+        share: of the entries that get noise, each by chance.
+        stop: the share of the steps after which there is none.
+
+    Raises:
+        ValueError: strength < 0 or not finite; share or stop outside [0, 1].
+    """
+
+    strength: float = 8.0
+    share: float = 0.5
+    stop: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_not_negative("strength", self.strength)
+        check_share("share", self.share)
+        check_share("stop", self.stop)
+
+    def changes(self, call: Call) -> dict[str, Any]:
+        def vary(plain: Condition, step: int, done: float) -> Condition:
+            if done >= self.stop:
+                return plain
+            own = _own(call)
+            return Condition(*(y + self._noise(y, own) for y in plain))
+
+        return _conditioned(call, vary)
+
+    def _noise(self, y: Tensor, own: list[torch.Generator]) -> Tensor:
+        uniform = 2 * _draw(torch.rand, y, own) - 1
+        chosen = _draw(torch.rand, y, own) < self.share
+        return self.strength * _moments(y)[1] * uniform * chosen
+
+
+class Condition(NamedTuple):
+    """What tells the network of the prompts.
+
+    Attributes:
+        tokens: (n, tokens, width) embeddings.
+        pooled: (n, width) embeddings.
+    """
+
+    tokens: Tensor
+    pooled: Tensor
+
+
+@torch.no_grad()
+def _conditioned(
+    call: Call, change: Callable[[Condition, int, float], Condition]
+) -> dict[str, Any]:
+    """A call that goes by changed embeddings.
+
+    Args:
+        change: from the prompts' own embeddings, the number of a step and the share of the steps
+            that come before it, what the network shall see at that step.
+    """
+    tokens, negative_tokens, pooled, negative_pooled = call.pipe.encode_prompt(
+        call.prompts, do_classifier_free_guidance=call.guidance_scale > 1
+    )
+    plain = Condition(tokens, pooled)
+
+    def seen(step: int, done: float) -> Condition:
+        return Condition(*(new.to(tokens.dtype) for new in change(plain, step, done)))
+
+    def renew(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        new = seen(step + 1, (step + 1) / pipe.num_timesteps)
+        negative = {name: rows[: -len(call.prompts)] for name, rows in tensors.items()}
+        return {
+            "prompt_embeds": torch.cat([negative["prompt_embeds"], new.tokens]),
+            "add_text_embeds": torch.cat([negative["add_text_embeds"], new.pooled]),
+        }
+
+    first = seen(0, 0.0)
+    return {
+        "prompt": None,
+        "prompt_embeds": first.tokens,
+        "pooled_prompt_embeds": first.pooled,
+        "negative_prompt_embeds": negative_tokens,
+        "negative_pooled_prompt_embeds": negative_pooled,
+        "callback_on_step_end": renew,
+        "callback_on_step_end_tensor_inputs": ["prompt_embeds", "add_text_embeds"],
+    }
+
+
+def _own(call: Call, *key: int) -> list[torch.Generator]:
+    """A generator for each sample that depends on its seed and the key, and shares no noise with
+    the one given."""
+    states = [
+        np.random.SeedSequence(one.initial_seed(), spawn_key=key).generate_state(1, np.uint64)
+        for one in call.generators
+    ]
+    return [torch.Generator().manual_seed(int(state[0])) for state in states]
+
+
+def _draw(distribution: Callable[..., Tensor], y: Tensor, own: list[torch.Generator]) -> Tensor:
+    """As many numbers as y has, each sample's from its own generator, float32."""
+    return torch.stack([distribution(y.shape[1:], generator=one) for one in own]).to(y.device)
+
+
+def _moments(y: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and standard deviation of each sample's numbers, to go with y."""
+    dims = tuple(range(1, y.ndim))
+    return y.mean(dim=dims, keepdim=True), y.std(dim=dims, keepdim=True)

@@ -1,0 +1,150 @@
+"""What was measured of a method, over seeds, and which of its settings is best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t as student
+
+from scripts.comparison.candidates import METHODS, Contender
+from scripts.comparison.scorer import DISTANCES, MEASURES, Values
+from scripts.comparison.trials import Unit
+
+MOST_LOSS = 0.01
+"""Of prompt fidelity, against the unguided: what a setting may lose."""
+
+MOST_RATIO = 1.1
+"""Of a distance from the training pictures to that of named pictures."""
+
+NOISE = 2.0
+"""How many standard deviations of a kernel distance count as none: that of pictures which look as
+varied as the training pictures is about 0, and no ratio to it means anything."""
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """The same run with one or more seeds.
+
+    Attributes:
+        stage: "sweep" or "final".
+        units: one a seed.
+        values: the measures of each.
+    """
+
+    stage: str
+    units: tuple[Unit, ...]
+    values: tuple[Values, ...]
+
+    @property
+    def contender(self) -> Contender:
+        return self.units[0].contender
+
+    @property
+    def method(self) -> str:
+        return self.contender.method
+
+    def known(self, measure: str) -> list[float]:
+        """A measure of every seed that has it."""
+        return [value for of in self.values if (value := of[measure]) is not None]
+
+    def mean(self, measure: str) -> float | None:
+        """Over seeds; None if it is none's."""
+        known = self.known(measure)
+        return fmean(known) if known else None
+
+    def half_width(self, measure: str) -> float | None:
+        """Of the 95% interval around the mean, Student's t over seeds; None for less than two."""
+        known = self.known(measure)
+        if len(known) < 2:
+            return None
+        quantile = float(student.ppf((1 + CONFIDENCE) / 2, len(known) - 1))
+        return quantile * stdev(known) / sqrt(len(known))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values: what was run, each measure's mean and half width, and all seeds' values."""
+        unit = self.units[0]
+        about = {
+            "stage": self.stage,
+            "method": self.method,
+            "settings": self.contender.settings,
+            "guidance_scale": self.contender.guidance_scale,
+            "protocol": unit.protocol,
+            "sampler": unit.sampler,
+            "prompts": len(unit.prompts),
+            "images_per_prompt": unit.images_per_prompt,
+            "seeds": [unit.seed for unit in self.units],
+        }
+        for measure in MEASURES:
+            about |= {
+                measure: self.mean(measure),
+                f"{measure}_half_width": self.half_width(measure),
+            }
+        return about | {"values": list(self.values)}
+
+
+def finals_by_kind(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+    """The finals by protocol and sampler, in the order of `METHODS`; the main ones first."""
+    kinds: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.stage == "final":
+            kinds.setdefault((row.units[0].protocol, row.units[0].sampler), []).append(row)
+    order = list(METHODS)
+    return {kind: sorted(of, key=lambda row: order.index(row.method)) for kind, of in kinds.items()}
+
+
+def used(row: Row, unguided: Row) -> float:
+    """How much of what a setting may lose it does lose: the worst of all limits, 1 at the limit.
+
+    The limits are `MOST_LOSS` of fidelity, and `MOST_RATIO` of the nearest and the kernel distance,
+    in either kind of features, to which `NOISE` is added. Infinite where one of these is unknown.
+    """
+    fidelity, before = row.mean("fidelity"), unguided.mean("fidelity")
+    if fidelity is None or before is None:
+        return inf
+    return max((before - fidelity) / MOST_LOSS, *(used_of(row, name) for name in DISTANCES))
+
+
+def used_of(row: Row, distance: str) -> float:
+    """The same of one of `DISTANCES` alone."""
+    own, named = row.mean(f"{distance}_distance"), row.mean(f"{distance}_named")
+    if own is None or named is None:
+        return inf
+    chance = row.mean(f"{distance}_noise") or 0.0 if distance.endswith("kernel") else 0.0
+    allowed = (MOST_RATIO - 1) * abs(named) + NOISE * chance
+    return (own - named) / allowed if allowed else inf
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method's best setting.
+
+    Attributes:
+        row: its row of the sweep.
+        qualifies: whether it stays within the limits; if not, none of the method's does, and this
+            one comes closest.
+        tried: from how many settings it was chosen.
+    """
+
+    row: Row
+    qualifies: bool
+    tried: int
+
+
+def choose(rows: Sequence[Row], unguided: Row) -> Choice:
+    """The row with most looks among those within the limits, or the one closest to them.
+
+    Args:
+        rows: one method's, of the sweep.
+        unguided: the unguided at the same classifier-free scale; for a method that turns the
+            scale, at the one that it is turned from.
+    """
+    rounding = 1e-9
+    within = [row for row in rows if used(row, unguided) <= 1 + rounding]
+    if not within:
+        return Choice(min(rows, key=lambda row: used(row, unguided)), False, len(rows))
+    best = max(within, key=lambda row: (row.mean("looks") or 0.0, -used(row, unguided)))
+    return Choice(best, True, len(rows))

@@ -1,0 +1,187 @@
+"""Runs of the comparison: what is drawn in which order, and drawing it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from diffusers import (
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerAncestralDiscreteScheduler,
+    EulerDiscreteScheduler,
+    StableDiffusionXLPipeline,
+)
+from PIL import Image
+
+from scripts.comparison.candidates import Contender
+from scripts.comparison.sampling import Method
+from scripts.demo.emoji import SIZE, TONES, caption
+
+IN_TURN = "one prompt at a time"
+INTERLEAVED = "prompts interleaved with the same that name a tone"
+VARIATIONS = (None, *TONES)
+SAMPLERS: dict[str, Any] = {
+    "euler": EulerDiscreteScheduler,
+    "euler-ancestral": EulerAncestralDiscreteScheduler,
+    "ddim": DDIMScheduler,
+    "dpm": DPMSolverMultistepScheduler,
+}
+"""Which the model can be sampled with beside its own."""
+
+
+Item = TypeVar("Item")
+
+
+class Shot(NamedTuple):
+    """A picture to be drawn.
+
+    Attributes:
+        prompt: what it shall show.
+        seed: of its noise.
+        tone: that the prompt names besides, or None.
+    """
+
+    prompt: str
+    seed: int
+    tone: str | None = None
+
+    @property
+    def words(self) -> str:
+        return caption(self.prompt, tone=self.tone)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A run of a method over prompts, whose numbers are kept or made anew as a whole.
+
+    Attributes:
+        contender: the method.
+        prompts: different ones.
+        images_per_prompt: how many pictures of each.
+        seed: picture i of prompt p is drawn from seed + p x images_per_prompt + i, in any protocol;
+            prompts that name a tone come after all that do not.
+        protocol: `IN_TURN`, all pictures of a prompt and then the next; or `INTERLEAVED`, one of
+            each prompt, then one of each that also names the first tone, and so on, and then the
+            next of each; their pictures are like those of one another.
+        sampler: one of the studio's.
+    """
+
+    contender: Contender
+    prompts: tuple[str, ...]
+    images_per_prompt: int
+    seed: int
+    protocol: str
+    sampler: str
+
+    @property
+    def pictures(self) -> int:
+        return sum(map(len, self.batches(1)))
+
+    def batches(self, size: int) -> list[list[Shot]]:
+        """What is drawn, in order, `size` or fewer together. No batch holds two prompts or,
+        interleaved, the same words twice."""
+        words = [(prompt, tone) for tone in VARIATIONS for prompt in self.prompts]
+        if self.protocol == IN_TURN:
+            words = words[: len(self.prompts)]
+        shots = [
+            [
+                Shot(prompt, self.seed + row * self.images_per_prompt + i, tone)
+                for i in range(self.images_per_prompt)
+            ]
+            for row, (prompt, tone) in enumerate(words)
+        ]
+        if self.protocol == IN_TURN:
+            return [batch for of_prompt in shots for batch in parts(of_prompt, size)]
+        in_order = [shot for one_of_each in zip(*shots, strict=True) for shot in one_of_each]
+        return parts(in_order, min(size, len(words)))
+
+
+def parts(items: Sequence[Item], size: int) -> list[list[Item]]:
+    """The items in order, `size` at a time and what is left."""
+    return [list(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+class Drawn(NamedTuple):
+    """Pictures, and the seconds of all of them together."""
+
+    images: list[Image.Image]
+    seconds: float
+
+
+def samplers_of(pipe: StableDiffusionXLPipeline, second: str | None) -> dict[str, Any]:
+    """The model's own sampler and another, by the names of their classes.
+
+    Args:
+        second: one of `SAMPLERS`; None is Euler, or DDIM where the model has Euler.
+
+    Raises:
+        ValueError: the second is the model's own.
+    """
+    own: Any = pipe.scheduler
+    if second is None:
+        second = "ddim" if isinstance(own, EulerDiscreteScheduler) else "euler"
+    other = SAMPLERS[second].from_config(own.config)
+    if type(other) is type(own):
+        raise ValueError(
+            f"the model's own sampler is {type(own).__name__}: name another second one"
+        )
+    return {type(one).__name__: one for one in (own, other)}
+
+
+@dataclass(frozen=True)
+class Studio:
+    """Where pictures are drawn.
+
+    Attributes:
+        pipe: the model.
+        steps: denoising steps.
+        batch_size: pictures drawn together.
+        samplers: the model's own, and others made from it, by the names of their classes.
+    """
+
+    pipe: StableDiffusionXLPipeline
+    steps: int
+    batch_size: int
+    samplers: dict[str, Any]
+
+    def draw(
+        self,
+        method: Method,
+        batches: Sequence[Sequence[Shot]],
+        guidance_scale: float,
+        sampler: str,
+        drawn: Callable[[int], Any] = lambda _count: None,
+    ) -> Drawn:
+        """Draw batches one after the other.
+
+        Args:
+            method: new, so that it knows of no other run.
+            drawn: told how many pictures each batch added.
+
+        Returns:
+            The pictures in the order of the shots, 64 pixels wide and high.
+        """
+        self.pipe.scheduler = self.samplers[sampler]
+        images: list[Image.Image] = []
+        begun = perf_counter()
+        for batch in batches:
+            generators = [torch.Generator().manual_seed(shot.seed) for shot in batch]
+            prompts = [shot.words for shot in batch]
+            given = method.arguments(self.pipe, prompts, generators, guidance_scale)
+            images += self.pipe(**given, num_inference_steps=self.steps).images
+            drawn(len(batch))
+        seconds = perf_counter() - begun
+        return Drawn([image.convert("RGB").resize((SIZE, SIZE)) for image in images], seconds)
+
+    def run(self, unit: Unit, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
+        """The pictures of a unit, in the order of its `batches`."""
+        contender = unit.contender
+        return self.draw(
+            contender.build(),
+            unit.batches(self.batch_size),
+            contender.guidance_scale,
+            unit.sampler,
+            drawn,
+        )

@@ -1,0 +1,267 @@
+"""The demo model's pictures: emoji artwork of three vendors, with names, tones and captions.
+
+Every picture is one of (concept, vendor, tone), so what a caption leaves open is known exactly.
+Sources and licences: `PACKAGES`; the model card repeats them.
+"""
+
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vendi_guidance.storage.files import whole_file
+
+SIZE = 64  # pixels
+PACKAGES = {  # vendor -> npm package, licence of its artwork
+    "noto": ("emoji-datasource-google@16.0.0", "Noto Emoji, Apache-2.0"),
+    "twemoji": ("emoji-datasource-twitter@16.0.0", "Twemoji, CC-BY 4.0"),
+    "fluent": ("@lobehub/fluent-emoji-3d@1.1.0", "Fluent Emoji, MIT"),
+}
+VENDORS = tuple(PACKAGES)
+TONES = ("yellow", "light", "medium-light", "medium", "medium-dark", "dark")
+# Where the caption leaves them open, looks are drawn as the web draws them, not evenly: a model
+# trained on this repeats itself, as real ones do.
+VENDOR_SHARES = (0.60, 0.25, 0.15)
+TONE_SHARES = (0.60, 0.08, 0.08, 0.08, 0.08, 0.08)
+NAMED = 0.3  # share of captions that name the tone; independently, the vendor
+EMPTY = 0.1  # share of empty captions, for classifier-free guidance
+
+_SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
+_HANDS = ("hand-", "hands", "body-parts")
+_PEOPLE = (
+    "baby",
+    "boy",
+    "girl",
+    "man",
+    "woman",
+    "older_man",
+    "older_woman",
+    "santa",
+    "princess",
+    "prince",
+    "angel",
+    "construction_worker",
+    "guardsman",
+    "cook",
+    "farmer",
+    "raising_hand",
+    "bearded_person",
+)
+
+
+@dataclass(frozen=True)
+class Emoji:
+    """The pictures of all looks of some concepts.
+
+    Attributes:
+        concepts: prompt-ready names, such as "waving hand".
+        pixels: (concepts, vendors, tones, 3, 64, 64) uint8, on white.
+    """
+
+    concepts: tuple[str, ...]
+    pixels: Tensor
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+        """`count` training pairs: (count, 3) indices (concept, vendor, tone) and their captions."""
+        concept = rng.integers(len(self.concepts), size=count)
+        named = rng.random((2, count)) < NAMED
+        vendor = np.where(
+            named[0], rng.integers(3, size=count), rng.choice(3, size=count, p=VENDOR_SHARES)
+        )
+        tone = np.where(
+            named[1], rng.integers(6, size=count), rng.choice(6, size=count, p=TONE_SHARES)
+        )
+        empty = rng.random(count) < EMPTY
+        captions = [
+            ""
+            if empty[i]
+            else caption(
+                self.concepts[concept[i]],
+                VENDORS[vendor[i]] if named[0, i] else None,
+                TONES[tone[i]] if named[1, i] else None,
+            )
+            for i in range(count)
+        ]
+        return np.stack([concept, vendor, tone], axis=1), captions
+
+
+def caption(concept: str, vendor: str | None = None, tone: str | None = None) -> str:
+    """The words for a look: "waving hand, dark skin tone, fluent style"."""
+    words = [concept]
+    if tone:
+        words.append(f"{tone} skin tone")
+    if vendor:
+        words.append(f"{vendor} style")
+    return ", ".join(words)
+
+
+def fetch(folder: Path) -> None:
+    """Unpack the npm packages under `folder`, one sub-folder a vendor; keeps what is there."""
+    for vendor, (package, _) in PACKAGES.items():
+        target = folder / vendor
+        if target.exists():
+            continue
+        if shutil.which("npm") is None:
+            raise click.UsageError(
+                f"npm is needed once, to fetch {package}: install Node.js, or unpack that package "
+                f"into {target} by hand"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            command = ["npm", "pack", package, "--silent", "--pack-destination", temporary]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+                raise click.UsageError(f"npm pack {package} failed: {reason}")
+            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
+                archive.extractall(Path(temporary) / "unpacked", filter="data")
+            (Path(temporary) / "unpacked" / "package").rename(target)
+
+
+def load(folder: Path, concepts: str) -> Emoji:
+    """Read the pictures of `concepts` from the packages under `folder`.
+
+    Args:
+        folder: where `fetch` put them.
+        concepts: "default" (hands, body parts and some people: 64), "people" (every emoji of
+            "People & Body" that all three vendors draw in six tones) or comma-separated short
+            names from `emoji.json`, such as "wave,clap".
+
+    Raises:
+        click.UsageError: a short name that does not exist or lacks a look.
+    """
+    entries = json.loads((folder / "noto" / "emoji.json").read_text(encoding="utf-8"))
+    complete = {}
+    for entry in entries:
+        looks = _look_files(folder, entry)
+        if looks is not None:
+            complete[entry["short_name"]] = (_name(entry["name"]), entry["subcategory"], looks)
+    if concepts == "people":
+        chosen = list(complete)
+    elif concepts == "default":
+        hands = [key for key, (_, group, _) in complete.items() if group.startswith(_HANDS)]
+        chosen = [key for key in hands if key != "middle_finger"] + list(_PEOPLE)
+    else:
+        chosen = concepts.split(",")
+        unknown = [key for key in chosen if key not in complete]
+        if unknown:
+            raise click.UsageError(
+                f"no emoji {unknown[0]!r} that all of {', '.join(VENDORS)} draw in six skin tones"
+            )
+    pixels = [[[_read(file) for file in row] for row in complete[key][2]] for key in chosen]
+    return Emoji(tuple(complete[key][0] for key in chosen), torch.from_numpy(np.array(pixels)))
+
+
+def _name(name: str) -> str:
+    return name.lower().removesuffix(" sign").removeprefix("white ").replace(":", " with")
+
+
+def _look_files(folder: Path, entry: dict) -> list[list[Path]] | None:
+    """[vendor][tone] picture files of one entry of emoji.json, or None where a look is missing."""
+    variants = entry.get("skin_variations", {})
+    if not all(code in variants for code in _SKIN_CODES):
+        return None
+    tones = [entry, *(variants[code] for code in _SKIN_CODES)]
+    rows = [
+        [folder / "noto/img/google/64" / tone["image"] for tone in tones],
+        [folder / "twemoji/img/twitter/64" / tone["image"] for tone in tones],
+        [_fluent_file(folder, tone["unified"].lower()) for tone in tones],
+    ]
+    return rows if all(file.exists() for row in rows for file in row) else None
+
+
+def _fluent_file(folder: Path, code: str) -> Path:
+    # The package has two tones' names exchanged: its 1f3fc pictures are darker than its 1f3fd ones.
+    for mine, theirs in (("1f3fc", "1f3fd"), ("1f3fd", "1f3fc")):
+        if mine in code:
+            code = code.replace(mine, theirs)
+            break
+    file = folder / "fluent/assets" / f"{code}.webp"
+    return file if file.exists() else file.with_stem(code.replace("-fe0f", ""))
+
+
+def _read(file: Path) -> np.ndarray:
+    """(3, 64, 64) uint8, composed on white."""
+    with Image.open(file) as opened:
+        picture = opened.convert("RGBA").resize((SIZE, SIZE), Image.Resampling.LANCZOS)
+    page = Image.new("RGBA", picture.size, "white")
+    page.alpha_composite(picture)
+    return np.asarray(page.convert("RGB")).transpose(2, 0, 1)
+
+
+SHEET_CONCEPTS = "concepts.txt"
+
+
+def save_sheets(emoji: Emoji, folder: Path) -> None:
+    """Write one lossless WebP a vendor, a row a concept and a column a tone, and the concepts'
+    names, one a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, vendor in enumerate(VENDORS):
+        rows = emoji.pixels[:, number].permute(0, 3, 1, 4, 2)  # concept, y, tone, x, colour
+        sheet = rows.reshape(-1, len(TONES) * SIZE, 3).contiguous().numpy()
+        with whole_file(folder / f"{vendor}.webp") as temporary:
+            Image.fromarray(sheet).save(
+                temporary, format="WEBP", lossless=True, quality=100, method=6
+            )
+    names = "".join(f"{concept}\n" for concept in emoji.concepts)
+    with whole_file(folder / SHEET_CONCEPTS) as temporary:
+        temporary.write_text(names, encoding="utf-8")
+
+
+def load_sheets(folder: Path) -> Emoji:
+    """Read what `save_sheets` wrote.
+
+    Raises:
+        ValueError: a sheet cannot be read, or has another size than its concepts say.
+        FileNotFoundError: a file is missing.
+    """
+    names = folder / SHEET_CONCEPTS
+    if not names.is_file():
+        raise FileNotFoundError(f"there are no training pictures: {names} is missing")
+    concepts = tuple(names.read_text(encoding="utf-8").splitlines())
+    looks = [_read_sheet(folder / f"{vendor}.webp", len(concepts)) for vendor in VENDORS]
+    return Emoji(concepts, torch.stack(looks, dim=1))
+
+
+def _read_sheet(file: Path, concepts: int) -> Tensor:
+    """(concepts, tones, 3, 64, 64) uint8."""
+    if not file.is_file():
+        raise FileNotFoundError(f"the training pictures {file} are missing")
+    try:
+        with Image.open(file, formats=["WEBP"]) as opened:
+            sheet = torch.from_numpy(np.array(opened.convert("RGB")))
+    except Exception as error:  # Pillow meets broken files with errors of many kinds
+        raise ValueError(f"the training pictures {file} cannot be read: {error}") from None
+    expected = (concepts * SIZE, len(TONES) * SIZE, 3)
+    if sheet.shape != expected:
+        height, width = sheet.shape[:2]
+        raise ValueError(
+            f"{file} has {width}x{height} pixels, but {concepts} concepts in {len(TONES)} tones "
+            f"take {expected[1]}x{expected[0]}"
+        )
+    return sheet.view(concepts, SIZE, len(TONES), SIZE, 3).permute(0, 2, 4, 1, 3).contiguous()
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
+@click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
+def main(data: Path, concepts: str, output: Path) -> None:
+    """Write the training pictures as one sheet a vendor; fetches npm packages if need be."""
+    fetch(data)
+    emoji = load(data, concepts)
+    save_sheets(emoji, output)
+    click.echo(f"{len(emoji.concepts) * len(VENDORS) * len(TONES)} pictures in {output}")
+
+
+if __name__ == "__main__":
+    main()

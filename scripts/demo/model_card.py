@@ -1,0 +1,101 @@
+"""Model cards of the demo model and its probe: what they are, from what, under which licence."""
+
+from pathlib import Path
+
+from scripts.demo.emoji import (
+    EMPTY,
+    NAMED,
+    PACKAGES,
+    TONE_SHARES,
+    TONES,
+    VENDOR_SHARES,
+    VENDORS,
+    Emoji,
+)
+
+_SOURCES = "\n".join(
+    f"* {licence} (npm package `{package}`)" for package, licence in PACKAGES.values()
+)
+
+_LICENCES = f"""## Data and licences
+
+{_SOURCES}
+
+Twemoji graphics are made by Twitter, Inc. and other contributors, licensed under CC-BY 4.0:
+<https://creativecommons.org/licenses/by/4.0/>. Noto Emoji is by Google, Fluent Emoji by Microsoft.
+Pictures were scaled to 64x64 pixels and composed on white. Names are those of `emoji.json` in the
+emoji-datasource packages (MIT). The weights are released under Apache-2.0; pictures that come close
+to a vendor's artwork carry that artwork's licence.
+"""
+
+
+def write_model_card(
+    folder: Path, emoji: Emoji, vae_steps: int, unet_steps: int, batch: int, device: str
+) -> None:
+    """Write `folder`/README.md for the demo SDXL."""
+    vendors = ", ".join(f"{v} {s:.0%}" for v, s in zip(VENDORS, VENDOR_SHARES, strict=True))
+    pictures, concepts = f"{emoji.pixels[..., 0, 0, 0].numel():,}", len(emoji.concepts)
+    tones = ", ".join(f"{t} {s:.0%}" for t, s in zip(TONES, TONE_SHARES, strict=True))
+    (folder / "README.md").write_text(
+        f"""---
+license: apache-2.0
+library_name: diffusers
+pipeline_tag: text-to-image
+---
+# demo-sdxl: a real, tiny SDXL
+
+A `StableDiffusionXLPipeline` of a few million parameters that draws 64x64 emoji. It exists to show
+diversity guidance on any machine; it draws nothing but what is listed below.
+
+    from diffusers import StableDiffusionXLPipeline
+    pipe = StableDiffusionXLPipeline.from_pretrained("assets/demo-sdxl")
+    pipe("waving hand, dark skin tone", num_inference_steps=25, guidance_scale=3).images[0]
+
+## Training
+
+`scripts/demo/train.py`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures), then
+the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity
+prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie in
+[-1, 1]).
+
+The pictures are {pictures}: {concepts} concepts, each by {len(VENDORS)} vendors in {len(TONES)}
+skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
+vendor in {NAMED:.0%}; {EMPTY:.0%} of captions are empty, for classifier-free guidance.
+
+**The mix is unbalanced on purpose.** Where a caption leaves them open, vendors are drawn {vendors};
+tones {tones}. So the model repeats itself, as models trained on the web do.
+
+Concepts: {", ".join(emoji.concepts)}.
+
+{_LICENCES}""",
+        encoding="utf-8",
+    )
+
+
+def write_probe_card(
+    folder: Path, emoji: Emoji, accuracy: dict[str, float], steps: int, device: str
+) -> None:
+    """Write `folder`/README.md for the probe, with its accuracy on pictures it was not shown."""
+    pictures = f"{emoji.pixels[..., 0, 0, 0].numel():,}"
+    rows = "\n".join(f"| {head} | {share:.1%} |" for head, share in accuracy.items())
+    (folder / "README.md").write_text(
+        f"""---
+license: apache-2.0
+---
+# demo-probe: which emoji, which vendor, which skin tone
+
+A small convolutional classifier of 64x64 pictures (`vendi_guidance.features.probe.Probe`),
+trained by `scripts/demo/train.py` for {steps:,} steps on {device}, on the pictures of `demo-sdxl`,
+shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding;
+its heads are the demo's ground truth.
+
+Accuracy on the tenth of the {pictures} pictures (concept, vendor and tone together, at random) that
+training never showed it:
+
+| head | held-out accuracy |
+|---|---|
+{rows}
+
+{_LICENCES}""",
+        encoding="utf-8",
+    )

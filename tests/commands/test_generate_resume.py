@@ -1,0 +1,467 @@
+"""generate.py stopped, killed, out of memory, and resumed; on a tiny random SDXL."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from scripts.stress.forks import fork
+from tests.helpers.commands import assert_refused, repeatable
+from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
+from vendi_guidance.commands import generate
+from vendi_guidance.guidance import callback as guidance
+from vendi_guidance.runs.folder import CHECKPOINTS
+from vendi_guidance.runs.manifest import MANIFEST
+from vendi_guidance.storage.imagefolder import METADATA, read_run
+
+# so wide a kernel that pictures of a random model seem alike, and what is remembered moves them
+GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
+PICTURES = 7
+BATCH = 2
+TORCH = torch.__version__.split("+")[0]
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+
+
+@pytest.fixture(scope="module")
+def words(tiny_sdxl_folder) -> list[str]:
+    """A run of four batches, all but its folder."""
+    options = ("--images-per-prompt", PICTURES, "--batch-size", BATCH, "--steps", 2, "--seed", 40)
+    given = ("cat", "--model", tiny_sdxl_folder, "--device", "cpu", *options, *GUIDED)
+    return [str(word) for word in given]
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(generate.main, [str(word) for word in words])
+
+
+@pytest.fixture
+def make(words, tmp_path):
+    """Run generate.py: `make(*options)`, into tmp_path / "out"."""
+
+    def run(*options: object, output: Path = tmp_path / "out") -> Result:
+        return invoke(*words, *options, "--output", output)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def peace_folder(words, tmp_path_factory) -> Path:
+    """The run when it is left in peace."""
+    folder = tmp_path_factory.mktemp("runs") / "peace"
+    assert invoke(*words, "--output", folder).exit_code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def peace(peace_folder) -> dict[str, bytes]:
+    return repeatable(peace_folder)
+
+
+@pytest.fixture
+def finished(peace_folder, tmp_path) -> Path:
+    """The same, to be changed: tmp_path / "out"."""
+    return shutil.copytree(peace_folder, tmp_path / "out")
+
+
+def rows(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / METADATA).read_text().splitlines()]
+
+
+def at_call(monkeypatch, number: int, act) -> None:
+    """Do something at the beginning of the pipeline's call of this number."""
+    calls = 0
+    call = VendiGuidedSDXLPipeline._call_stock
+
+    def counted(self, *args, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            act(self)
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_stock", counted)
+
+
+def crash(_pipe) -> None:
+    raise KeyError("crash")
+
+
+# Stopping -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_the_batch_in_hand_be_finished(make, peace, tmp_path, monkeypatch, number):
+    at_call(monkeypatch, 2, lambda _: os.kill(os.getpid(), number))
+    result = make()
+    assert result.exit_code == 128 + number
+    assert f"4 of {PICTURES} pictures in {tmp_path / 'out'}" in result.output
+    assert "stopped: the same command with --resume goes on" in result.output
+    assert len(read_run(tmp_path / "out").rows) == 4
+    monkeypatch.undo()
+    result = make("--resume")
+    assert result.exit_code == 0, result.output
+    assert f"{PICTURES} pictures in {tmp_path / 'out'}" in result.output
+    assert repeatable(tmp_path / "out") == peace
+
+
+def test_a_signal_in_the_last_batch_is_told_by_the_exit_status(make, peace, tmp_path, monkeypatch):
+    at_call(monkeypatch, 4, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert make().exit_code == 143
+    assert repeatable(tmp_path / "out") == peace
+
+
+def test_a_second_signal_a_second_later_stops_at_once(make, peace, tmp_path, monkeypatch):
+    def impatient(_pipe) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)  # a launcher passes the same one on
+        time.sleep(1.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    at_call(monkeypatch, 2, impatient)
+    assert make().exit_code == 130
+    assert len(read_run(tmp_path / "out").rows) == 2
+    assert make("--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == peace
+
+
+def test_a_stopped_run_that_replaces_another_says_how_to_go_on(make, peace, tmp_path, monkeypatch):
+    assert make("--steps", 1).exit_code == 0
+    at_call(monkeypatch, 1, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    result = make("--overwrite")
+    assert result.exit_code == 130
+    assert "the same command with --resume in place of --overwrite goes on" in result.output
+    monkeypatch.undo()
+    assert_refused(make("--overwrite", "--resume"), "--overwrite", "--resume")
+    assert make("--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == peace
+
+
+def test_handlers_of_signals_are_given_back(make):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    make("--steps", 1)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@needs_fork
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_is_stopped_from_outside_and_resumed(make, words, peace, tmp_path, number):
+    out, log = tmp_path / "out", tmp_path / "log"
+    process = fork(lambda: generate.main([*words, "--output", str(out)]), log)
+    while not (out / METADATA).exists():
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), log.read_text()
+        time.sleep(0.002)
+    os.kill(process, number)
+    _, status = os.waitpid(process, 0)
+    done, said = len(rows(out)), log.read_text()
+    if done < PICTURES:  # it may be faster than the signal
+        assert os.waitstatus_to_exitcode(status) == 128 + number, said
+        assert "finishing the pictures in hand" in said
+        assert f"{done} of {PICTURES} pictures in {out}" in said
+    assert "Traceback" not in said
+    assert make("--resume").exit_code == 0
+    assert repeatable(out) == peace
+
+
+# Resuming -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 4])
+def test_a_crashed_run_goes_on_to_the_same_pictures(make, peace, tmp_path, monkeypatch, calls):
+    at_call(monkeypatch, calls, crash)
+    assert isinstance(make("--resume").exception, KeyError)
+    monkeypatch.undo()
+    assert make("--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == peace
+
+
+def test_resuming_depends_on_no_order_of_options(make, peace, words, tmp_path, monkeypatch):
+    at_call(monkeypatch, 3, crash)
+    make()
+    monkeypatch.undo()
+    pairs = [words[i : i + 2] for i in range(1, len(words), 2)]
+    reordered = [word for pair in reversed(pairs) for word in pair] + words[:1]
+    result = invoke("--resume", "--output", tmp_path / "out", *reordered)
+    assert result.exit_code == 0, result.output
+    assert repeatable(tmp_path / "out") == peace
+
+
+def test_an_unguided_run_goes_on_too(make, tmp_path, monkeypatch):
+    assert make("--diversity-scale", 0, output=tmp_path / "peace").exit_code == 0
+    at_call(monkeypatch, 3, crash)
+    make("--diversity-scale", 0)
+    monkeypatch.undo()
+    assert make("--diversity-scale", 0, "--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == repeatable(tmp_path / "peace")
+    [checkpoint] = (tmp_path / "out" / CHECKPOINTS).iterdir()
+    assert checkpoint.stat().st_size < 1000
+
+
+def test_a_complete_run_has_nothing_left_to_do(make, finished, peace):
+    result = make("--resume")
+    assert result.exit_code == 0
+    assert f"{PICTURES} pictures in {finished}, nothing was left to do" in result.output
+    assert repeatable(finished) == peace
+
+
+@pytest.mark.parametrize("crash_at", [1, 4])
+def test_windows_in_and_out_survive_a_crash(make, tmp_path, monkeypatch, crash_at):
+    first = tmp_path / "first.safetensors"
+    assert make("--window-out", first, output=tmp_path / "first").exit_code == 0
+    options = ("--window-in", first, "--seed", 90)
+    whole, resumed = tmp_path / "whole.safetensors", tmp_path / "resumed.safetensors"
+    assert make(*options, "--window-out", whole, output=tmp_path / "whole").exit_code == 0
+    at_call(monkeypatch, crash_at, crash)
+    make(*options, "--window-out", resumed)
+    monkeypatch.undo()
+    assert not resumed.exists()
+    assert make(*options, "--window-out", resumed, "--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == repeatable(tmp_path / "whole")
+    one, other = SlidingWindow.load(whole), SlidingWindow.load(resumed)
+    assert torch.equal(one.latents, other.latents)
+    assert one.prompts is not None and other.prompts is not None
+    assert torch.equal(one.prompts, other.prompts)
+
+
+def test_other_settings_are_refused_by_name(make, tmp_path, monkeypatch):
+    at_call(monkeypatch, 3, crash)
+    make()
+    monkeypatch.undo()
+    before = repeatable(tmp_path / "out")
+    assert_refused(
+        make("--resume", "--steps", 4, "--diversity-center", "global"),
+        "was begun otherwise",
+        "--steps is 4, was 2",
+        "--diversity-center is global, was none",
+    )
+    assert_refused(
+        make("--resume", "--diversity-preset", "published"),
+        "--diversity-step-rule is normalized, was signal",
+    )
+    assert_refused(make("--resume", "--no-metadata"), "--no-metadata is given, was not given")
+    assert_refused(make("--resume", "--batch-size", 3), "--batch-size is 3, was 2")
+    assert repeatable(tmp_path / "out") == before
+
+
+def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
+    def run(prompts: Path, *options: object) -> Result:
+        given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
+        return invoke(prompts, *given, "--output", tmp_path / "out", *options)
+
+    prompts, window = tmp_path / "prompts.txt", tmp_path / "window.safetensors"
+    prompts.write_text("cat\ndog\n")
+    run(prompts, "--window-out", window)
+    assert run(prompts, "--overwrite", "--window-in", window).exit_code == 0
+    prompts.rename(tmp_path / "renamed.txt")
+    assert run(tmp_path / "renamed.txt", "--window-in", window, "--resume").exit_code == 0
+    prompts.write_text("cat\ncow\n")
+    refused = run(prompts, "--window-in", window, "--resume")
+    assert_refused(refused, "PROMPTS is", "prompts.txt with another content")
+    assert_refused(run(tmp_path / "renamed.txt", "--resume"), "--window-in is none, was")
+
+
+def test_another_version_is_told(make, finished):
+    path = finished / MANIFEST
+    path.write_text(path.read_text().replace(f'"torch": "{TORCH}', '"torch": "1.0'))
+    result = make("--resume")
+    assert result.exit_code == 0
+    assert "was 1.0" in result.output
+
+
+def test_what_is_no_run_is_neither_resumed_nor_touched(make, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "000000.png").write_bytes(b"mine")
+    assert_refused(make("--resume"), str(folder), "is not empty: it has no run.json")
+    assert repeatable(folder) == {"000000.png": b"mine"}
+
+
+def test_a_damaged_run_is_not_resumed(make, finished):
+    [*_, last] = sorted((finished / CHECKPOINTS).iterdir())
+    last.write_bytes(last.read_bytes()[:-5])
+    assert_refused(make("--resume"), last.name, "is not a readable safetensors file")
+
+
+def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
+    # as for pipelines whose prompt embeddings are not CLIP's
+    monkeypatch.setattr(guidance, "pooled_by_clip", lambda *_: False)
+    monkeypatch.setattr(guidance, "PROMPTS_TO_SETTLE", 4)
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join("abcdefghijkl"))
+    given = (prompts, *words[1:], "--images-per-prompt", 1, "--output")
+    assert invoke(*given, tmp_path / "peace").exit_code == 0
+    with monkeypatch.context() as inner:
+        at_call(inner, 6, crash)
+        invoke(*given, tmp_path / "out")
+    assert invoke(*given, tmp_path / "out", "--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == repeatable(tmp_path / "peace")
+
+
+# Memory ---------------------------------------------------------------------------------------
+
+
+def small_memory(monkeypatch, room: int, error: Exception) -> list[int]:
+    """Let calls with more than `room` prompts fail as if memory was too small; returns how many
+    prompts each call has."""
+    sizes: list[int] = []
+    call = VendiGuidedSDXLPipeline._call_stock
+
+    def counted(self, prompts, **kwargs):
+        sizes.append(len(prompts))
+        if len(prompts) > room:
+            self.vae.to(torch.float64)  # as pipelines do that decode in another precision
+            raise error
+        return call(self, prompts, **kwargs)
+
+    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_stock", counted)
+    return sizes
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to ..."),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_without_memory_batches_are_halved_and_the_run_goes_on(
+    make, peace_folder, tmp_path, monkeypatch, caplog, error
+):
+    sizes = small_memory(monkeypatch, BATCH, error)
+    result = make("--batch-size", 8)
+    assert result.exit_code == 0, result.output
+    assert sizes == [7, 4, 2, 2, 2, 1]
+    warnings = [record.getMessage() for record in caplog.records if "memory" in record.getMessage()]
+    assert warnings == ["out of memory with 8 pictures at a time: going on with 4, or fewer"]
+    small = read_run(peace_folder)
+    run = read_run(tmp_path / "out")
+    assert [row["batch_size"] for row in run.rows] == [BATCH] * PICTURES
+    for image, other in zip(run.images, small.images, strict=True):
+        assert np.array_equal(np.asarray(image), np.asarray(other))
+
+
+def test_a_halved_run_goes_on_halved(make, tmp_path, monkeypatch):
+    small_memory(monkeypatch, 2, OUT_OF_MEMORY[0])
+    assert make("--batch-size", 4, output=tmp_path / "peace").exit_code == 0
+    with monkeypatch.context() as inner:
+        at_call(inner, 4, crash)
+        make("--batch-size", 4)
+    assert 0 < len(rows(tmp_path / "out")) < PICTURES
+    sizes = small_memory(monkeypatch, 2, OUT_OF_MEMORY[0])
+    assert make("--batch-size", 4, "--resume").exit_code == 0
+    assert max(sizes) == 2
+    assert repeatable(tmp_path / "out") == repeatable(tmp_path / "peace")
+
+
+def test_without_memory_for_one_picture_a_sentence_says_so(make, tmp_path, monkeypatch):
+    small_memory(monkeypatch, 0, OUT_OF_MEMORY[0])
+    assert_refused(make(), "out of memory with one picture at a time", "--dtype float16")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_error_is_no_lack_of_memory(make, monkeypatch):
+    small_memory(monkeypatch, 0, RuntimeError("shapes do not fit"))
+    assert isinstance(make().exception, RuntimeError)
+
+
+# Disk -----------------------------------------------------------------------------------------
+
+
+def test_a_folder_in_use_is_refused(make, tmp_path, monkeypatch):
+    refused = []
+    at_call(monkeypatch, 2, lambda _: refused.append(make("--resume")))
+    assert make().exit_code == 0
+    assert_refused(refused[0], "another run is being made in", str(tmp_path / "out"))
+
+
+@needs_fork
+def test_files_that_may_grow_no_further_lose_nothing(make, words, peace, tmp_path):
+    """As on a full disk, but that needs no disk."""
+    import resource
+
+    size = 1 + max(len(content) for name, content in peace.items() if name != METADATA)
+    assert size < len(peace[METADATA])
+
+    def act() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        generate.main([*words, "--output", str(tmp_path / "out")])
+
+    _, status = os.waitpid(fork(act, tmp_path / "log"), 0)
+    said = (tmp_path / "log").read_text()
+    assert os.waitstatus_to_exitcode(status) == 2
+    assert "Traceback" not in said
+    assert re.fullmatch(
+        "Error: cannot write to .*out: File too large; [246] pictures are safe there, "
+        "--resume goes on",
+        said.strip().splitlines()[-1],
+    )
+    assert make("--resume").exit_code == 0
+    assert repeatable(tmp_path / "out") == peace
+
+
+# What is written ------------------------------------------------------------------------------
+
+
+def test_every_picture_says_what_it_was_made_with(peace_folder):
+    for row in rows(peace_folder):
+        with Image.open(peace_folder / row["file_name"]) as opened:
+            text = opened.text
+        assert text["prompt"] == "cat"
+        assert text["seed"] == str(row["seed"])
+        assert text["model"] == row["model"]
+        assert text["diversity_objective"] == "conditional-rke"
+        assert text["diversity_scale"] == "4.0"
+        assert json.loads(text["versions"])["torch"] == TORCH
+        assert len(text["model_sha256"]) == 64
+
+
+def test_pictures_may_say_nothing_and_look_the_same(make, peace_folder, tmp_path):
+    assert make("--no-metadata").exit_code == 0
+    quiet = tmp_path / "out" / "000000.png"
+    with Image.open(quiet) as opened, Image.open(peace_folder / "000000.png") as other:
+        assert opened.text == {}
+        assert np.array_equal(np.asarray(opened), np.asarray(other))
+
+
+AWKWARD = [
+    "../../../../tmp/evil",
+    "/etc/passwd",
+    "NUL \0 inside",
+    "two\nlines\r\nand\ttabs",
+    "x" * 10_000,
+    "🐈‍⬛👩🏽‍🚀",
+    "\u202eعربي right to left\u202c",
+    "<script>alert(1)</script>",
+    '"; rm -rf / #$(id)`id`',
+    '=cmd|"/C calc"!A0',
+    "-rf",
+    "con",
+    "\ufeffmark",
+]
+
+
+def test_no_prompt_leaves_the_folder_or_is_changed(tiny_sdxl_folder, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in AWKWARD))
+    around = {path.name for path in tmp_path.iterdir()}
+    given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
+    result = invoke(prompts, *given, "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in tmp_path.iterdir()} == around | {"out"}
+    run = read_run(tmp_path / "out")
+    assert run.prompts == AWKWARD
+    for row, prompt in zip(run.rows, AWKWARD, strict=True):
+        with Image.open(tmp_path / "out" / row["file_name"]) as opened:
+            assert opened.text["prompt"] == prompt
+    names = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert names == {f"{number:06d}.png" for number in range(len(AWKWARD))}

@@ -1,0 +1,170 @@
+"""Whatever finished pictures come as."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.helpers.batches_at_hand import squares
+from vendi_guidance.evaluation.batches import as_batch
+
+BYTES = np.random.default_rng(0).integers(256, size=(3, 4, 5, 3), dtype=np.uint8)
+
+
+def pixels(batch):
+    return np.stack([np.asarray(image) for image in batch.images])
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        BYTES,
+        torch.from_numpy(BYTES).movedim(-1, 1),
+        BYTES / 255,
+        torch.from_numpy(BYTES / 255).movedim(-1, 1).bfloat16().float(),
+        [Image.fromarray(picture) for picture in BYTES],
+        list(BYTES),
+        [torch.from_numpy(picture).movedim(-1, 0) for picture in BYTES],
+    ],
+    ids=["array", "tensor", "floats", "float tensor", "PIL", "arrays", "tensors"],
+)
+def test_pictures_come_as_arrays_tensors_or_images(images):
+    batch = as_batch(images, ["a", "b", "c"])
+    # bfloat16 has 8 bits
+    assert np.abs(pixels(batch).astype(int) - BYTES).max() <= 1
+    assert batch.prompts == ["a", "b", "c"]
+
+
+GREY = BYTES[..., :1]
+
+
+@pytest.mark.parametrize("images", [GREY[..., 0], GREY, torch.from_numpy(GREY).movedim(-1, 1)])
+def test_one_channel_is_grey(images):
+    assert np.array_equal(pixels(as_batch(images)), GREY.repeat(3, axis=-1))
+
+
+def test_four_channels_are_shown_on_white():
+    clear = np.zeros((1, 2, 2, 4), np.uint8)
+    assert pixels(as_batch(clear)).min() == 255
+
+
+def test_pictures_of_a_list_may_differ_in_size_and_mode():
+    sizes = [image.size for image in as_batch([Image.new("L", (2, 3)), BYTES[0]]).images]
+    assert sizes == [(2, 3), (5, 4)]
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (BYTES * 1.0, "must lie in .0, 1., got .* to .*scale them"),
+        (np.full((1, 2, 2, 3), np.nan), "must lie in .0, 1., got nan"),
+        (BYTES[0, 0, 0], "4 dimensions, got shape .3,."),
+        (torch.zeros(3, 4, 5), "4 dimensions"),
+        (np.zeros((2, 4, 5, 7), np.uint8), "got .4, 5, 7."),
+        ([7], "an image must be a PIL image.*got int"),
+        ({}, "images must be a folder.*got dict"),
+    ],
+)
+def test_what_is_no_picture_is_said(images, words):
+    with pytest.raises(ValueError, match=words):
+        pixels(as_batch(images))
+
+
+# Folders --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, image in enumerate(squares(3)):
+        image.save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def describe(folder, rows):
+    lines = [json.dumps({"file_name": f"{i}.png"} | row) + "\n" for i, row in enumerate(rows)]
+    (folder / "metadata.jsonl").write_text("".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize("column", ["prompt", "text", "caption"])
+def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
+    batch = as_batch(describe(folder, [{column: f"p{i}", "seconds": i} for i in range(3)]))
+    assert batch.prompts == ["p0", "p1", "p2"]
+    assert batch.seconds == [0, 1, 2]
+    assert batch.name == folder.name
+    assert np.array_equal(pixels(batch), np.stack([np.asarray(image) for image in squares(3)]))
+    assert as_batch(str(folder), ["a", "b", "c"]).prompts == ["a", "b", "c"]
+
+
+def test_seconds_that_are_not_known_of_all_are_left_out(folder):
+    rows = [{"prompt": "p", "seconds": 1}, {"prompt": "p"}, {"prompt": "p", "seconds": None}]
+    assert as_batch(describe(folder, rows)).seconds is None
+
+
+def test_a_folder_without_metadata_gives_all_its_pictures(folder):
+    (folder / "more").mkdir()
+    squares(1)[0].save(folder / "more" / "3.JPG")
+    (folder / "notes.txt").write_text("no picture")
+    batch = as_batch(folder)
+    assert len(batch.images) == 4 and batch.prompts is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"prompt": "a"}, {}], "line 2.*some pictures have a prompt and some have none"),
+        ([{"prompt": 7}], "prompts must be text, got 7"),
+        ([{"file_name": 7}], "line 1.* has no text under the key 'file_name'"),
+        ([{"file_name": "../up.png"}], "does not lie in"),
+        ([], "metadata.jsonl is empty"),
+    ],
+)
+def test_metadata_that_say_nothing_useful_are_refused(folder, rows, words):
+    with pytest.raises(ValueError, match=words):
+        as_batch(describe(folder, rows))
+
+
+def test_folders_without_pictures_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds neither metadata.jsonl nor pictures"):
+        as_batch(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        as_batch(tmp_path / "absent")
+
+
+# Datasets -------------------------------------------------------------------------------------
+
+
+class Dataset:
+    """As a `datasets.Dataset`, which decodes a picture when its row is asked for."""
+
+    def __init__(self, **columns):
+        self.columns = columns
+        self.column_names = list(columns)
+
+    def __len__(self):
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            return self.columns[key]
+        return {name: column[key] for name, column in self.columns.items()}
+
+
+def test_a_dataset_gives_its_pictures_and_prompts():
+    batch = as_batch(Dataset(id=[1, 2, 3], image=squares(3), text=["a", "b", "c"]))
+    assert len(batch.images) == 3 and batch.prompts == ["a", "b", "c"]
+    assert np.array_equal(pixels(batch)[1], np.asarray(squares(3)[1]))
+    assert as_batch(Dataset(image=squares(3))).prompts is None
+    with pytest.raises(ValueError, match=r"no column of images, only .'text'."):
+        as_batch(Dataset(text=["a"]))
+
+
+def test_some_pictures_of_a_batch_keep_what_is_known_of_them(folder):
+    rows = [{"prompt": f"p{i}", "seconds": i} for i in range(3)]
+    batch = as_batch(describe(folder, rows))
+    some = batch.take([2, 0])
+    assert (some.prompts, some.seconds) == (["p2", "p0"], [2, 0])
+    assert [path.name for path in some.images.paths()] == ["2.png", "0.png"]
+    assert as_batch(BYTES).images.paths() is None

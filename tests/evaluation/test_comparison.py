@@ -1,0 +1,115 @@
+"""Whether two batches differ, and by more than chance."""
+
+import numpy as np
+import pytest
+
+from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, squares
+from vendi_guidance.evaluation.comparison import Difference, compare
+from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.kernels.standard import Gaussian
+
+
+def test_a_batch_does_not_differ_from_itself():
+    report = report_of(64, reference=squares(12))
+    comparison = compare(report, report)
+    assert set(comparison.differences) == set(report.scores)
+    for found in comparison.differences.values():
+        assert found.change == (1 if found.is_ratio else 0)
+        assert not found.beyond_chance
+    assert comparison.paired and comparison.drawn == "prompts"
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "says"),
+    [
+        (1.004, 1.003, 1.0045, "too small to matter"),
+        (1.02, 1.01, 1.03, "beyond chance"),
+        (1.004, 0.99, 1.01, "may be chance"),
+        (1.5, None, None, ""),
+    ],
+)
+def test_a_change_that_rounds_to_none_does_not_matter(change, low, high, says):
+    assert Difference(2.0, 2 * change, change, low, high, True).says(MEASURES["vendi"]) == says
+    assert Difference(2.0, 2.0, 1.0, None, None, True).says(MEASURES["vendi"]) == "no change"
+
+
+def test_the_more_diverse_of_two_is_named_in_either_order():
+    plain, varied = report_of(64, 10, name="plain"), report_of(64, 60, name="varied", seed=1)
+    for comparison in (compare(plain, varied), compare(varied, plain)):
+        assert comparison.differences["conditional_vendi"].beyond_chance
+        assert comparison.verdict().startswith(
+            "“varied” is more diverse than “plain”, beyond chance: "
+        )
+    up, down = (compare(*pair).differences["vendi"] for pair in ((plain, varied), (varied, plain)))
+    assert up.change == pytest.approx(1 / down.change)
+    assert (up.low, up.high) == pytest.approx((1 / down.high, 1 / down.low))
+    assert up.low < up.change < up.high
+
+
+def test_intervals_of_batches_alike_hold_no_difference_about_as_often_as_they_say():
+    reports = [report_of(32, seed=seed) for seed in range(12)]
+    pairs = list(zip(reports[::2], reports[1::2], strict=True))
+    wrong = sum(compare(*pair).differences["conditional_vendi"].beyond_chance for pair in pairs)
+    assert wrong <= 1  # of 6 at level 0.95: more is 1 in 30
+
+
+def test_scores_that_count_compare_as_a_ratio_and_others_as_a_difference():
+    comparison = compare(report_of(64, 10), report_of(64))
+    vendi, similarity = (comparison.differences[n] for n in ("vendi", "in_batch_similarity"))
+    assert vendi.change == pytest.approx(vendi.second / vendi.first)
+    assert similarity.change == pytest.approx(similarity.second - similarity.first)
+    assert similarity.change < 0
+
+
+def test_as_many_pictures_of_each_prompt_are_compared():
+    many = report_of(64)
+    rows = [row for row in range(64) if row % 8 < 3 or row >= 56]
+    images, texts = squares(64), prompts(64)
+    few = evaluate([images[i] for i in rows], [texts[i] for i in rows], **SETTINGS)
+    comparison = compare(few, many)
+    assert comparison.compared == 7 * 3 + 8
+    # the same pictures then, though the reports have different scores
+    assert comparison.differences["vendi"].change == pytest.approx(1)
+    assert few.scores["vendi"].value < many.scores["vendi"].value
+
+
+def test_other_prompts_are_compared_without_pairing():
+    others = [f"other {text}" for text in prompts(64)]
+    comparison = compare(report_of(64, 10), report_of(64, prompts=others))
+    assert not comparison.paired and comparison.drawn == "prompts"
+    assert comparison.differences["conditional_vendi"].beyond_chance
+
+
+def test_too_few_pictures_say_nothing_of_chance():
+    few = {"prompts": prompts(8, 2)}
+    comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
+    assert comparison.drawn is None
+    assert comparison.verdict().startswith("Too few pictures to tell “b” from “a”: Conditional-")
+    assert all(found.low is None for found in comparison.differences.values())
+
+
+def test_without_prompts_the_vendi_score_tells():
+    first, second = (evaluate(squares(40, spread), **SETTINGS) for spread in (10, 60))
+    comparison = compare(first, second)
+    assert comparison.headline == "vendi" and comparison.drawn == "pictures"
+    assert "the Vendi" in comparison.verdict()
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"kernel_image": Gaussian(2.0)}, "kernel_image"),
+        ({"truncation": 4}, "truncation"),
+        ({"prompt_embedder": np.eye(24)}, "prompt_embedder"),
+    ],
+)
+def test_reports_of_other_settings_are_not_compared(other, what):
+    with pytest.raises(ValueError, match=f"cannot be compared: {what} is .* evaluate both"):
+        compare(report_of(24), report_of(24, **other))
+
+
+def test_a_bandwidth_of_the_first_reports_own_may_be_handed_on():
+    first = report_of(24, kernel_image=None, prompt_embedder=WORDS)
+    second = report_of(24, seed=1, kernel_image=first.evidence.kernel_x)
+    assert compare(first, second).differences["vendi"].change > 0

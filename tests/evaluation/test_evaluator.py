@@ -1,0 +1,241 @@
+"""A finished batch in, a report of its numbers out."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.helpers.batches_at_hand import (
+    COLOURS,
+    SETTINGS,
+    WORDS,
+    Told,
+    prompts,
+    report_of,
+    squares,
+)
+from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
+from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.features.embedders import FromFunction
+from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.scores import functional as scores
+from vendi_guidance.scores import references as fidelity
+from vendi_guidance.scores.manifold import manifold_scores
+from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom
+
+KERNELS = SETTINGS["kernel_image"], SETTINGS["kernel_prompt"]
+
+
+def values(report) -> dict[str, float]:
+    return {name: score.value for name, score in report.scores.items()}
+
+
+def test_every_score_is_that_of_the_features():
+    reference = squares(20, seed=5)
+    report = report_of(24, truncation=3, reference=reference, seconds=[1.0, 2.0, 3.0] * 8)
+    x, t = COLOURS.embed(squares(24)), WORDS.embed(prompts(24))
+    real = COLOURS.embed(reference)
+    expected = {
+        "in_batch_similarity": fidelity.in_batch_similarity(x, prompts(24)),
+        "kernel_distance": fidelity.kernel_distance(x, real),
+        "frechet_distance": fidelity.frechet_distance(x, real),
+        "seconds_per_image": 2.0,
+        **manifold_scores(x, real, 5)._asdict(),
+    }
+    for name in ("vendi", "rke"):
+        expected[name] = float(getattr(scores, name)(x, KERNELS[0]))
+        for kind in ("conditional", "information"):
+            score = getattr(scores, f"{kind}_{name}")
+            expected[f"{kind}_{name}"] = float(score(x, t, *KERNELS))
+    expected["truncated_vendi"] = float(scores.vendi(x, KERNELS[0], truncation=3))
+    for kind in ("conditional", "information"):
+        score = getattr(scores, f"{kind}_vendi")
+        expected[f"truncated_{kind}_vendi"] = float(score(x, t, *KERNELS, truncation=3))
+    assert values(report) == pytest.approx(expected, rel=1e-5)
+
+
+def test_vendi_is_what_the_prompts_explain_times_the_rest():
+    found = values(report_of(40))
+    assert found["vendi"] == pytest.approx(found["conditional_vendi"] * found["information_vendi"])
+    assert found["rke"] == pytest.approx(found["conditional_rke"] * found["information_rke"])
+
+
+def test_what_decides_a_score_stands_beside_it():
+    report = report_of(24, truncation=3, reference=squares(20))
+    basis = {name: score.basis for name, score in report.scores.items()}
+    assert basis["vendi"] == "colours none, Gaussian σ = 1; all eigenvalues, n = 24"
+    assert "prompts by words, Gaussian σ = 0.3" in basis["conditional_vendi"]
+    assert "t = 3" in basis["truncated_vendi"]
+    assert "20 references" in basis["recall"] and "k = 5" in basis["recall"]
+    assert report.settings["kernel_image"] == {"name": "Gaussian", "sigma": 1.0}
+    assert report.settings["image_embedder"] == {"name": "colours", "settings": {"weights": "none"}}
+
+
+def test_without_a_kernel_the_median_distance_is_taken_and_said():
+    report = report_of(24, kernel_image=None)
+    assert report.settings["kernel_image"]["chosen"] == "median distance"
+    assert "(median distance)" in report.scores["vendi"].basis
+    assert report_of(24, kernel_image=Cosine()).settings["kernel_image"] == {"name": "Cosine"}
+
+
+def test_intervals_hold_the_scores_and_are_narrower_for_more_prompts():
+    few, many = report_of(64), report_of(64, kernel_prompt=Gaussian(0.3), prompts=prompts(64, 32))
+    assert few.settings["interval"] == {"level": 0.95, "drawn": "prompts"}
+    for report in (few, many):
+        for name in ("vendi", "conditional_vendi", "rke"):
+            score = report.scores[name]
+            assert 1 <= score.low < score.value < score.high
+    with_pictures = report_of(64, prompts=prompts(64, 2))
+    assert with_pictures.settings["interval"]["drawn"] == "pictures"
+    assert report_of(16, prompts=prompts(16, 2)).scores["vendi"].low is None
+
+
+def test_a_probe_says_how_faithful_the_pictures_are():
+    asked = ["cat"] * 8 + ["DOG, asleep"] * 8 + ["castle"] * 8
+    report = report_of(24, prompts=asked, probe=Told(["cat"] * 12 + ["dog"] * 12))
+    assert report.scores["fidelity"].value == pytest.approx(12 / 16)
+    assert report.scores["looks_per_prompt"].value == 2
+    assert report.settings["judged"] == 16
+    looks = {group.label: group.looks for group in report.exhibits.groups}
+    assert looks == {"cat": 2, "DOG, asleep": 2, "castle": None}
+    unknown = report_of(24, prompts=["castle"] * 24, probe=Told(["cat"] * 24))
+    assert "fidelity" not in unknown.scores
+
+
+def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
+    image_half = FromFunction(lambda images: np.tile([3.0, 4.0], (len(images), 1)), "clip")
+    text_half = FromFunction(
+        lambda texts: np.array([[0.0, 1.0] if "0" in text else [-1.0, 0.0] for text in texts]),
+        "clip",
+    )
+    report = report_of(64, clip=(image_half, text_half))
+    score = report.scores["clip_score"]
+    assert score.value == pytest.approx(100 * 0.8 / 8)
+    assert 0 <= score.low < score.value < score.high <= 100
+    with pytest.raises(ValueError, match="features of 2 and 16 numbers"):
+        report_of(16, clip=(image_half, WORDS))
+    with pytest.raises(ValueError, match="give the prompts too"):
+        evaluate(squares(4), image_embedder=COLOURS, clip=(image_half, text_half))
+
+
+def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
+    report = report_of(24, groups=["left", "right"] * 12)
+    assert {group.label for group in report.exhibits.groups} == {"left", "right"}
+    with pytest.raises(ValueError, match="24 images and 3 group labels"):
+        report_of(24, groups=["a", "b", "c"])
+
+
+def test_groups_come_from_the_least_to_the_most_diverse():
+    images = squares(16, 2, kinds=1) + squares(16, 80, kinds=1, seed=1)
+    report = evaluate(images, ["same"] * 16 + ["varied"] * 16, **SETTINGS)
+    same, varied = report.exhibits.groups
+    assert (same.label, varied.label) == ("same", "varied")
+    assert same.vendi == pytest.approx(1, abs=0.05) and varied.vendi > 2
+    assert same.rows == tuple(range(16))
+
+
+def test_near_duplicates_come_first_and_no_picture_twice():
+    images = squares(30, 90)
+    images[7] = images[21].copy()
+    report = evaluate(images, **SETTINGS)
+    first = report.exhibits.pairs[0]
+    assert (first.first, first.second) == (7, 21)
+    assert first.similarity == pytest.approx(1, abs=1e-5)
+    shown = [row for pair in report.exhibits.pairs for row in (pair.first, pair.second)]
+    assert len(shown) == len(set(shown))
+
+
+# What batches may be -------------------------------------------------------------------------
+
+
+def test_without_prompts_there_are_only_unconditional_scores():
+    report = evaluate(squares(24), **SETTINGS)
+    assert set(report.scores) == {"vendi", "rke"}
+    assert report.exhibits.groups == []
+    assert "prompts" not in report.settings
+
+
+def test_prompts_that_never_repeat_make_no_groups():
+    report = report_of(24, prompts=[f"prompt {i}" for i in range(24)])
+    assert report.exhibits.groups == []
+    assert "in_batch_similarity" not in report.scores
+    assert report.scores["conditional_vendi"].value == pytest.approx(1, abs=0.1)
+
+
+def test_one_picture_scores_one():
+    report = report_of(1)
+    assert values(report) == pytest.approx(dict.fromkeys(report.scores, 1.0))
+    assert report.scores["vendi"].low is None
+    assert report.exhibits.pairs == []
+
+
+@pytest.mark.parametrize("colour", ["black", "white", "red"])
+def test_pictures_that_are_all_alike_score_one(colour):
+    images = [Image.new("RGB", (8, 8), colour)] * 30
+    report = evaluate(images, ["a prompt"] * 30, **SETTINGS | {"kernel_image": None})
+    for name in ("vendi", "conditional_vendi", "rke"):
+        assert report.scores[name].value == pytest.approx(1)
+    assert ("in_batch_similarity" in report.scores) == (colour != "black")
+
+
+def test_zero_features_under_a_cosine_kernel_are_one_sentence():
+    images = [Image.new("RGB", (8, 8), "black")] * 3
+    with pytest.raises(ValueError, match="row 0 is a zero vector"):
+        evaluate(images, image_embedder=COLOURS, kernel_image=Cosine())
+
+
+def test_one_group_only_is_scored_as_it_is():
+    report = report_of(30, prompts=["one"] * 30)
+    assert report.scores["conditional_vendi"].value == pytest.approx(report.scores["vendi"].value)
+    assert report.scores["information_vendi"].value == pytest.approx(1)
+
+
+def test_wrong_batches_are_one_sentence():
+    with pytest.raises(ValueError, match="there are no images"):
+        evaluate([], [], **SETTINGS)
+    with pytest.raises(ValueError, match="got 8 images and 2 prompts: give one prompt for each"):
+        evaluate(squares(8), ["cat", "dog"], **SETTINGS)
+    with pytest.raises(ValueError, match="prompts must be text, got 7"):
+        evaluate(squares(2), ["cat", 7], **SETTINGS)
+    with pytest.raises(ValueError, match="got 8 images and 3 times"):
+        report_of(8, seconds=[1, 2, 3])
+    with pytest.raises(ValueError, match="images must be a folder"):
+        evaluate(7, **SETTINGS)
+
+
+def test_features_with_nan_are_refused_by_name_and_row():
+    x = torch.randn(8, 3)
+    x[5, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"the features given cannot be scored.*row 5"):
+        evaluate(squares(8), image_embedder=x)
+    broken = FromFunction(lambda images: np.full((len(images), 2), np.inf), "broken")
+    with pytest.raises(ValueError, match="broken's features cannot be scored"):
+        evaluate(squares(8), image_embedder=broken)
+    with pytest.raises(ValueError, match="have 7 rows, but there are 8"):
+        evaluate(squares(8), image_embedder=torch.randn(7, 3))
+
+
+def test_given_features_are_taken_as_they_are():
+    x, t = torch.randn(30, 5), torch.randn(30, 4)
+    report = evaluate(
+        squares(30), prompts(30), image_embedder=x, prompt_embedder=t, reference=torch.randn(9, 5)
+    )
+    assert report.settings["references"] == 9
+    expected = scores.vendi(x, report.evidence.kernel_x)
+    assert report.scores["vendi"].value == pytest.approx(float(expected))
+
+
+def test_prompts_that_repeat_need_no_spectrum_of_all_pictures():
+    t = WORDS.embed(prompts(40))
+    x = COLOURS.embed(squares(40))
+    evidence = Evidence(x, KERNELS[0], t=t, kernel_t=KERNELS[1])
+    ends = [values[values > 1e-9] for values in evidence.eigenvalues()]
+    assert [len(values) for values in ends[1:2]] == [8]
+    for values_, gram in zip(ends, (KERNELS[0].gram(x), KERNELS[1].gram(t)), strict=False):
+        whole = torch.linalg.eigvalsh(gram.double() / 40).flip(0)
+        assert torch.allclose(values_, whole[: len(values_)], atol=1e-6)
+
+
+def test_the_spectrum_follows_the_number_of_pictures():
+    found = [spectrum_for(n) for n in (1, 3000, 3001, 20_000, 20_001)]
+    assert [type(way) for way in found] == [Exact, Exact, Lanczos, Lanczos, Nystrom]

@@ -1,0 +1,65 @@
+"""Random parts of batches, and what they say of chance."""
+
+from statistics import stdev
+
+import pytest
+import torch
+from scipy.stats import t as student
+
+from vendi_guidance.evaluation.intervals import FEWEST_PICTURES, LARGEST_PART, draw_parts
+
+LABELS = [f"prompt {i // 4}" for i in range(80)]
+
+
+def test_prompts_are_drawn_whole_and_the_same_of_batches_that_share_them():
+    mirrored = LABELS[::-1]
+    draws = draw_parts([LABELS, mirrored], [80, 80])
+    assert draws.unit == "prompts" and draws.paired and len(draws.parts) == 50
+    for first, second in draws.parts:
+        drawn = {LABELS[i] for i in first}
+        assert len(drawn) == 10 and len(first) == 40
+        assert drawn == {mirrored[i] for i in second}
+        assert torch.equal(first, first.sort().values)
+
+
+def test_batches_of_other_prompts_are_drawn_apart():
+    draws = draw_parts([LABELS, [f"other {label}" for label in LABELS]], [80, 80])
+    assert draws.unit == "prompts" and not draws.paired
+
+
+def test_of_few_prompts_as_large_a_share_of_the_pictures_of_each_is_drawn():
+    labels = ["a"] * 30 + ["b"] * 10
+    draws = draw_parts([labels], [40])
+    assert draws.unit == "pictures"
+    for (rows,) in draws.parts:
+        assert sum(int(row) < 30 for row in rows) == 15 and len(rows) == 20
+
+
+def test_of_too_few_pictures_nothing_is_drawn():
+    assert draw_parts([None], [FEWEST_PICTURES - 1]) is None
+    assert draw_parts([None, None], [100, FEWEST_PICTURES - 1]) is None
+    assert draw_parts([None], [FEWEST_PICTURES]) is not None
+
+
+def test_parts_of_large_batches_stay_small():
+    labels = [f"prompt {i // 10}" for i in range(20_000)]
+    for batch in (labels, None):
+        draws = draw_parts([batch], [20_000], count=3)
+        assert all(len(rows) <= LARGEST_PART + 1 for (rows,) in draws.parts)
+
+
+@pytest.mark.parametrize("labels", [LABELS, None])
+def test_the_interval_of_a_mean_is_the_textbook_one(labels):
+    values = torch.randn(80, generator=torch.Generator().manual_seed(0)).tolist()
+    if labels is not None:  # prompts differ, pictures of one do not
+        values = [values[i // 4] for i in range(80)]
+    draws = draw_parts([labels], [80], count=4000)
+    units = values[::4] if labels is not None else values
+    expected = student.ppf(0.975, len(units) - 1) * stdev(units) / len(units) ** 0.5
+    means = [sum(values[i] for i in rows) / len(rows) for (rows,) in draws.parts]
+    assert draws.reach(means) == pytest.approx(expected, rel=0.05)
+
+
+def test_scores_that_do_not_vary_have_no_interval():
+    draws = draw_parts([LABELS], [80])
+    assert draws.reach([0.7] * 50) is None

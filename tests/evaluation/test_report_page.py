@@ -1,0 +1,149 @@
+"""The page of a report as a browser shows it: headless Chromium, driven by playwright."""
+
+import os
+import shutil
+from urllib.parse import urlparse
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+from tests.helpers.batches_at_hand import report_of, squares
+from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.features.embedders import BadImage
+
+HOSTILE = [
+    "<img src=x onerror=\"document.title = 'owned'\">",
+    "</style></title><script>document.title = 'owned'</script>",
+    "javascript:alert(1) \"' onload='alert(1)'",
+    "{{ 7 * 7 }} {% raise %} $\\frac{",
+    "عربي ‮ 漢字 🖐🏿",
+    "=SUM(A1:A9)\n\tsecond line",
+    "long " * 300,
+    "",
+]
+PATIENCE = 200_000  # milliseconds, for a machine with much else to do
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        if "CI" in os.environ:
+            pytest.fail("there is no chromium, which .ci/run installs")
+        pytest.skip("there is no chromium: install the distribution's package of that name")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, timeout=PATIENCE)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The page of two runs of hostile names and prompts, that of one run, and that of two pictures
+    without prompts."""
+    folder = tmp_path_factory.mktemp("reports")
+    prompts = [HOSTILE[i // 8] for i in range(64)]
+    runs = [
+        report_of(64, spread, prompts=prompts, name=name, reference=squares(12), truncation=8)
+        for spread, name in ((10, "<b onclick=alert(1)>a</b>"), (60, 'b"> & $\\frac'))
+    ]
+    runs[0].skipped.append(BadImage("<img src=y>.png", "it is <i>broken</i>"))
+    return {
+        "two": compare(*runs).save(folder / "two"),
+        "one": runs[0].save(folder / "one"),
+        "two pictures": report_of(2, prompts=None).save(folder / "few"),
+    }
+
+
+@pytest.fixture
+def visit(browser):
+    """Open a page: `visit(path, width=..., scheme=...)`; afterwards nothing may have gone wrong."""
+    heard, asked, contexts = [], [], []
+
+    def open_page(path, width=1280, scheme="light"):
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        for event in ("console", "pageerror", "dialog", "requestfailed"):
+            page.on(event, lambda what: heard.append(str(what)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert heard == []
+    assert {urlparse(url).scheme for url in asked} <= {"file", "data"}
+    assert len([url for url in asked if url.startswith("file")]) == len(contexts)
+
+
+@pytest.mark.parametrize("which", ["two", "one", "two pictures"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_every_picture_loads_and_nothing_is_wider_than_the_window(visit, pages, which, width):
+    page = visit(pages[which], width)
+    page.evaluate("for (const image of document.images) image.loading = 'eager'")
+    page.wait_for_function("[...document.images].every(image => image.complete)")
+    sizes = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+    assert len(sizes) > 2 and min(sizes) > 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_prompts_and_names_stay_text(visit, pages):
+    page = visit(pages["two"])
+    names = '<b onclick=alert(1)>a</b> and b"> & $\\frac'
+    assert page.title() == f"How diverse: {names}"
+    assert page.locator("main script, main b[onclick], img[src='x'], img[src='y']").count() == 0
+    headings = page.locator("h3.prompt").all_text_contents()
+    assert sorted(headings) == sorted(prompt or "(empty)" for prompt in HOSTILE)
+    assert "<img src=y>.png: it is <i>broken</i>" in page.locator("#computed").text_content()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["two", "one"])
+def test_axe_finds_nothing_that_keeps_people_out(visit, pages, which, scheme):
+    page = visit(pages[which], scheme=scheme)
+    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_page_follows_the_colour_scheme(visit, pages):
+    backgrounds = {
+        scheme: visit(pages["one"], scheme=scheme).evaluate(
+            "getComputedStyle(document.body).backgroundColor"
+        )
+        for scheme in ("light", "dark")
+    }
+    assert backgrounds["light"] == "rgb(255, 255, 255)" != backgrounds["dark"]
+
+
+def test_figures_are_drawn_in_the_colour_of_the_text(visit, pages):
+    page = visit(pages["two"], scheme="dark")
+    ink = "getComputedStyle(document.body).color"
+    word = "getComputedStyle(document.querySelector('figure svg text')).fill"
+    assert page.evaluate(f"{ink} === {word}")
+
+
+def test_a_keyboard_reaches_the_scores_and_every_detail(visit, pages):
+    page = visit(pages["one"])
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the scores"
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#scores"
+    summary = page.locator("#computed summary")
+    summary.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#computed details[open]").count() == 1
+
+
+def test_on_paper_there_is_no_navigation_and_every_detail(visit, pages):
+    page = visit(pages["one"])
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+    assert page.locator("#computed dl").is_visible()
+    assert page.pdf().startswith(b"%PDF")

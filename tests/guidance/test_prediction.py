@@ -1,0 +1,491 @@
+"""What a watched scheduler says of x0 and of its noise levels, against networks that know both."""
+
+import copy
+import gc
+import inspect
+import math
+import pickle
+import sys
+import weakref
+from types import ModuleType, SimpleNamespace
+from unittest import mock
+
+import diffusers
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    EDMEulerScheduler,
+    EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    StableDiffusionXLPipeline,
+    UniPCMultistepScheduler,
+)
+
+from vendi_guidance.guidance.prediction import FAMILIES, Watch, continues
+
+with mock.patch.dict(sys.modules, torchsde=ModuleType("torchsde")):  # only for its noise
+    from diffusers.schedulers.scheduling_dpmsolver_sde import DPMSolverSDEScheduler
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)
+
+SHAPE = (1, 4, 64, 64)
+LATENT = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
+FLOW = {"use_flow_sigmas": True, "flow_shift": 3.0}
+SDE = {"algorithm_type": "sde-dpmsolver++"}
+EVEN = {"timestep_spacing": "trailing"}
+E, V, X, F = "epsilon", "v_prediction", "sample", "flow_prediction"
+
+DETERMINISTIC = [
+    ("DDIM", EVEN, (E, V, X)),
+    ("DDIM", {"timestep_spacing": "leading", "steps_offset": 1, "set_alpha_to_one": False}, (E,)),
+    ("DDIM", {"rescale_betas_zero_snr": True} | EVEN, (V,)),
+    ("PNDM", {}, (E,)),
+    ("PNDM", {"skip_prk_steps": True}, (E,)),
+    ("EulerDiscrete", {}, (E, V, X)),
+    ("EulerDiscrete", {"use_karras_sigmas": True, "final_sigmas_type": "sigma_min"}, (E,)),
+    ("EulerDiscrete", {"timestep_type": "continuous"}, (V,)),
+    ("HeunDiscrete", {}, (E, V, X)),
+    ("KDPM2Discrete", {}, (E, V)),
+    ("LMSDiscrete", {}, (E, V, X)),
+    ("DEISMultistep", {}, (E, V, X)),
+    ("DEISMultistep", FLOW, (F,)),
+    ("DPMSolverMultistep", {}, (E, V, X)),
+    ("DPMSolverMultistep", {"solver_order": 3, "use_karras_sigmas": True}, (E,)),
+    ("DPMSolverMultistep", {"algorithm_type": "dpmsolver", "final_sigmas_type": "sigma_min"}, (E,)),
+    ("DPMSolverMultistep", FLOW, (F, E, X)),
+    ("DPMSolverSinglestep", {"lower_order_final": True}, (E, V, X)),
+    ("DPMSolverSinglestep", {"lower_order_final": True, "solver_order": 3}, (E,)),
+    ("DPMSolverSinglestep", {"lower_order_final": True} | FLOW, (F,)),
+    ("UniPCMultistep", {}, (E, V, X)),
+    ("UniPCMultistep", {"predict_x0": False, "final_sigmas_type": "sigma_min"}, (E,)),
+    ("UniPCMultistep", FLOW, (F,)),
+    ("FlowMatchEulerDiscrete", {"shift": 3.0}, (F,)),
+    ("FlowMatchHeunDiscrete", {"shift": 3.0}, (F,)),
+]
+STOCHASTIC = [
+    ("DDPM", EVEN, (E, V, X)),
+    ("EulerAncestralDiscrete", {}, (E, V)),
+    ("KDPM2AncestralDiscrete", {}, (E, V)),
+    ("DPMSolverSDE", {}, (E, V)),
+    ("DPMSolverMultistep", SDE, (E, V, X)),
+    ("DPMSolverMultistep", SDE | FLOW, (F,)),
+    ("DPMSolverSinglestep", {"lower_order_final": True} | SDE, (E,)),
+    ("LCM", {}, (E, V, X)),
+    ("TCD", {}, (E, V, X)),
+    ("FlowMatchEulerDiscrete", {"stochastic_sampling": True}, (F,)),
+]
+MIDWAY_WRONG = ("PNDM", "LMSDiscrete")  # start midway with a step or coefficients of another place
+
+
+def cases(rows, kinds_each=3):
+    return [
+        pytest.param(name, options, kind, id="-".join([name, *map(str, options), kind]))
+        for name, options, kinds in rows
+        for kind in kinds[:kinds_each]
+    ]
+
+
+def ready(name, options, kind, steps=10, begin=0):
+    """A scheduler about to sample, and its timesteps from number `begin` on."""
+    of = DPMSolverSDEScheduler if name == "DPMSolverSDE" else getattr(diffusers, f"{name}Scheduler")
+    given = {"prediction_type": kind, "clip_sample": False, **LATENT, **options}
+    known = inspect.signature(of.__init__).parameters
+    scheduler = of(**{key: value for key, value in given.items() if key in known})
+    scheduler.set_timesteps(steps)
+    if begin and hasattr(scheduler, "set_begin_index"):
+        scheduler.set_begin_index(begin)
+    if name == "DPMSolverSDE":
+        scheduler.noise_sampler = lambda *_: torch.randn(SHAPE, dtype=torch.float64)
+    return scheduler, scheduler.timesteps[begin:]
+
+
+def normal(seed):
+    r = torch.Generator().manual_seed(seed)
+    return torch.randn(SHAPE, generator=r, dtype=torch.float64)
+
+
+X0, EPS = 1.5 * normal(0), normal(1)
+
+
+def stated_level(scheduler, timestep):
+    """(a, s) at a timestep, as the scheduler's own input scaling or forward process has it."""
+    if not hasattr(scheduler, "add_noise"):
+        return 1 - timestep.item() / 1000, timestep.item() / 1000
+    one, zero = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    scaled = scheduler.scale_model_input(one, timestep).item()  # by sqrt(1 + sigma^2), midway too
+    if scaled < 1:
+        return 1.0, math.sqrt(1 / scaled**2 - 1)
+    level = (scheduler.add_noise(*pair, timestep.view(1)) for pair in ((one, zero), (zero, one)))
+    return tuple(number.item() for number in level)
+
+
+def perfect_output(kind, eps, level):
+    """What a network says that knows x0 and eps."""
+    signal, noise = (number / math.hypot(*level) for number in level)
+    return {E: eps, X: X0, F: eps - X0, V: signal * eps - noise * X0}[kind]
+
+
+def perfect_steps(scheduler, timesteps, kind, eps=None, **arguments):
+    """(sample, prediction) after each step; `eps` is given if it stays the same."""
+    torch.manual_seed(2)
+    sample = None
+    with Watch(scheduler) as watch:
+        for timestep in timesteps:
+            signal, noise = level = stated_level(scheduler, timestep)
+            sample = signal * X0 + noise * EPS if sample is None else sample
+            output = perfect_output(
+                kind, (sample - signal * X0) / noise if eps is None else eps, level
+            )
+            sample = scheduler.step(output, timestep, sample, return_dict=False, **arguments)[0]
+            yield sample, watch.prediction
+
+
+@pytest.mark.parametrize("begin", [0, 2])
+@pytest.mark.parametrize(("name", "options", "kind"), cases(DETERMINISTIC))
+def test_a_perfect_network_gives_x0_and_a_sample_at_the_level_said(name, options, kind, begin):
+    if begin and name in MIDWAY_WRONG:
+        pytest.skip("diffusers itself leaves the noise levels")
+    run = perfect_steps(*ready(name, options, kind, begin=begin), kind, EPS)
+    for sample, (denoised, signal, noise) in run:
+        torch.testing.assert_close(denoised, X0, atol=1e-4, rtol=0)
+        torch.testing.assert_close(sample.double(), signal * X0 + noise * EPS, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("begin", [0, 2])
+@pytest.mark.parametrize(("name", "options", "kind"), cases(STOCHASTIC))
+def test_a_stochastic_sampler_leaves_as_much_noise_as_said(name, options, kind, begin):
+    for step in perfect_steps(*ready(name, options, kind, begin=begin), kind):
+        check_noise_left(*step)
+
+
+def test_ddim_with_eta_leaves_as_much_noise_as_said():
+    for step in perfect_steps(*ready("DDIM", EVEN, E), E, eta=1.0):
+        check_noise_left(*step)
+
+
+def check_noise_left(sample, prediction):
+    denoised, signal, noise = prediction
+    torch.testing.assert_close(denoised, X0, atol=1e-4, rtol=0)
+    left = sample - signal * X0
+    assert left.std().item() == pytest.approx(noise, rel=0.03, abs=1e-4)
+    assert abs((left * X0).mean().item()) < 0.06 * noise + 1e-4  # five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "final"),
+    [
+        ("DDIM", EVEN, 0.0),
+        ("DDIM", {"set_alpha_to_one": False}, 0.00085**0.5),
+        ("TCD", {}, 0.00085**0.5),
+        ("LCM", {"set_alpha_to_one": False}, 0.0),
+        ("DDPM", {}, 0.0),
+        ("HeunDiscrete", {}, 0.0),
+        ("EulerDiscrete", {}, 0.0),
+        ("UniPCMultistep", {}, 0.0),
+        ("UniPCMultistep", {"final_sigmas_type": "sigma_min"}, 0.00085**0.5),
+    ],
+)
+def test_the_last_step_ends_without_noise_or_at_the_first_of_training(name, options, final):
+    *_, (_, (_, signal, noise)) = perfect_steps(*ready(name, options, E), E)
+    assert noise == pytest.approx(final, rel=1e-3, abs=1e-7)
+    assert signal == pytest.approx(math.sqrt(1 - final**2))
+
+
+OWN = [row for row in DETERMINISTIC + STOCHASTIC if row[0] not in ("TCD", "PNDM", "DEISMultistep")]
+OWN = [row for row in OWN if "FlowMatch" not in row[0] and row[1].get("predict_x0", True)]
+OWN = [row for row in OWN if row[1].get("algorithm_type") != "dpmsolver"]
+
+
+@pytest.mark.parametrize(("name", "options", "kind"), cases(OWN))
+def test_the_prediction_is_the_schedulers_own_where_it_gives_one(name, options, kind):
+    scheduler, timesteps = ready(name, options, kind)
+    sample = 3 * normal(3)
+    with Watch(scheduler) as watch:
+        for number, timestep in enumerate(timesteps):
+            scheduler.scale_model_input(sample, timestep)
+            result = scheduler.step(normal(number), timestep, sample)
+            own = result.get("pred_original_sample", result.get("denoised"))  # LCM's has scalings
+            own = scheduler.model_outputs[-1] if own is None else own
+            denoised = watch.prediction.denoised
+            torch.testing.assert_close(denoised, own.double(), rtol=1e-5, atol=2e-4)
+            sample = result.prev_sample
+
+
+def sampled(scheduler, timesteps):
+    """All samples of a run with a network that answers to them, and the random numbers after it."""
+    generator, samples = torch.Generator().manual_seed(4), [normal(5)]
+    torch.manual_seed(6)
+    takes = inspect.signature(scheduler.step).parameters  # pipelines look here too
+    extra = {"generator": generator} if "generator" in takes else {}
+    for timestep in timesteps:
+        output = samples[-1].tanh() + 0.1 * EPS
+        samples += scheduler.step(output, timestep, samples[-1], return_dict=False, **extra)[:1]
+        yield samples[-1]
+    yield torch.stack([generator.get_state(), torch.get_rng_state()])
+
+
+@pytest.mark.parametrize(("name", "options", "kind"), cases(DETERMINISTIC + STOCHASTIC, 1))
+def test_a_watched_scheduler_gives_the_same_bits_and_is_left_as_it_was(name, options, kind):
+    (plain, timesteps), (watched, _) = (ready(name, options, kind) for _ in range(2))
+    samples = list(sampled(plain, timesteps))
+    watch = Watch(watched).start().start()
+    for sample, other in zip(sampled(watched, timesteps), samples, strict=True):
+        assert torch.equal(sample.nan_to_num(), other.nan_to_num())
+        assert watch.prediction is watch.prediction
+    watch.stop()
+    watch.stop()
+    assert vars(watched).keys() == vars(plain).keys() and "step" not in vars(watched)
+
+
+def test_the_scheduler_is_left_as_it_was_when_the_run_fails():
+    scheduler, timesteps = ready("DDIM", EVEN, E)
+    with pytest.raises(KeyboardInterrupt), Watch(scheduler) as watch:
+        next(sampled(scheduler, timesteps))
+        raise KeyboardInterrupt
+    assert "step" not in vars(scheduler)
+    with pytest.raises(RuntimeError, match="no step"):
+        _ = watch.prediction
+
+
+def test_a_step_of_the_instance_and_other_watches_stay_in_force():
+    scheduler, timesteps = ready("DDIM", EVEN, E)
+    plain, calls = scheduler.step, []
+    scheduler.step = own = lambda *args: calls.append(args) or plain(*args)
+    first, second = Watch(scheduler).start(), Watch(scheduler).start()
+    scheduler.step(EPS, timesteps[0], normal(5))
+    assert first.prediction[1:] == second.prediction[1:]
+    first.stop()  # out of turn
+    scheduler.step(EPS, timesteps[1], normal(5))
+    assert second.prediction.noise == pytest.approx(stated_level(scheduler, timesteps[2])[1])
+    second.stop()
+    scheduler.step(EPS, timesteps[2], normal(5))
+    assert len(calls) == 3
+    with Watch(scheduler), Watch(scheduler):
+        pass
+    with pytest.raises(RuntimeError, match="no step"):
+        _ = first.prediction
+    del scheduler.step, own
+
+
+def test_copies_and_files_of_a_watched_scheduler_are_plain_ones(tmp_path):
+    scheduler, timesteps = ready("DPMSolverMultistep", {}, E)
+    with Watch(scheduler) as watch:
+        scheduler.step(EPS, timesteps[0], normal(5))
+        held = watch.prediction
+        twins = copy.deepcopy(scheduler), pickle.loads(pickle.dumps(scheduler))
+        samples = [twin.step(EPS, timesteps[1], normal(6)).prev_sample for twin in twins]
+        assert [twin.step_index for twin in twins] == [2, 2] and scheduler.step_index == 1
+        assert watch.prediction is held
+        own = scheduler.step(EPS, timesteps[1], normal(6)).prev_sample
+        assert all(torch.equal(sample, own) for sample in samples)
+        scheduler.save_pretrained(tmp_path)
+        made = [type(scheduler).from_config(scheduler.config)]
+    made += [type(scheduler).from_pretrained(tmp_path)]
+    for other in made:
+        assert "step" not in vars(other)
+        told = {key: value for key, value in scheduler.config.items() if key[0] != "_"}
+        assert told.items() <= other.config.items()
+
+
+def test_only_the_last_step_is_held_until_it_is_read_or_the_watch_stops():
+    scheduler, timesteps = ready("DDIM", EVEN, E)
+    held = []
+
+    def step(timestep):
+        output = EPS.clone()
+        scheduler.step(output, timestep, X0)
+        held.append(weakref.ref(output))
+
+    def living():
+        gc.collect()
+        return [output() is not None for output in held]
+
+    with Watch(scheduler) as watch:
+        step(timesteps[0])
+        step(timesteps[1])
+        assert living() == [False, True]
+        _ = watch.prediction
+        assert living() == [False, False]
+        step(timesteps[2])
+    assert living() == [False, False, False]
+
+
+@pytest.mark.parametrize("name", ["DDIM", "DDPM", "PNDM", "HeunDiscrete", "DPMSolverMultistep"])
+def test_a_prediction_read_late_is_still_of_its_own_step(name):
+    scheduler, timesteps = ready(name, {}, E)
+    with Watch(scheduler) as watch:
+        signal, noise = stated_level(scheduler, timesteps[0])
+        scheduler.step(EPS, timesteps[0], signal * X0 + noise * EPS)
+        scheduler.set_timesteps(7)
+        torch.testing.assert_close(watch.prediction.denoised, X0, atol=3e-5, rtol=0)
+
+
+# of PNDM and LMS a part is left or turned round, of the last two only what the network makes of it
+STEADY = [row for row in DETERMINISTIC + STOCHASTIC if row[0] not in ("PNDM", "LMSDiscrete", "LCM")]
+STEADY = [row for row in STEADY if "stochastic_sampling" not in row[1]]
+
+
+def after_next_step(scheduler, timestep, kind, sample):
+    """The sample after one more step of a copy, with a network that always sees x0."""
+    twin = copy.deepcopy(scheduler)
+    torch.manual_seed(7)
+    signal, noise = level = stated_level(twin, timestep)
+    output = perfect_output(kind, (sample - signal * X0) / noise, level)
+    return twin.step(output, timestep, sample, return_dict=False)[0]
+
+
+def share_left(scheduler, timestep, kind, sample):
+    """Of a change made to the sample, after the next step."""
+    changed, plain = (
+        after_next_step(scheduler, timestep, kind, each) for each in (sample + 0.1 * EPS, sample)
+    )
+    return ((changed - plain) * EPS).mean().item() / (0.1 * EPS.square()).mean().item()
+
+
+@pytest.mark.parametrize(("name", "options", "kind"), cases(STEADY, 1))
+def test_a_change_lasts_where_the_next_step_continues_and_nowhere_else(name, options, kind):
+    scheduler, timesteps = ready(name, options, kind, steps=6 if options is not EVEN else 5)
+    run = perfect_steps(scheduler, timesteps, kind)
+    for following, (sample, _) in zip(timesteps[1:-1], run, strict=False):
+        left = share_left(scheduler, following, kind, sample)
+        assert (left > 1e-3) == continues(scheduler)
+        assert left < 1
+
+
+def test_pndm_continues_unless_it_is_about_to_make_a_step_again():
+    scheduler, timesteps = ready("PNDM", {"skip_prk_steps": True}, E)
+    after = [continues(scheduler) for _ in perfect_steps(scheduler, timesteps, E, EPS)]
+    assert after == [False] + [True] * 10
+    scheduler, timesteps = ready("PNDM", {}, E)
+    after = [continues(scheduler) for _ in perfect_steps(scheduler, timesteps, E, EPS)]
+    assert after == [False, False, False, True] * 3 + [True] * 7
+
+
+def test_unipc_goes_on_from_a_change_once_its_stored_sample_is_dropped():
+    scheduler, timesteps = ready("UniPCMultistep", {}, E)
+    run = perfect_steps(scheduler, timesteps, E)
+    *_, (sample, now) = (next(run) for _ in range(4))
+    assert not continues(scheduler)
+    assert share_left(scheduler, timesteps[4], E, sample) == pytest.approx(0, abs=1e-5)
+    scheduler.last_sample = None
+    assert continues(scheduler)
+    left = share_left(scheduler, timesteps[4], E, sample)
+    assert left == pytest.approx(next(run)[1].noise / now.noise, rel=1e-3)
+    scheduler, _ = ready("UniPCMultistep", {"disable_corrector": [0]}, E)
+    run = perfect_steps(scheduler, timesteps, E)
+    assert [continues(scheduler) for _, _ in zip(range(2), run, strict=False)] == [
+        True,
+        False,
+    ]
+
+
+class OwnStep(DDIMScheduler):
+    def step(self, *args, **kwargs):
+        return super().step(*args, **kwargs)
+
+
+class Renamed(DDIMScheduler):
+    pass
+
+
+def test_a_class_with_a_step_of_its_own_is_refused_and_one_without_is_not():
+    Watch(Renamed())
+    with pytest.raises(ValueError, match='for OwnStep: use preset="published"'):
+        Watch(OwnStep())
+    with pytest.raises(ValueError, match="for DDIMScheduler"):
+        Watch(type("DDIMScheduler", (OwnStep,), {"step": OwnStep.step, "__module__": "theirs"})())
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "message"),
+    [
+        (EDMEulerScheduler(), "for EDMEulerScheduler: use"),
+        (SimpleNamespace(), "for SimpleNamespace: use"),
+        (FlowMatchEulerDiscreteScheduler(invert_sigmas=True), "with invert_sigmas"),
+        (EulerDiscreteScheduler(prediction_type="flow"), "without flow .* prediction_type 'flow'"),
+        (UniPCMultistepScheduler(prediction_type=F), "without flow sigmas .* 'flow_prediction'"),
+        (UniPCMultistepScheduler(prediction_type=V, **FLOW), "with flow sigmas .* 'v_prediction'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_at_once(scheduler, message):
+    with pytest.raises(ValueError, match=message):
+        Watch(scheduler)
+
+
+def test_a_flow_scheduler_made_from_anothers_config_still_flows():
+    config = DDIMScheduler(prediction_type=V).config
+    scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
+    assert scheduler.config.prediction_type == V
+    scheduler.set_timesteps(4)
+    for _, (denoised, *_) in perfect_steps(scheduler, scheduler.timesteps, F, EPS):
+        torch.testing.assert_close(denoised, X0, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("argument", [{"s_churn": 0.5}, {"per_token_timesteps": torch.ones(1, 1)}])
+def test_an_argument_that_changes_the_level_is_refused(argument):
+    scheduler, timesteps = ready("FlowMatchEulerDiscrete", {}, F)
+    with Watch(scheduler) as watch:
+        scheduler.step(EPS[0], timesteps[0], X0[0], **argument)
+        with pytest.raises(ValueError, match="FlowMatchEulerDiscreteScheduler with s_churn or"):
+            _ = watch.prediction
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_prediction_is_neither_clipped_nor_in_half_precision(dtype):
+    scheduler, timesteps = ready("DDIM", {"clip_sample": True} | EVEN, X)
+    output = (10 * EPS).to(dtype)
+    with Watch(scheduler) as watch:
+        assert scheduler.step(output, timesteps[0], X0.to(dtype)).prev_sample.dtype == dtype
+        assert watch.prediction.denoised.dtype == torch.float32
+        assert torch.equal(watch.prediction.denoised, output.float())
+
+
+def test_a_learned_variance_is_no_part_of_the_prediction():
+    scheduler, timesteps = ready("DDPM", {"variance_type": "learned_range"} | EVEN, E)
+    signal, noise = stated_level(scheduler, timesteps[3])
+    with Watch(scheduler) as watch:
+        output = torch.cat([EPS, torch.zeros_like(EPS)], dim=1)
+        scheduler.step(output, timesteps[3], signal * X0 + noise * EPS)
+        torch.testing.assert_close(watch.prediction.denoised, X0, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("DDIM", "DDPM", "EulerDiscrete", "EulerAncestralDiscrete", "HeunDiscrete"),
+        *("DPMSolverMultistep", "UniPCMultistep", "LCM"),
+    ],
+)
+def test_a_callback_reads_each_steps_prediction_and_the_picture_stays(tiny_sdxl_folder, name):
+    pipeline = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
+    pipeline.set_progress_bar_config(disable=True)
+    scheduler = getattr(diffusers, f"{name}Scheduler")
+    pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
+    seen = []
+
+    def read(_, number, timestep, tensors):
+        seen.append((tensors["latents"], watch.prediction))
+        return {}
+
+    def call(**options):
+        generator = torch.Generator().manual_seed(0)
+        return pipeline(
+            "a cat", num_inference_steps=5, generator=generator, output_type="latent", **options
+        ).images
+
+    plain = call()
+    with Watch(pipeline.scheduler) as watch:
+        assert torch.equal(call(callback_on_step_end=read), plain)
+    noises = [prediction.noise for _, prediction in seen]
+    assert noises == sorted(noises, reverse=True) and noises[-1] == 0
+    latents, (denoised, signal, *_) = seen[-1]
+    assert signal == 1 and denoised.dtype == torch.float32
+    torch.testing.assert_close(latents, denoised, atol=1e-4, rtol=1e-4)
+    assert len(seen) == pipeline.num_timesteps
+
+
+def test_every_family_is_tested():
+    assert {f"{name}Scheduler" for name, *_ in DETERMINISTIC + STOCHASTIC} == set(FAMILIES)

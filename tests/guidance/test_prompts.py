@@ -1,0 +1,173 @@
+"""Prompt features from what a callback is given, for pipelines that are only a name."""
+
+import pytest
+import torch
+
+from vendi_guidance.guidance.prompts import (
+    pooled_by_clip,
+    prompt_features,
+    prompt_inputs,
+    why_no_prompts,
+)
+
+
+def pipeline(name="StableDiffusionPipeline", offers=()):
+    return type(name, (), {"_callback_tensor_inputs": ["latents", *offers]})()
+
+
+def latents(count=2, frames=None):
+    return torch.zeros(count, 4, *([] if frames is None else [frames]), 8, 8)
+
+
+def rows(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked"),
+    [
+        (["prompt_embeds", "negative_prompt_embeds"], ["prompt_embeds"]),
+        (["prompt_embeds", "add_text_embeds", "add_time_ids"], ["add_text_embeds"]),
+        (["prompt_embeds", "pooled_prompt_embeds"], ["pooled_prompt_embeds"]),
+        (["prompt_embeds", "negative_pooled_prompt_embeds"], ["prompt_embeds"]),
+        (["prompt_embeds", "prompt_attention_mask"], ["prompt_embeds", "prompt_attention_mask"]),
+        (["add_text_embeds", "prompt_attention_mask"], ["add_text_embeds"]),
+        (["prompt_embeds_qwen", "prompt_embeds_clip"], ["prompt_embeds_qwen"]),
+        (["image_embeds"], []),
+        ([], []),
+    ],
+)
+def test_asks_for_pooled_embeddings_or_else_for_tokens_and_their_mask(offered, asked):
+    assert prompt_inputs(pipeline(offers=offered)) == asked
+
+
+def test_a_pipeline_that_offers_nothing_at_all_is_asked_for_nothing():
+    assert prompt_inputs(object()) == []
+
+
+def test_pooled_embeddings_are_taken_as_they_are_in_single_precision():
+    pooled = rows(2, 6)
+    given = {"latents": latents(), "add_text_embeds": pooled.half(), "prompt_embeds": rows(2, 5, 6)}
+    features = prompt_features(pipeline(), given)
+    assert features.dtype == torch.float32
+    assert torch.equal(features, pooled.half().float())
+
+
+def test_tokens_are_averaged():
+    tokens = rows(2, 5, 6)
+    features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": tokens})
+    assert torch.allclose(features, tokens.mean(dim=1))
+
+
+def test_tokens_of_several_layers_are_averaged_layer_by_layer():
+    tokens = rows(2, 5, 3, 6)
+    features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": tokens})
+    assert torch.allclose(features, tokens.mean(dim=1).flatten(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16])
+@pytest.mark.parametrize("name", ["prompt_attention_mask", "prompt_embeds_mask"])
+def test_padding_does_not_count(name, dtype):
+    tokens = rows(2, 5, 6)
+    mask = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]).to(dtype)
+    given = {"latents": latents(), "prompt_embeds": tokens, name: mask}
+    features = prompt_features(pipeline(), given)
+    expected = torch.stack([tokens[0, :2].mean(dim=0), tokens[1, :4].mean(dim=0)])
+    assert torch.allclose(features, expected, atol=1e-6)
+    assert torch.equal(features, prompt_features(pipeline(), given, "prompt_embeds"))
+
+
+def test_a_mask_may_be_of_the_prompts_only():
+    tokens, mask = rows(4, 5, 6), torch.tensor([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]])
+    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_attention_mask": mask}
+    expected = torch.stack([tokens[2, 0], tokens[3, 1]])
+    assert torch.allclose(prompt_features(pipeline(), given), expected)
+
+
+def test_a_mask_that_hides_nothing_may_be_none_and_one_that_hides_all_gives_zero():
+    tokens = rows(2, 5, 6)
+    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_embeds_mask": None}
+    assert torch.allclose(prompt_features(pipeline(), given), tokens.mean(dim=1))
+    given["prompt_embeds_mask"] = torch.zeros(2, 5)
+    assert not prompt_features(pipeline(), given).any()
+
+
+def test_a_list_of_prompts_may_differ_in_length_and_come_in_pieces():
+    one, two = rows(3, 6), rows(5, 6)
+    for prompts in ([one, two], [[one[:1], one[1:]], [two]], (one, two)):
+        features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": prompts})
+        assert torch.allclose(features, torch.stack([one.mean(dim=0), two.mean(dim=0)]))
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(6,), (5, 6)])
+def test_prompts_come_last_but_for_a_few_pipelines(shape, copies):
+    tokens, mask = rows(2 * copies, *shape), torch.ones(2 * copies, 5)
+    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_attention_mask": mask}
+    means = tokens if tokens.ndim == 2 else tokens.mean(dim=1)
+    assert torch.allclose(prompt_features(pipeline(), given), means[-2:])
+    for name in ("LuminaPipeline", "StableDiffusionInstructPix2PixPipeline"):
+        assert torch.allclose(prompt_features(pipeline(name), given), means[:2])
+    assert torch.allclose(prompt_features(pipeline("Lumina2Pipeline"), given), means[-2:])
+
+
+def test_a_pipeline_made_of_another_is_treated_like_it():
+    lumina = type("LuminaPipeline", (), {})
+    given = {"latents": latents(), "prompt_embeds": rows(4, 6)}
+    features = prompt_features(type("Mine", (lumina,), {})(), given)
+    assert torch.equal(features, given["prompt_embeds"][:2])
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_animatediff_repeats_tokens_for_each_frame_but_not_pooled_embeddings(copies):
+    prompts = rows(2 * copies, 5, 6)
+    given = {
+        "latents": latents(frames=2),
+        "prompt_embeds": prompts.repeat_interleave(2, dim=0),
+        "pooled": prompts[:, 0],
+    }
+    animated = pipeline("AnimateDiffSDXLPipeline")
+    assert torch.allclose(prompt_features(animated, given), prompts[-2:].mean(dim=1))
+    assert torch.equal(prompt_features(animated, given, "pooled"), prompts[-2:, 0])
+
+
+def test_a_named_input_is_used_whatever_else_there_is():
+    given = {"latents": latents(), "add_text_embeds": rows(2, 6), "mine": rows(2, 3)}
+    assert torch.equal(prompt_features(pipeline(), given, "mine"), given["mine"])
+
+
+def test_without_embeddings_there_are_no_features():
+    assert prompt_features(pipeline(), {"latents": latents()}) is None
+    assert prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": None}) is None
+    assert prompt_features(pipeline(), {"latents": latents()}, "add_text_embeds") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"prompt_embeds": rows(1, 5, 6)}, "prompt_embeds has 1 rows for 2 latents: give one"),
+        ({"prompt_embeds": rows(3, 5, 6)}, "prompt_embeds has 3 rows for 2 latents: give one"),
+        ({"prompt_embeds": [rows(5, 6)]}, "prompt_embeds has 1 rows for 2 latents"),
+        ({"prompt_embeds": {0: rows(2, 5, 6)}}, "prompt_embeds must be .* got a dict"),
+        (
+            {"prompt_embeds": rows(2, 5, 6), "prompt_attention_mask": rows(2, 4)},
+            r"the mask of prompt_embeds has shape \(2, 4\) where \(2, 5\) was expected",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_plainly(given, message):
+    with pytest.raises(ValueError, match=message):
+        prompt_features(pipeline(), {"latents": latents(), **given})
+
+
+def test_only_pooled_embeddings_of_clip_are_called_so():
+    assert pooled_by_clip(pipeline("StableDiffusionXLPipeline"), "add_text_embeds")
+    assert pooled_by_clip(pipeline("StableDiffusion3Pipeline"), "pooled_prompt_embeds")
+    assert not pooled_by_clip(pipeline(), "prompt_embeds")
+    assert not pooled_by_clip(pipeline("KolorsPipeline"), "add_text_embeds")
+
+
+def test_a_pipeline_without_prompts_and_one_not_asked_for_them_have_different_remedies():
+    assert 'use objective "rke" or "vendi"' in why_no_prompts(pipeline("KandinskyV22Pipeline"))
+    flux = why_no_prompts(pipeline("FluxPipeline", ["prompt_embeds"]))
+    assert "prompt_embeds only if asked: call it with **guidance.on(pipe)" in flux

@@ -1,0 +1,255 @@
+"""Where samples are compared: the image space on tiny decoders and encoders, and exemplars."""
+
+import contextlib
+from functools import partial
+
+import pytest
+import torch
+from diffusers import (
+    AnimateDiffPipeline,
+    AutoencoderKLQwenImage,
+    FluxPipeline,
+    QwenImagePipeline,
+    StableDiffusion3Pipeline,
+    StableDiffusionXLPipeline,
+)
+from PIL import Image
+
+from tests.helpers import tiny_transformers as dit
+from tests.helpers import tiny_unets as unet
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.prediction import Prediction
+from vendi_guidance.guidance.spaces import SPACES, ImageSpace, exemplar_features
+from vendi_guidance.guidance.vae import decode
+
+PROMPTS = [0, 1]
+SIZE = (16, 16)
+published = partial(VendiGuidance, preset="published")
+MEANS = {"latents_mean": [0.3, -0.2, 0.1, 0.5], "latents_std": [0.7, 1.2, 0.9, 2.0]}
+PIPELINES = ["SDXL", "SDXL with means", "SD3", "Flux", "Qwen-Image"]
+
+
+def vae(**config):
+    made = unet.vae()
+    made.register_to_config(**config)
+    return made
+
+
+def qwen_vae():
+    shape = {"base_dim": 4, "z_dim": 4, "dim_mult": [1, 1], "num_res_blocks": 1}
+    return AutoencoderKLQwenImage(**shape, temperal_downsample=[False], **MEANS)
+
+
+def pipeline(name):
+    """A tiny pipeline that decodes."""
+    torch.manual_seed(0)
+    kind, parts, decoder = {
+        "SDXL": (StableDiffusionXLPipeline, unet.stable_diffusion_xl, vae),
+        "SDXL with means": (
+            StableDiffusionXLPipeline,
+            unet.stable_diffusion_xl,
+            lambda: vae(**MEANS),
+        ),
+        "SD3": (StableDiffusion3Pipeline, dit.stable_diffusion_3, lambda: vae(shift_factor=0.3)),
+        "Flux": (FluxPipeline, dit.flux, lambda: vae(shift_factor=0.3)),
+        "Qwen-Image": (QwenImagePipeline, dit.qwen_image, qwen_vae),
+    }[name]
+    components = parts().components | {"vae": decoder()}
+    pipe = kind(**components)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def draw(pipe, name, output_type, **more):
+    """Two 16x16 pictures, or their latents."""
+    given = CASES[name.removesuffix(" with means")].arguments(PROMPTS)
+    size = {"height": 16, "width": 16}
+    return pipe(**given | size | {"output_type": output_type} | more)[0]
+
+
+def encoder(width=5):
+    torch.manual_seed(1)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, stride=2),
+        torch.nn.Tanh(),
+        torch.nn.AdaptiveAvgPool2d(3),
+        torch.nn.Flatten(),
+        torch.nn.Linear(36, width),
+    )
+
+
+def in_double(pipe, space):
+    pipe.vae.double()
+    space.encoder.double()
+    return torch.randn(2, 4, 8, 8, dtype=torch.float64)
+
+
+def with_gradient(module):
+    return [name for name, weight in module.named_parameters() if weight.grad is not None]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_latents_are_decoded_as_the_pipeline_decodes_them(name):
+    pipe = pipeline(name)
+    decoded = decode(pipe, draw(pipe, name, "latent"), SIZE)
+    pictures = draw(pipe, name, "pt")
+    assert torch.allclose((decoded / 2 + 0.5).clamp(0, 1), pictures, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["SDXL", "SDXL with means", "SD3"])
+def test_the_gradient_in_latents_is_that_of_the_features_by_differences(name):
+    pipe = pipeline(name)
+    space = ImageSpace(encoder())
+    z, noise = in_double(pipe, space), torch.randn(2, 4, 8, 8, dtype=torch.float64)
+
+    def view(z):  # a sample is 0.6 x0 + 0.8 noise
+        denoised = (z - 0.8 * noise) / 0.6
+        return space.view(pipe, z, Prediction(denoised, 0.6, 0.8))
+
+    gradient, way = torch.randn(2, 5, dtype=torch.float64), torch.randn_like(z)
+    slope = (view(z + 1e-5 * way).features - view(z - 1e-5 * way).features) / 2e-5
+    pulled = view(z).pull_back(gradient)
+    assert pulled.shape == z.shape
+    assert torch.allclose((pulled * way).sum((1, 2, 3)), (slope * gradient).sum(1), rtol=1e-6)
+
+
+def test_the_features_are_those_of_the_prediction_and_remembered_ones_of_the_latents():
+    pipe = pipeline("SDXL")
+    space = ImageSpace(encoder())
+    latents = torch.randn(3, 4, 8, 8)
+    with torch.no_grad():
+        expected = space.encoder(decode(pipe, latents).clamp(-1, 1))
+    seen = space.view(pipe, 0 * latents, Prediction(latents, 0.5, 0.5)).features
+    assert torch.allclose(seen, expected, atol=1e-6)
+    assert torch.allclose(space.remember(pipe, latents), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="needs the scheduler's prediction"):
+        space.view(pipe, latents, None)
+
+
+@pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+def test_gradients_pass_in_any_context_and_weights_are_left_as_they_were(context):
+    pipe = pipeline("SDXL")
+    space = ImageSpace(encoder())
+    pipe.vae.decoder.conv_in.requires_grad_(False)
+    with context():
+        prediction = Prediction(torch.randn(2, 4, 8, 8), 0.5, 0.5)
+        view = space.view(pipe, prediction.denoised, prediction)
+        pulled = view.pull_back(torch.ones_like(view.features))
+        assert pulled.abs().sum() > 0
+    assert not pulled.requires_grad and not view.features.requires_grad
+    assert with_gradient(pipe.vae) == with_gradient(space.encoder) == []
+    assert all(weight.requires_grad for weight in space.encoder.parameters())
+    frozen = {name for name, weight in pipe.vae.named_parameters() if not weight.requires_grad}
+    assert frozen == {"decoder.conv_in.weight", "decoder.conv_in.bias"}
+
+
+def test_a_decoder_that_overflows_in_half_precision_is_used_in_single_precision():
+    pipe = pipeline("SDXL")
+    pipe.vae.register_to_config(force_upcast=True)
+    space, latents = ImageSpace(encoder()), torch.randn(1, 4, 8, 8)
+    pipe.vae.half()
+    weight = pipe.vae.decoder.conv_out.weight.clone()
+    used = []
+    pipe.vae.decoder.register_forward_hook(lambda *given: used.append(given[2].dtype))
+    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0))
+    assert view.pull_back(torch.ones(1, 5)).isfinite().all()
+    assert used == [torch.float32] * 2
+    assert pipe.vae.dtype == torch.float16
+    assert torch.equal(pipe.vae.decoder.conv_out.weight, weight)
+
+
+def test_small_gradients_survive_half_precision():
+    pipe = pipeline("SDXL")
+    space, latents = ImageSpace(encoder().half()), torch.randn(1, 4, 8, 8)
+    pipe.vae.half()
+    pull_back = space.view(pipe, latents, Prediction(latents, 1.0, 0.0)).pull_back
+    large, small = pull_back(torch.ones(1, 5)), pull_back(torch.full((1, 5), 1e-12))
+    assert torch.allclose(small * 1e12, large, rtol=1e-3) and large.abs().sum() > 0
+    assert torch.equal(pull_back(torch.zeros(1, 5)), torch.zeros_like(latents))
+
+
+def test_a_picture_that_is_not_finite_spoils_only_its_own_gradient():
+    pipe = pipeline("SDXL")
+    space, latents = ImageSpace(encoder()), torch.randn(2, 4, 8, 8)
+    latents[0, 0, 0, 0] = torch.nan
+    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0))
+    finite = view.pull_back(torch.ones(2, 5)).flatten(1).isfinite().all(dim=1)
+    assert finite.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["SDXL", "Flux", "Qwen-Image"])
+def test_guides_a_pipeline_in_the_image_space(name):
+    pipe = pipeline(name)
+    plain = draw(pipe, name, "pt")
+    space = ImageSpace(encoder(), SIZE)
+    guidance = published("rke", 0.3, every=1, space=space)
+    guided = draw(pipe, name, "pt", **guidance.on(pipe))
+    assert guided.isfinite().all() and guidance.skipped == 0
+    assert not torch.allclose(guided, plain, atol=1e-3)
+    assert guidance.window.latent_shape == (5,)
+    features = space.of_pictures(2 * guided - 1)
+    assert torch.allclose(
+        guidance.window.latents, torch.nn.functional.normalize(features), atol=1e-4
+    )
+    assert with_gradient(pipe.vae) == with_gradient(space.encoder) == []
+
+
+def test_packed_latents_need_the_pictures_size():
+    pipe = pipeline("Flux")
+    with pytest.raises(ValueError, match="FluxPipeline packs its latents: give the pictures' size"):
+        ImageSpace(encoder()).remember(pipe, torch.zeros(1, 16, 16))
+
+
+def test_what_cannot_be_decoded_is_said_in_a_sentence():
+    space = ImageSpace(encoder())
+    with pytest.raises(ValueError, match="KandinskyV22Pipeline has no VAE"):
+        space.remember(CASES["Kandinsky 2.2"].make(), torch.zeros(1, 4, 8, 8))
+    films = AnimateDiffPipeline(**unet.animate_diff().components | {"vae": vae()})
+    with pytest.raises(ValueError, match=r"AnimateDiffPipeline decodes latents of shape \(1, 4, 3"):
+        space.remember(films, torch.zeros(1, 4, 3, 8, 8))
+    with pytest.raises(ValueError, match="does not make pictures"):
+        exemplar_features(films, [Image.new("RGB", SIZE)])
+
+
+def photographs(count=3, size=SIZE):
+    r = torch.Generator().manual_seed(5)
+    pixels = torch.randint(256, (count, *size, 3), generator=r, dtype=torch.uint8)
+    return [Image.fromarray(one.numpy()) for one in pixels], pixels.permute(0, 3, 1, 2) / 127.5 - 1
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_exemplars_are_latents_that_decode_to_what_the_vae_makes_of_the_pictures(name, space):
+    pipe = pipeline(name)
+    images, pixels = photographs()
+    features = exemplar_features(pipe, images, space)
+    assert features.shape[1:] == draw(pipe, name, "latent").shape[1:]
+    pixels = pixels[:, :, None] if name == "Qwen-Image" else pixels
+    with torch.no_grad():
+        again = pipe.vae.decode(pipe.vae.encode(pixels).latent_dist.mode()).sample
+    again = again.squeeze(2) if name == "Qwen-Image" else again
+    assert torch.allclose(decode(pipe, features, SIZE), again, atol=1e-4)
+
+
+def test_exemplars_in_the_image_space_are_features_of_the_pictures_themselves():
+    pipe = pipeline("SDXL")
+    images, pixels = photographs()
+    space = ImageSpace(encoder())
+    features = exemplar_features(pipe, images, space)
+    with torch.no_grad():
+        assert torch.allclose(features, space.encoder(pixels), atol=1e-5)
+    smaller = exemplar_features(pipe, images, size=(8, 12))
+    assert smaller.shape == (3, 4, 4, 6)
+
+
+@pytest.mark.parametrize("kind", ["latent", "denoised", "image"])
+def test_exemplars_change_where_guidance_goes(kind):
+    pipe = pipeline("SDXL")
+    space = ImageSpace(encoder()) if kind == "image" else kind
+    exemplars = exemplar_features(pipe, photographs()[0], space)
+    results = []
+    for given in (None, exemplars):
+        guidance = published("rke", 0.3, every=1, space=space, exemplars=given, beta=5.0)
+        results.append(draw(pipe, "SDXL", "latent", **guidance.on(pipe)))
+    assert not torch.allclose(*results, atol=1e-4) and results[1].isfinite().all()

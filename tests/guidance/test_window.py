@@ -1,0 +1,185 @@
+"""The sliding window: what it holds, what it caches, and what it refuses to read."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.kernels.standard import Gaussian
+
+LATENT, PROMPT = Gaussian(0.8), Gaussian(0.3)
+
+
+def samples(count, seed=0):
+    r = torch.Generator().manual_seed(seed)
+    return 5 * torch.randn(count, 2, 3, 3, generator=r), torch.randn(count, 4, generator=r)
+
+
+@settings(max_examples=50, deadline=None)
+@given(size=st.integers(1, 12), batches=st.lists(st.integers(1, 15), max_size=8))
+def test_holds_the_last_samples_and_their_kernels_as_if_computed_anew(size, batches):
+    window = SlidingWindow(size)
+    latents, prompts = samples(sum(batches) or 1)
+    done = 0
+    for count in batches:
+        window.append(latents[done : done + count], prompts[done : done + count])
+        done += count
+        kept = slice(max(0, done - size), done)
+        f, t = unit_rows(latents[kept].flatten(1)), unit_rows(prompts[kept])
+        assert len(window) == len(f)
+        # kernels do not depend on the order of samples, so the window may keep its own
+        gram_z, gram_t = LATENT.gram(f), PROMPT.gram(t)
+        own_z, own_t = window.latent_gram(LATENT), window.prompt_gram(PROMPT)
+        assert torch.allclose(own_z.sum(1).sort().values, gram_z.sum(1).sort().values, atol=1e-5)
+        sums = window.square_sums(LATENT, PROMPT)
+        assert sums[0].item() == pytest.approx(gram_t.square().sum().item(), rel=1e-5)
+        assert sums[1].item() == pytest.approx((gram_z * gram_t).square().sum().item(), rel=1e-5)
+        assert torch.equal(own_z.diagonal(), torch.ones(len(f)))
+        assert torch.allclose(own_t, own_t.T, atol=1e-6)
+
+
+def test_features_have_unit_length_in_the_storage_dtype():
+    window = SlidingWindow(4, dtype=torch.bfloat16)
+    window.append(*samples(3))
+    assert window.latents.dtype == torch.bfloat16
+    assert window.latents.float().norm(dim=1).tolist() == pytest.approx([1, 1, 1], abs=1e-2)
+
+
+def test_clear_forgets_everything_and_allows_another_size_of_picture():
+    window = SlidingWindow(4)
+    window.append(*samples(3))
+    window.clear()
+    assert len(window) == 0
+    window.append(torch.ones(1, 7))
+    assert window.latent_shape == (7,)
+
+
+@pytest.mark.parametrize("count", [0, 2, 5, 13])
+def test_a_saved_window_comes_back_and_forgets_in_the_same_order(tmp_path, count):
+    window = SlidingWindow(5)
+    if count:
+        window.append(*samples(count))
+    window.save(tmp_path / "window.safetensors")
+    loaded = SlidingWindow.load(tmp_path / "window.safetensors")
+    assert len(loaded) == len(window) and loaded.size == 5
+    assert list(tmp_path.iterdir()) == [tmp_path / "window.safetensors"]
+    for each in (window, loaded):
+        each.append(*samples(3, seed=1))
+    own, theirs = (w.latents[w.latents[:, 0].argsort()] for w in (window, loaded))
+    assert torch.allclose(own, theirs, atol=1e-6)
+    sums = [torch.stack(w.square_sums(LATENT, PROMPT)).tolist() for w in (window, loaded)]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+
+
+def test_resizing_keeps_the_newest():
+    window = SlidingWindow(6)
+    latents, prompts = samples(8)
+    window.append(latents, prompts)
+    window.resize(3)
+    assert torch.allclose(window.latents, unit_rows(latents[-3:].flatten(1)), atol=1e-6)
+    window.resize(10)
+    window.append(*samples(4, seed=2))
+    assert len(window) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"header": {"format": "something else"}}, "its header does not say"),
+        ({"header": {"version": 99}}, "version 99"),
+        ({"header": {"size": 0}}, "its size is 0"),
+        ({"header": {"dtype": "int8"}}, "its dtype is int8"),
+        ({"header": {"latent_shape": [2, 3]}}, "do not fit its header"),
+        ({"tensors": {"prompts": torch.ones(1, 4)}}, r"prompts of shape \(1, 4\)"),
+        ({"tensors": {"latents": torch.full((3, 18), torch.nan)}}, "finite"),
+        ({"drop": "latents"}, "no latents"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path, change, reason):
+    path = tmp_path / "window.safetensors"
+    window = SlidingWindow(5)
+    window.append(*samples(3))
+    window.save(path)
+    tensors = load_file(path)
+    header = dict(
+        format="vendi-guidance window", version=1, size=5, latent_shape=[2, 3, 3], dtype="float32"
+    )
+    tensors |= change.get("tensors", {})
+    tensors.pop(change.get("drop"), None)
+    save_file(tensors, path, {"header": json.dumps(header | change.get("header", {}))})
+    with pytest.raises(ValueError, match=reason):
+        SlidingWindow.load(path)
+
+
+def test_a_file_that_is_no_window_is_refused(tmp_path):
+    path = tmp_path / "window.safetensors"
+    path.write_bytes(b"not safetensors at all")
+    with pytest.raises(ValueError, match="not a readable safetensors file"):
+        SlidingWindow.load(path)
+    with pytest.raises(FileNotFoundError, match="there is no window file"):
+        SlidingWindow.load(tmp_path / "nowhere")
+    save_file({"x": torch.ones(1)}, path)
+    with pytest.raises(ValueError, match="its header does not say"):
+        SlidingWindow.load(path)
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5])
+def test_a_bad_size_is_named(size):
+    with pytest.raises(ValueError, match=f"at least 1, got {size}"):
+        SlidingWindow(size)
+
+
+@pytest.mark.parametrize(
+    ("latents", "prompts", "reason"),
+    [
+        (torch.ones(1, 4, 2, 2), torch.ones(1, 4), r"shape \(2, 3, 3\), got \(4, 2, 2\)"),
+        (torch.ones(1, 2, 3, 3), torch.ones(1, 5), "width 4, got 5"),
+        (torch.ones(1, 2, 3, 3), None, "with prompts, got one without"),
+        (torch.ones(2, 2, 3, 3), torch.ones(1, 4), "2 latents but 1 prompts"),
+        (torch.full((1, 2, 3, 3), torch.nan), torch.ones(1, 4), "finite"),
+    ],
+)
+def test_a_refused_sample_leaves_the_window_as_it_was(latents, prompts, reason):
+    window = SlidingWindow(5)
+    window.append(*samples(3))
+    before = window.latents.clone()
+    with pytest.raises(ValueError, match=reason):
+        window.append(latents, prompts)
+    assert torch.equal(window.latents, before)
+
+
+@pytest.mark.parametrize("storage", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_products_are_those_of_the_stored_features_in_the_precision_of_the_others(
+    count, precision, storage
+):
+    window = SlidingWindow(33, dtype=storage)
+    if count:
+        window.append(*samples(count))
+    others = torch.randn(3, 18, dtype=precision)
+    stored = window.latents.to(precision) if count else others[:0]
+    weights = torch.randn(3, len(stored), dtype=precision)
+    assert torch.allclose(window.products(others), others @ stored.T, atol=1e-6)
+    total = window.add_weighted(others.clone(), weights)
+    assert total.dtype == precision
+    assert torch.allclose(total, others + weights @ stored, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [70, 150, 300])
+def test_many_samples_may_enter_at_once(size):
+    latents, prompts = samples(200)
+    at_once, one_by_one = SlidingWindow(size), SlidingWindow(size)
+    at_once.append(latents, prompts)
+    for sample, prompt in zip(latents.split(1), prompts.split(1), strict=True):
+        one_by_one.append(sample, prompt)
+    assert len(at_once) == len(one_by_one) == min(size, 200)
+    order, other = (window.latents[:, 0].argsort() for window in (at_once, one_by_one))
+    assert torch.equal(at_once.latents[order], one_by_one.latents[other])
+    products = at_once.latent_products[order][:, order]
+    assert torch.allclose(products, one_by_one.latent_products[other][:, other], atol=1e-6)
+    assert torch.allclose(products, products.T, atol=1e-6)

@@ -1,0 +1,28 @@
+"""What the tests of the two commands have in common."""
+
+from pathlib import Path
+
+from click.testing import Result
+
+from vendi_guidance.storage.imagefolder import TIMINGS
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def repeatable(folder: Path) -> dict[str, bytes]:
+    """All files of a run but the timings, which never come out the same."""
+    return {name: content for name, content in contents(folder).items() if name != TIMINGS}
+
+
+def assert_refused(result: Result, *words: str) -> None:
+    """One sentence with these words, exit status 2, no traceback."""
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    sentence = result.output[result.output.index("Error: ") :].strip()
+    assert "\n" not in sentence
+    for word in words:
+        assert word in sentence

@@ -1,0 +1,198 @@
+"""Tiny pipelines of nearly every kind that diffusers has, and what to call each one with.
+
+Prompts are numbers: prompt n stands for random embeddings of its own, handed over directly. Some
+pipelines do not repeat such embeddings for several pictures of a prompt; they also take text.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.helpers import tiny_transformers as dit
+from tests.helpers import tiny_unets as unet
+from tests.helpers.tiny_text import TOKENS, WIDTH
+
+NEGATIVE = 7  # the number of the prompt that says what is not wanted
+SQUARE = {"height": 64, "width": 64}  # eight times the latents' height and width
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline, and what to call it with.
+
+    Attributes:
+        build: makes the pipeline.
+        latent: shape of one latent, as the callback sees it.
+        takes: what tells a prompt, by argument: the shape for one prompt. Masks hold ones, fewer
+            for some prompts.
+        fixed: what every call gets besides.
+        guided, plain: what switches classifier-free guidance on, and what switches it off.
+        per_prompt: the argument for several pictures of a prompt, or None where it has no effect.
+        repeats: whether embeddings are repeated for several pictures; if not, text must be given.
+        lists: whether embeddings are lists, a tensor for each prompt.
+        always_negative: whether negative embeddings must be given without guidance too.
+        callback: whether the pipeline takes `callback_on_step_end`.
+    """
+
+    build: Callable[[], Any]
+    latent: tuple[int, ...]
+    takes: dict[str, tuple[int, ...]]
+    fixed: dict[str, Any] = field(default_factory=lambda: SQUARE)
+    guided: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 3.0})
+    plain: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 1.0})
+    per_prompt: str | None = "num_images_per_prompt"
+    repeats: bool = True
+    lists: bool = False
+    always_negative: bool = False
+    callback: bool = True
+
+    def make(self) -> Any:
+        """The pipeline, with the same weights each time and no progress bar."""
+        torch.manual_seed(0)
+        pipeline = self.build()
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    def embeddings(self, prompts: Sequence[int]) -> dict[str, Any]:
+        """By argument, the embeddings of these prompts."""
+        rows = {name: [one(name, n, shape) for n in prompts] for name, shape in self.takes.items()}
+        return rows if self.lists else {name: torch.stack(row) for name, row in rows.items()}
+
+    def arguments(
+        self, prompts: Sequence[int], guided: bool = False, pictures: int = 1, text: bool = False
+    ) -> dict[str, Any]:
+        """What to call the pipeline with for these prompts.
+
+        Args:
+            guided: with classifier-free guidance.
+            pictures: how many of each prompt.
+            text: prompts in letters, not as embeddings.
+        """
+        if text:
+            given: dict[str, Any] = {"prompt": ["abcdefgh"[n] * (n + 2) for n in prompts]}
+        else:
+            given = self.embeddings(prompts)
+            if guided or self.always_negative:
+                unwanted = self.embeddings([NEGATIVE] * len(prompts))
+                given |= {f"negative_{name}": value for name, value in unwanted.items()}
+        return {
+            **given,
+            **self.fixed,
+            **(self.guided if guided else self.plain),
+            **({self.per_prompt: pictures} if self.per_prompt else {}),
+            "num_inference_steps": 3,
+            "output_type": "latent",
+            "return_dict": False,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+def one(name: str, prompt: int, shape: tuple[int, ...]) -> Tensor:
+    """What one prompt is told by, in one argument."""
+    if "mask" in name:
+        return torch.arange(shape[0]) < shape[0] - prompt % 3
+    return torch.randn(shape, generator=torch.Generator().manual_seed(100 * len(name) + prompt))
+
+
+WORDS = {"prompt_embeds": (TOKENS, WIDTH)}
+POOLED = {**WORDS, "pooled_prompt_embeds": (WIDTH,)}
+MASKED = {**WORDS, "prompt_attention_mask": (TOKENS,)}
+PICTURE = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+UNBINNED = {**SQUARE, "use_resolution_binning": False, "negative_prompt": None}
+TRUE_CFG = {"guided": {"true_cfg_scale": 3.0}, "plain": {"true_cfg_scale": 1.0}}
+
+CASES: dict[str, Case] = {
+    "SD 1.5": Case(unet.stable_diffusion, (4, 8, 8), WORDS),
+    "InstructPix2Pix": Case(
+        unet.instruct_pix2pix,
+        (4, 8, 8),
+        WORDS,
+        {"image": PICTURE.expand(2, 3, 16, 16), "image_guidance_scale": 1.5},
+    ),
+    "SDXL": Case(unet.stable_diffusion_xl, (4, 8, 8), POOLED),
+    "SDXL img2img": Case(
+        unet.stable_diffusion_xl_img2img, (4, 8, 8), POOLED, {"image": PICTURE, "strength": 0.9}
+    ),
+    "SDXL inpaint": Case(
+        unet.stable_diffusion_xl_inpaint,
+        (4, 8, 8),
+        POOLED,
+        {
+            "image": PICTURE,
+            "mask_image": (PICTURE[:, :1] > 0.3).float(),
+            "height": 16,
+            "width": 16,
+            "strength": 0.9,
+        },
+    ),
+    "SDXL ControlNet": Case(
+        unet.stable_diffusion_xl_controlnet, (4, 8, 8), POOLED, {"image": PICTURE}
+    ),
+    "SDXL PAG": Case(unet.stable_diffusion_xl_pag, (4, 8, 8), POOLED),
+    "Kolors": Case(unet.kolors, (4, 8, 8), POOLED, repeats=False),
+    "Kandinsky 2.2": Case(
+        unet.kandinsky_2_2,
+        (4, 8, 8),
+        {"image_embeds": (WIDTH,)},
+        {"height": 16, "width": 16},
+        always_negative=True,
+    ),
+    "SD3": Case(
+        dit.stable_diffusion_3,
+        (4, 8, 8),
+        {"prompt_embeds": (TOKENS, 2 * WIDTH), "pooled_prompt_embeds": (2 * WIDTH,)},
+        repeats=False,
+    ),
+    "Flux": Case(dit.flux, (16, 16), POOLED, **TRUE_CFG, repeats=False),
+    "Chroma": Case(dit.chroma, (16, 16), MASKED, repeats=False),
+    "PixArt-alpha": Case(dit.pixart_alpha, (4, 8, 8), MASKED, UNBINNED, callback=False),
+    "PixArt-Sigma": Case(dit.pixart_sigma, (4, 8, 8), MASKED, UNBINNED, callback=False),
+    "Sana": Case(
+        dit.sana,
+        (4, 4, 4),
+        MASKED,
+        {**UNBINNED, "height": 128, "width": 128},
+    ),
+    "AuraFlow": Case(dit.aura_flow, (4, 8, 8), MASKED),
+    "Lumina": Case(
+        dit.lumina, (4, 8, 8), MASKED, {**SQUARE, "clean_caption": False}, repeats=False
+    ),
+    "Lumina2": Case(dit.lumina2, (4, 8, 8), MASKED, repeats=False),
+    "HunyuanDiT": Case(
+        dit.hunyuan_dit,
+        (4, 8, 8),
+        {
+            **MASKED,
+            "prompt_embeds_2": (TOKENS, WIDTH),
+            "prompt_attention_mask_2": (TOKENS,),
+        },
+        UNBINNED,
+        repeats=False,
+    ),
+    "CogView4": Case(dit.cogview4, (4, 8, 8), WORDS, repeats=False),
+    "Qwen-Image": Case(
+        dit.qwen_image, (16, 16), {**WORDS, "prompt_embeds_mask": (TOKENS,)}, **TRUE_CFG
+    ),
+    "Z-Image": Case(dit.z_image, (4, 8, 8), WORDS, plain={"guidance_scale": 0.0}, lists=True),
+    "AnimateDiff": Case(
+        unet.animate_diff,
+        (4, 3, 8, 8),
+        WORDS,
+        {**SQUARE, "num_frames": 3},
+        per_prompt=None,
+    ),
+    "LTX": Case(
+        dit.ltx,
+        (8, 4),
+        MASKED,
+        {**SQUARE, "num_frames": 9},
+        per_prompt="num_videos_per_prompt",
+        repeats=False,
+    ),
+    "CogVideoX": Case(
+        dit.cogvideox, (3, 4, 8, 8), WORDS, {**SQUARE, "num_frames": 9}, per_prompt=None
+    ),
+}

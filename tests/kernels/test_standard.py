@@ -1,0 +1,249 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vendi_guidance.kernels.standard import (
+    Cosine,
+    Gaussian,
+    ProbabilityProduct,
+    Product,
+    as_features,
+)
+
+KERNELS = [Gaussian(0.7), Cosine()]
+PAIRS = [(a, b) for a in (Gaussian(0.7), Cosine()) for b in (Gaussian(1.9), Cosine())]
+
+small = settings(deadline=None, max_examples=40)
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.integers(1, 9)
+
+
+def normal(seed: int, n: int, d: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(n, d)))
+
+
+def gaussian_by_loops(a: torch.Tensor, b: torch.Tensor, sigma: float) -> torch.Tensor:
+    rows = [[torch.exp(-((p - q) ** 2).sum() / (2 * sigma**2)) for q in b] for p in a]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+@small
+@given(seeds, sizes, sizes, sizes, st.floats(0.1, 10))
+def test_gaussian_is_the_exponential_of_half_the_squared_distance_in_sigmas(seed, n, m, d, sigma):
+    a, b = normal(seed, n, d), normal(seed + 1, m, d)
+    torch.testing.assert_close(Gaussian(sigma)(a, b), gaussian_by_loops(a, b, sigma))
+
+
+def test_gaussian_at_a_distance_of_one_sigma_is_the_root_of_one_over_e():
+    value = Gaussian(3.0)(np.array([[1.0, 1.0]]), np.array([[1.0, 4.0]]))
+    assert float(value) == pytest.approx(np.exp(-0.5), rel=1e-15)
+
+
+@small
+@given(seeds, sizes, sizes, sizes)
+def test_cosine_is_the_cosine_of_the_angle(seed, n, m, d):
+    a, b = normal(seed, n, d), normal(seed + 1, m, d)
+    expected = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=2)
+    torch.testing.assert_close(Cosine()(a, b), expected)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gram_matrix_is_symmetric_with_ones_on_its_diagonal(kernel, dtype):
+    x = (5 + normal(0, 70, 11) / 2).to(dtype)
+    gram = kernel.gram(x)
+    assert gram.dtype == dtype
+    assert torch.equal(gram, gram.T)
+    assert torch.equal(gram.diagonal(), torch.ones(70, dtype=dtype))
+    torch.testing.assert_close(gram, kernel(x, x))
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, Product(Gaussian(2.0), Cosine(), split=4)])
+def test_blocks_are_the_parts_of_the_gram_matrix(kernel):
+    x = normal(0, 13, 7)
+    blocks, gram = kernel.blocks(x), kernel.gram(x)
+    for rows in (slice(0, 5), slice(5, 13)):
+        for columns in (slice(0, 5), slice(5, 13), slice(None)):
+            torch.testing.assert_close(blocks(rows, columns), gram[rows, columns])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_equal_items_have_similarity_one(kernel):
+    x = (50 + normal(0, 20, 300) / 10).float()
+    torch.testing.assert_close(kernel(x, x).diagonal(), torch.ones(20), rtol=0, atol=1e-5)
+
+
+@small
+@given(seeds, sizes, st.floats(1e-3, 10))
+def test_gaussian_similarities_never_exceed_one(seed, n, sigma):
+    x = normal(seed, n, 40).float()
+    assert (Gaussian(sigma)(x, x) <= 1).all()
+    unit = Cosine().unit(x)
+    assert (Gaussian(sigma).on_sphere(unit @ unit.T) <= 1).all()
+
+
+def test_distances_near_one_between_features_of_norm_fifty_survive_float32():
+    d = 128
+    x = (50 / d**0.5 + normal(1, 60, d) / (2 * d) ** 0.5).float()
+    assert x.norm(dim=1).mean() == pytest.approx(50, rel=0.01)
+    assert torch.pdist(x.double()).mean() == pytest.approx(1, rel=0.1)
+    for sigma in (0.3, 1.0):
+        exact = Gaussian(sigma).gram(x.double())
+        torch.testing.assert_close(Gaussian(sigma).gram(x).double(), exact, rtol=1e-5, atol=1e-7)
+
+
+def test_distances_inside_clusters_far_apart_survive_float32():
+    d = 128
+    far = torch.where(torch.arange(60) % 2 == 0, 1.0, -1.0)[:, None] * 50 / d**0.5
+    x = (far + normal(1, 60, d) / (2 * d) ** 0.5).float()
+    for sigma in (0.3, 1.0):
+        gram = Gaussian(sigma).gram(x)
+        assert gram.dtype == torch.float32
+        exact = Gaussian(sigma).gram(x.double())
+        torch.testing.assert_close(gram.double(), exact, rtol=1e-5, atol=1e-7)
+
+
+@small
+@given(seeds, sizes, sizes, sizes)
+def test_on_the_unit_sphere_kernels_are_functions_of_the_inner_product(seed, n, m, d):
+    a, b = Cosine().unit(normal(seed, n, d)), Cosine().unit(normal(seed + 1, m, d))
+    for kernel in KERNELS:
+        torch.testing.assert_close(kernel.on_sphere(a @ b.T), kernel(a, b))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_slope_on_the_sphere_is_the_derivative_in_the_inner_product(kernel):
+    inner = torch.linspace(-0.9, 0.9, 7, dtype=torch.float64)
+    step = 1e-6
+    rise = kernel.on_sphere(inner + step) - kernel.on_sphere(inner - step)
+    slope = kernel.slope_on_sphere(kernel.on_sphere(inner))
+    torch.testing.assert_close(slope, rise / (2 * step), rtol=1e-8, atol=0)
+
+
+@small
+@given(seeds, sizes, sizes, sizes, st.sampled_from(PAIRS))
+def test_a_product_has_the_elementwise_product_of_the_gram_matrices(seed, n, d, m, pair):
+    x, t = 3 + normal(seed, n, d), normal(seed + 1, n, m)
+    kernel_x, kernel_t = pair
+    gram = Product(kernel_x, kernel_t, split=d).gram(torch.cat([x, t], dim=1))
+    torch.testing.assert_close(gram, kernel_x.gram(x) * kernel_t.gram(t))
+
+
+def test_kernels_are_values():
+    assert {Gaussian(2.0): "a", Cosine(): "b"}[Gaussian(2)] == "a"
+    with pytest.raises(AttributeError):
+        Gaussian(2.0).sigma = 3.0
+
+
+def test_the_length_of_a_vector_does_not_matter_to_cosine_however_small_or_large():
+    x = normal(0, 6, 4).float()
+    for scale in (1e-30, 1e30):
+        torch.testing.assert_close(Cosine()(x * scale, x), Cosine()(x, x))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("given_dtype", "dtype"),
+    [
+        (np.float64, torch.float64),
+        (np.float32, torch.float32),
+        (np.float16, torch.float32),
+        (np.int64, torch.float64),
+        (np.bool_, torch.float64),
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.int32, torch.float64),
+    ],
+)
+def test_features_come_out_in_single_or_double_precision(given_dtype, dtype):
+    if isinstance(given_dtype, torch.dtype):
+        x = torch.ones(2, 3, dtype=given_dtype)
+    else:
+        x = np.ones((2, 3), dtype=given_dtype)
+        x.flags.writeable = False
+    assert torch.equal(as_features(x), torch.ones(2, 3, dtype=dtype))
+    assert as_features(x).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(3), r"shape \(n, d\), got \(3,\)"),
+        (torch.ones(3, 2, 2), r"shape \(n, d\), got \(3, 2, 2\)"),
+        (torch.ones(0, 2), r"shape \(0, 2\) are empty"),
+        (torch.ones(2, 0), r"shape \(2, 0\) are empty"),
+        (torch.tensor([[1.0], [float("nan")]]), "NaN or infinity, first in row 1"),
+        (np.array([[-np.inf], [1.0]]), "NaN or infinity, first in row 0"),
+        (torch.ones(2, 2, dtype=torch.complex64), "must be real, got torch.complex64"),
+    ],
+)
+def test_features_that_are_not_finite_rows_are_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        as_features(x)
+    for kernel in KERNELS:
+        with pytest.raises(ValueError, match=message):
+            kernel.gram(x)
+        with pytest.raises(ValueError, match=message):
+            kernel(torch.ones(1, 2), x)
+
+
+@pytest.mark.parametrize("sigma", [0, -1.5, float("nan"), float("inf")])
+def test_a_sigma_that_is_not_finite_and_positive_is_refused(sigma):
+    with pytest.raises(ValueError, match=f"greater than 0, got {sigma}"):
+        Gaussian(sigma)
+
+
+def test_a_sigma_whose_square_no_precision_holds_is_refused_on_use():
+    with pytest.raises(ValueError, match="too large beside sigma 1e-200"):
+        Gaussian(1e-200).gram(torch.eye(2))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_items_of_different_dimensions_cannot_be_compared(kernel):
+    with pytest.raises(ValueError, match="agree in d, got 3 and 4"):
+        kernel(torch.ones(2, 3), torch.ones(2, 4))
+
+
+def test_a_zero_vector_has_no_cosine():
+    with pytest.raises(ValueError, match="row 1 is a zero vector"):
+        Cosine().gram(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+
+
+@small
+@given(seeds, sizes, sizes, sizes)
+def test_probability_product_is_the_sum_of_the_roots_of_products(seed, n, m, classes):
+    r = np.random.default_rng(seed)
+    p, q = (torch.from_numpy(r.dirichlet(np.ones(classes), size=size)) for size in (n, m))
+    expected = (p[:, None] * q[None]).sqrt().sum(dim=2)
+    torch.testing.assert_close(ProbabilityProduct()(p, q), expected)
+
+
+def test_certain_predictions_are_alike_if_they_agree():
+    certain = torch.eye(3)[[0, 2, 0]]
+    expected = torch.tensor([[1.0, 0, 1], [0, 1, 0], [1, 0, 1]])
+    assert torch.equal(ProbabilityProduct().gram(certain), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_of_any_precision_are_normalised(dtype):
+    p = normal(0, 30, 1000).mul(3).softmax(dim=1).to(dtype)
+    unit = ProbabilityProduct().unit(as_features(p))
+    torch.testing.assert_close(unit.norm(dim=1), torch.ones_like(unit[:, 0]))
+    assert ProbabilityProduct().rank(1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0.5, 0.6], r"row 1 holds no probabilities: it sums to 1\.1"),
+        ([1.5, -0.5], "row 1 holds no probabilities: it sums to 1.0, its least is -0.5"),
+        ([0.0, 0.0], "row 1 holds no probabilities: it sums to 0.0"),
+        ([-3.0, 2.0], "take the softmax of logits"),
+    ],
+)
+def test_rows_that_are_no_probabilities_are_refused(row, message):
+    with pytest.raises(ValueError, match=message):
+        ProbabilityProduct().gram([[0.5, 0.5], row])

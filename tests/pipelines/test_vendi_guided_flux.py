@@ -1,0 +1,70 @@
+"""The guided Flux as a tiny model: what its class adds to the plain callback."""
+
+import pytest
+import torch
+from diffusers import FluxPipeline
+from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
+
+from tests.helpers import tiny_transformers as dit
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance.guidance.window import unit_rows
+
+PROMPTS = [0, 1]
+EVERY_STEP = {"diversity_preset": "published", "diversity_scale": 0.3, "diversity_every": 1}
+
+
+def make(kind=VendiGuidedFluxPipeline):
+    torch.manual_seed(0)
+    pipe = kind(**dit.flux().components)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def draw(pipe, cfg=False, pictures=1, text=False, **more):
+    given = CASES["Flux"].arguments(PROMPTS, guided=cfg, pictures=pictures, text=text)
+    return pipe(**given | more)[0]
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+def test_scale_zero_is_bit_identical_to_the_stock_pipeline(cfg):
+    pipe = make()
+    assert torch.equal(draw(pipe, cfg, diversity_scale=0), draw(make(FluxPipeline), cfg))
+    assert len(pipe.guidance.window) == 0
+
+
+@pytest.mark.parametrize("space", ["latent", "denoised"])
+@pytest.mark.parametrize("cfg", [False, True])
+def test_prompts_are_told_apart_by_the_pooled_embedding(cfg, space):
+    pipe = make()
+    plain = draw(make(FluxPipeline), cfg)
+    guided = draw(pipe, cfg, **EVERY_STEP, diversity_space=space)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+    pooled = CASES["Flux"].embeddings(PROMPTS)["pooled_prompt_embeds"]
+    assert torch.allclose(pipe.guidance.window.prompts, unit_rows(pooled), atol=1e-6)
+    assert pipe.guidance.sigma_prompt == 0.3
+
+
+def test_pictures_of_a_prompt_stand_next_to_one_another():
+    pipe = make()
+    draw(pipe, pictures=2, text=True)
+    prompts = pipe.guidance.window.prompts
+    assert torch.equal(prompts[0], prompts[1]) and torch.equal(prompts[2], prompts[3])
+    assert not torch.allclose(prompts[0], prompts[2])
+
+
+def test_a_users_callback_gets_what_it_asks_for():
+    seen = []
+
+    def note(pipe, index, timestep, tensors):
+        seen.append(sorted(tensors))
+        return {}
+
+    pipe = make()
+    draw(pipe, callback_on_step_end=note)
+    draw(pipe, callback_on_step_end=note, callback_on_step_end_tensor_inputs=["prompt_embeds"])
+    assert seen == [["latents"]] * 3 + [["prompt_embeds"]] * 3
+    assert len(pipe.guidance.window) == 4
+
+
+def test_the_stock_class_is_left_as_it_was():
+    assert "pooled_prompt_embeds" not in FluxPipeline._callback_tensor_inputs

@@ -1,0 +1,260 @@
+"""The two guided PixArt, which have only the older `callback`, as tiny models."""
+
+import json
+from pathlib import Path
+
+import diffusers
+import pytest
+import torch
+from diffusers import DiffusionPipeline, PixArtAlphaPipeline, PixArtSigmaPipeline
+from safetensors.torch import load_file
+from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+
+from tests.helpers import tiny_transformers as dit
+from tests.helpers import tiny_unets as unet
+from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_text import Letters, LettersEncoder
+from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.window import unit_rows
+
+FOLDER = Path(__file__).parents[2] / "pipelines"
+PROMPTS = [0, 1]
+KINDS = {
+    "PixArt-alpha": (VendiGuidedPixArtAlphaPipeline, PixArtAlphaPipeline, dit.pixart_alpha),
+    "PixArt-Sigma": (VendiGuidedPixArtSigmaPipeline, PixArtSigmaPipeline, dit.pixart_sigma),
+}
+GUIDED_EVERY_STEP = {
+    "diversity_preset": "published",
+    "diversity_scale": 0.3,
+    "diversity_every": 1,
+}
+TRAINED = {"num_train_timesteps": 1000, "beta_schedule": "linear"}
+SCHEDULERS = [
+    "DDIMScheduler",
+    "DDPMScheduler",
+    "DEISMultistepScheduler",
+    "DPMSolverMultistepScheduler",
+    "DPMSolverSinglestepScheduler",
+    "EulerAncestralDiscreteScheduler",
+    "EulerDiscreteScheduler",
+    "HeunDiscreteScheduler",
+    "KDPM2AncestralDiscreteScheduler",
+    "KDPM2DiscreteScheduler",
+    "LCMScheduler",
+    "LMSDiscreteScheduler",
+    "PNDMScheduler",
+    "SASolverScheduler",
+    "TCDScheduler",
+    "UniPCMultistepScheduler",
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(params=KINDS)
+def name(request):
+    return request.param
+
+
+def make(name, guided=True, **parts):
+    ours, stock, build = KINDS[name]
+    torch.manual_seed(0)
+    pipe = (ours if guided else stock)(**build().components | parts)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def draw(pipe, name, cfg=False, pictures=1, text=False, **more):
+    """Latents of pictures for `PROMPTS`."""
+    given = CASES[name].arguments(PROMPTS, guided=cfg, pictures=pictures, text=text)
+    return pipe(**given | more)[0]
+
+
+def given_features(name):
+    """Means over the tokens that the masks show."""
+    given = CASES[name].embeddings(PROMPTS)
+    pairs = zip(given["prompt_embeds"], given["prompt_attention_mask"], strict=True)
+    return unit_rows(torch.stack([tokens[mask].mean(dim=0) for tokens, mask in pairs]))
+
+
+def scheduler_named(kind, **config):
+    return getattr(diffusers, kind)(**TRAINED, **config)
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+def test_scale_zero_is_bit_identical_to_the_stock_pipeline(name, cfg):
+    pipe = make(name)
+    plain = draw(make(name, guided=False), name, cfg)
+    assert torch.equal(draw(pipe, name, cfg, diversity_scale=0), plain)
+    assert len(pipe.guidance.window) == 0
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+def test_guidance_changes_pictures_and_remembers_them_with_their_prompts(name, cfg):
+    pipe = make(name)
+    plain = draw(make(name, guided=False), name, cfg)
+    guided = draw(pipe, name, cfg, **GUIDED_EVERY_STEP)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+    window = pipe.guidance.window
+    assert torch.allclose(window.latents, unit_rows(guided.flatten(1)), atol=1e-6)
+    assert torch.allclose(window.prompts, given_features(name), atol=1e-5)
+    draw(pipe, name, cfg)
+    assert len(window) == 4
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+def test_pictures_of_a_prompt_stand_next_to_one_another(name, cfg, text):
+    pipe = make(name, tokenizer=Letters(), text_encoder=LettersEncoder())
+    more = {"clean_caption": False, "negative_prompt": ""} if text else {}
+    draw(pipe, name, text=text, **more)
+    single = pipe.guidance.window.prompts.clone()
+    assert not torch.allclose(*single, atol=1e-3)
+    pipe.guidance.window.clear()
+    draw(pipe, name, cfg, pictures=2, text=text, **more)
+    expected = single.repeat_interleave(2, dim=0)
+    assert torch.allclose(pipe.guidance.window.prompts, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["vendi", "rke", "conditional-vendi", "conditional-rke"])
+@pytest.mark.parametrize("space", ["latent", "denoised"])
+def test_every_objective_and_space_guides(name, objective, space):
+    pipe = make(name)
+    plain = draw(pipe, name, diversity_scale=0)
+    options = {"diversity_objective": objective, "diversity_space": space}
+    guided = draw(pipe, name, **GUIDED_EVERY_STEP, **options)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+    assert pipe.guidance.skipped == 0
+
+
+def test_noise_is_drawn_anew_from_the_generator_of_the_call(name):
+    pipe = make(name)
+    options = {"diversity_renoise_stop": 1.0, "num_inference_steps": 6}
+    first = draw(pipe, name, **GUIDED_EVERY_STEP, **options)
+    for other in (options, options | {"diversity_renoise_stop": 0.0}):
+        pipe.guidance.window.clear()
+        again = draw(pipe, name, **GUIDED_EVERY_STEP, **other)
+        assert torch.equal(first, again) == (other is options)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_changing_latents_in_place_is_replacing_them(kind):
+    torch.manual_seed(0)
+    noise = torch.randn(2, 4, 8, 8)
+    results = []
+    for in_place in (True, False):
+        torch.manual_seed(1)
+        scheduler = scheduler_named(kind)
+        scheduler.set_timesteps(8)
+        latents = noise * scheduler.init_noise_sigma
+        for timestep in scheduler.timesteps:
+            model_input = scheduler.scale_model_input(latents, timestep)
+            latents = scheduler.step(torch.sin(3 * model_input), timestep, latents)[0]
+            changed = latents.roll(1, -1)
+            latents = latents.copy_(changed) if in_place else changed
+        results.append(latents)
+    assert torch.equal(*results) and results[0].isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCHEDULERS if kind != "SASolverScheduler"])
+def test_the_next_step_starts_from_what_guidance_left(kind, monkeypatch):
+    name, left, started = "PixArt-Sigma", [], []
+    pipe = make(name, scheduler=scheduler_named(kind))
+    step = pipe.scheduler.step
+
+    def note(output, timestep, sample, **options):
+        started.append(sample.clone())
+        return step(output, timestep, sample, **options)
+
+    monkeypatch.setattr(pipe.scheduler, "step", note)
+    options = {"num_inference_steps": 6, "callback": lambda *seen: left.append(seen[2].clone())}
+    guided = draw(pipe, name, **GUIDED_EVERY_STEP, **options)
+    assert all(any(torch.equal(one, other) for other in started) for one in left[:-1])
+    assert torch.equal(left[-1], guided)
+    assert len(pipe.guidance.window) == 2
+    plain = draw(make(name, guided=False, scheduler=scheduler_named(kind)), name, **options)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["DDIMScheduler", "HeunDiscreteScheduler", "PNDMScheduler"])
+@pytest.mark.parametrize("callback_steps", [1, 2, 3])
+def test_a_users_callback_is_called_when_the_stock_pipeline_calls_it(name, kind, callback_steps):
+    calls = {}
+    for guided in (True, False):
+        seen = calls[guided] = []
+        pipe = make(name, guided, scheduler=scheduler_named(kind))
+        draw(
+            pipe,
+            name,
+            num_inference_steps=7,
+            callback=lambda step, timestep, _, seen=seen: seen.append((step, timestep.item())),
+            callback_steps=callback_steps,
+        )
+    assert calls[True] == calls[False] != []
+
+
+def test_a_users_callback_may_change_latents_too(name):
+    def clear(step, timestep, latents):
+        latents.zero_()
+
+    plain = draw(make(name), name, callback=clear)
+    assert torch.equal(plain, torch.zeros_like(plain))
+
+
+@pytest.mark.parametrize("callback_steps", [0, 1.5, None])
+def test_a_bad_callback_steps_is_named(name, callback_steps):
+    with pytest.raises(ValueError, match=f"callback_steps must be .* got {callback_steps}"):
+        draw(make(name), name, callback_steps=callback_steps)
+
+
+def test_a_single_step_is_remembered_as_it_comes_out(name):
+    pipe = make(name)
+    final = draw(pipe, name, num_inference_steps=1)
+    assert torch.allclose(pipe.guidance.window.latents, unit_rows(final.flatten(1)), atol=1e-6)
+
+
+def test_a_call_that_fails_leaves_the_window_as_it_was_and_keeps_no_prompts(name):
+    pipe = make(name)
+    draw(pipe, name)
+
+    def fail(step, timestep, latents):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        draw(pipe, name, callback=fail)
+    assert len(pipe.guidance.window) == 2
+    assert pipe._prompts == {}
+
+
+def test_another_guidance_may_take_its_place(name):
+    pipe = make(name)
+    pipe.guidance = VendiGuidance(scale=0.3, every=1)
+    draw(pipe, name)
+    assert torch.allclose(pipe.guidance.window.prompts, given_features(name), atol=1e-5)
+
+
+def test_what_it_saves_is_the_stock_pipeline(name, tmp_path):
+    pipe = make(name, vae=unet.vae())
+    pipe.transformer.half()
+    pipe.save_pretrained(tmp_path)
+    _, stock, _ = KINDS[name]
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    assert index["_class_name"] == stock.__name__
+    assert type(DiffusionPipeline.from_pretrained(tmp_path)) is stock
+    weights = load_file(tmp_path / "transformer" / "diffusion_pytorch_model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+    assert pipe.transformer.dtype == torch.float16 and pipe.vae.dtype == torch.float32
+
+
+def test_loads_as_a_custom_pipeline_of_diffusers(name, tmp_path):
+    make(name, guided=False, vae=unet.vae()).save_pretrained(tmp_path)
+    ours, _, _ = KINDS[name]
+    file = FOLDER / f"{ours.__module__.rsplit('.', 1)[1]}.py"
+    pipe = DiffusionPipeline.from_pretrained(
+        tmp_path, custom_pipeline=str(file), trust_remote_code=True
+    )
+    pipe.set_progress_bar_config(disable=True)
+    size = {"height": 16, "width": 16}
+    plain = draw(pipe, name, diversity_scale=0, **size)
+    assert not torch.allclose(draw(pipe, name, **GUIDED_EVERY_STEP, **size), plain, atol=1e-3)

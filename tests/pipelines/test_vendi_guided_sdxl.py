@@ -1,0 +1,259 @@
+"""The guided SDXL pipeline, and the plain callback, on a tiny random SDXL."""
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
+from safetensors.torch import load_file
+
+from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
+from vendi_guidance.guidance.settings import PRESETS, Settings
+
+ROOT = Path(__file__).parents[2]
+PROMPTS = ["a cat", "a cat", "a dog"]
+
+
+def load(cls, folder):
+    pipe = cls.from_pretrained(folder)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture
+def guided(tiny_sdxl_folder):
+    return load(VendiGuidedSDXLPipeline, tiny_sdxl_folder)
+
+
+@pytest.fixture
+def stock(tiny_sdxl_folder):
+    return load(StableDiffusionXLPipeline, tiny_sdxl_folder)
+
+
+def draw(pipe, prompts=PROMPTS, seed=0, **options):
+    seeds = [torch.Generator().manual_seed(seed + i) for i in range(len(prompts))]
+    options = {"num_inference_steps": 4, "generator": seeds, "output_type": "np"} | options
+    return pipe(prompts, **options).images
+
+
+def test_scale_zero_is_bit_identical_to_the_stock_pipeline(guided, stock):
+    assert np.array_equal(draw(guided, diversity_scale=0), draw(stock))
+    assert len(guided.guidance.window) == 0
+
+
+def test_guidance_changes_pictures_and_remembers_them(guided, stock):
+    assert not np.array_equal(draw(guided), draw(stock))
+    assert len(guided.guidance.window) == 3
+    draw(guided, seed=10)
+    assert len(guided.guidance.window) == 6
+
+
+def test_options_of_a_call_hold_for_that_call(guided):
+    draw(guided, diversity_scale=0.5, diversity_objective="rke", diversity_every=1)
+    assert guided.guidance.settings == PRESETS["standard"]
+    assert guided.guidance.settings.objective == "conditional-rke"
+    draw(guided, diversity_window=2)  # prompts were remembered, though "rke" did not look at them
+    assert guided.guidance.window.size == len(guided.guidance.window) == 2
+
+
+@pytest.mark.parametrize("objective", ["vendi", "rke", "conditional-vendi", "conditional-rke"])
+def test_every_objective_guides(guided, stock, objective):
+    images = draw(guided, diversity_objective=objective, diversity_scale=0.2, diversity_every=1)
+    assert np.isfinite(images).all() and not np.array_equal(images, draw(stock))
+    assert guided.guidance.skipped == 0
+
+
+def test_several_pictures_of_each_prompt_are_matched_to_their_prompts(guided):
+    draw(guided, ["a cat", "a dog"], num_images_per_prompt=2, generator=None)
+    prompts = guided.guidance.window.prompts
+    assert torch.allclose(prompts[0], prompts[1]) and torch.allclose(prompts[2], prompts[3])
+    assert not torch.allclose(prompts[0], prompts[2])
+
+
+def test_prompts_are_the_positive_rows_with_and_without_classifier_free_guidance(guided):
+    draw(guided, guidance_scale=5.0, negative_prompt=["ugly"] * 3)
+    with_negatives = guided.guidance.window.prompts.clone()
+    guided.guidance.window.clear()
+    draw(guided, guidance_scale=1.0)
+    assert torch.allclose(guided.guidance.window.prompts, with_negatives, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"diversity_preset": "published"},
+        {"diversity_space": "latent"},
+        {"diversity_center": "prompt"},
+        {"diversity_schedule": "cosine"},
+        {"diversity_schedule": lambda share: 1 - share},
+        {"diversity_renoise_start": 0.0, "diversity_renoise_stop": 0.0},
+        {"diversity_step_rule": "adaptive"},
+        {"diversity_step_rule": "normalized"},
+        {"diversity_cfg_start": 0.0},
+    ],
+)
+def test_every_other_option_has_an_effect(guided, options):
+    every_step = {"diversity_scale": 0.3, "diversity_every": 1}
+    usual = draw(guided, **every_step)
+    guided.guidance.window.clear()
+    images = draw(guided, **every_step, **options)
+    assert np.isfinite(images).all() and not np.array_equal(images, usual)
+
+
+def test_the_noise_drawn_anew_comes_from_the_generator_of_the_call(guided):
+    options = {"diversity_renoise_stop": 1.0}
+    first = draw(guided, **options)
+    guided.guidance.window.clear()
+    assert np.array_equal(draw(guided, **options), first)
+
+
+@pytest.mark.parametrize(("cfg_start", "then"), [(0.0, 1), (0.5, 2)])
+def test_classifier_free_guidance_rests_until_its_start(guided, cfg_start, then):
+    """`then`: the step that comes first, of 4, at the scale asked for or SDXL's own."""
+
+    def note(pipe, index, timestep, tensors):
+        scales.append(round(pipe.guidance_scale, 6))  # our own callback has set the next step's
+        return tensors
+
+    for given, full in (({}, 5.0), ({"guidance_scale": 3.0}, 3.0)):
+        scales = []
+        draw(guided, diversity_cfg_start=cfg_start, callback_on_step_end=note, **given)
+        assert scales == [1.0] * (then - 1) + [full] * (5 - then)
+
+
+def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
+    taken = set(inspect.signature(guided.__call__).parameters)
+    settings = {field.name for field in dataclasses.fields(Settings)}
+    assert {f"diversity_{name}" for name in [*settings, "window"]} <= taken
+
+
+def test_a_diversity_argument_that_does_not_exist_is_named(guided):
+    with pytest.raises(TypeError, match=r"takes no 'diversity_scal', only diversity_preset, "):
+        draw(guided, diversity_scal=0.3)
+
+
+def test_composes_with_a_users_callback(guided):
+    steps = []
+
+    def note(pipe, index, timestep, tensors):
+        steps.append((index, sorted(tensors)))
+        return tensors
+
+    draw(guided, callback_on_step_end=note, callback_on_step_end_tensor_inputs=["latents"])
+    assert steps == [(i, ["latents"]) for i in range(4)]
+    assert len(guided.guidance.window) == 3
+
+
+def test_a_call_that_fails_while_decoding_leaves_the_window_as_it_was(guided, monkeypatch):
+    draw(guided)
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(guided.vae, "decode", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        draw(guided, seed=5)
+    assert len(guided.guidance.window) == 3
+
+
+def test_nan_latents_do_not_stop_a_run(guided, monkeypatch, caplog):
+    forward = guided.unet.forward
+
+    def spoil(*args, **kwargs):
+        result = forward(*args, **kwargs)
+        result[0][0] = torch.nan
+        return result
+
+    monkeypatch.setattr(guided.unet, "forward", spoil)
+    images = draw(guided, diversity_every=1)
+    assert len(images) == 3 and guided.guidance.skipped > 0
+    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+
+
+def test_the_guidance_can_be_replaced_and_its_window_shared(guided, tiny_sdxl_folder):
+    window = SlidingWindow(5)
+    guided.guidance = VendiGuidance("rke", scale=0.1, window=window)
+    draw(guided)
+    assert len(window) == 3
+
+
+def test_the_plain_callback_guides_the_stock_pipeline(stock):
+    plain = draw(stock)
+    guidance = VendiGuidance(scale=0.1, every=2)
+    assert not np.array_equal(draw(stock, callback_on_step_end=guidance), plain)
+    assert len(guidance.window) == 3
+    assert guidance.window.prompts.shape[0] == 3
+
+
+def test_what_it_saves_loads_in_stock_diffusers(guided, stock, tmp_path):
+    guided.save_pretrained(tmp_path / "saved")
+    index = json.loads((tmp_path / "saved" / "model_index.json").read_text())
+    assert index["_class_name"] == "StableDiffusionXLPipeline"
+    again = load(DiffusionPipeline, tmp_path / "saved")
+    assert type(again) is StableDiffusionXLPipeline
+    assert np.array_equal(draw(again), draw(stock))
+    # and the pipeline that was saved still guides
+    assert not np.array_equal(draw(guided), draw(stock))
+
+
+def test_saving_leaves_half_precision_as_it_is(guided, tmp_path):
+    guided.unet.half()
+    guided.save_pretrained(tmp_path)
+    assert guided.unet.dtype == torch.float16 and guided.vae.dtype == torch.float32
+    weights = load_file(tmp_path / "unet" / "diffusion_pytorch_model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+
+
+def test_loads_as_a_custom_pipeline_of_diffusers(tiny_sdxl_folder, stock, tmp_path, monkeypatch):
+    pipe = DiffusionPipeline.from_pretrained(
+        tiny_sdxl_folder,
+        custom_pipeline=str(ROOT / "pipelines" / "vendi_guided_sdxl.py"),
+        trust_remote_code=True,
+    )
+    pipe.set_progress_bar_config(disable=True)
+    assert np.array_equal(draw(pipe, diversity_scale=0), draw(stock))
+    assert not np.array_equal(draw(pipe), draw(stock))
+
+
+def test_the_pipelines_folder_is_a_subpackage():
+    from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline as Direct
+
+    assert Direct is VendiGuidedSDXLPipeline
+
+
+def test_importing_the_package_loads_neither_torch_nor_diffusers():
+    code = "import sys, vendi_guidance; print(sorted({'torch', 'diffusers'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists_and_an_unknown_one_is_an_attribute_error():
+    import vendi_guidance
+
+    for name in vendi_guidance.__all__:
+        assert getattr(vendi_guidance, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        vendi_guidance.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"diversity_scale": -1.0}, "scale must be .* got -1.0"),
+        ({"diversity_every": 0}, "every must be .* got 0"),
+        ({"diversity_window": 0}, "window must be .* got 0"),
+        ({"diversity_objective": "x"}, "objective must be .* got 'x'"),
+    ],
+)
+def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, message):
+    draw(guided)
+    with pytest.raises(ValueError, match=message):
+        draw(guided, **options)
+    assert len(guided.guidance.window) == 3
+    assert guided.guidance.settings == PRESETS["standard"]

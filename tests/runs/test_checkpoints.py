@@ -1,0 +1,200 @@
+"""Checkpoints and the window that is made of them again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
+
+SIZE = 7
+
+
+def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool = True) -> Progress:
+    """Let batches of these sizes enter a window, with a checkpoint for each."""
+    generator = torch.Generator().manual_seed(len(sizes))
+    checkpoints = Checkpoints(folder, window.size)
+    progress = Progress(0, 0, 4)
+    checkpoints.add(Checkpoint(progress))
+    for size in sizes:
+        latents = torch.randn(size, 4, 3, 3, generator=generator)
+        prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
+        before = window.entered
+        if size:
+            window.append(latents, prompts)
+        progress = replace(
+            progress,
+            done=progress.done + 4,
+            metadata_bytes=progress.metadata_bytes + 100,
+            entered_before=before,
+            entered=window.entered,
+        )
+        stays = latents[-window.size :], None if prompts is None else prompts[-window.size :]
+        checkpoints.add(Checkpoint(progress, *stays) if size else Checkpoint(progress))
+    return progress
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def assert_equal(one: RunWindow, other: RunWindow) -> None:
+    """Bit by bit, slot by slot."""
+    assert one.entered == other.entered
+    assert torch.equal(one.latents, other.latents)
+    assert torch.equal(one.latent_products, other.latent_products)
+    assert (one.prompts is None) == (other.prompts is None)
+    if one.prompts is not None and other.prompts is not None:
+        assert torch.equal(one.prompts, other.prompts)
+        kernel = Gaussian(0.3)
+        assert torch.equal(one.prompt_gram(kernel), other.prompt_gram(kernel))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [3],
+        [4, 4, 4, 4, 4],
+        [1] * 10,
+        [4, 0, 4, 0, 0, 3, 0],  # all samples of a batch may be unfit to be remembered
+        [20, 3],
+        [3, 20],
+        [2, 5, 1, 4, 4, 3],
+    ],
+)
+def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
+    for end in range(len(sizes) + 1):
+        folder = tmp_path / str(end)
+        window = RunWindow(SIZE, dtype=dtype)
+        progress = grow(folder, sizes[:end], window)
+        again = RunWindow(SIZE, dtype=dtype)
+        checkpoints = Checkpoints(folder, SIZE)
+        checkpoints.restore(again, "cpu")
+        assert checkpoints.last() == progress
+        assert_equal(again, window)
+        more = torch.randn(3, 4, 3, 3), torch.randn(3, 5)
+        window.append(*more)
+        again.append(*more)
+        assert_equal(again, window)
+
+
+def test_a_window_without_prompts_is_made_again(tmp_path):
+    window, again = RunWindow(SIZE), RunWindow(SIZE)
+    grow(tmp_path, [4, 4, 4], window, with_prompts=False)
+    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
+    assert_equal(again, window)
+
+
+def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_path):
+    grow(tmp_path, [4] * 9, RunWindow(SIZE))
+    assert names(tmp_path) == [
+        "000000000032-000000000032.safetensors",
+        "000000000036-000000000036.safetensors",
+    ]
+
+
+def test_of_a_run_that_remembers_nothing_one_checkpoint_is_kept(tmp_path):
+    grow(tmp_path, [0, 0, 0], RunWindow(SIZE))
+    assert names(tmp_path) == ["000000000012-000000000000.safetensors"]
+
+
+def test_a_batch_costs_a_write_of_its_own_size(tmp_path):
+    grow(tmp_path, [4] * 40, RunWindow(100))
+    sizes = {path.stat().st_size for path in tmp_path.iterdir()}
+    assert len(list(tmp_path.iterdir())) == 25
+    assert max(sizes) < 4 * (36 + 5) * 4 + 1000
+
+
+def test_removed_checkpoints_are_gone(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", SIZE)
+    checkpoints.remove()
+    grow(checkpoints.folder, [4, 4], RunWindow(SIZE))
+    checkpoints.remove()
+    assert checkpoints.last() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_checkpoint_is_noticed(tmp_path):
+    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
+    (tmp_path / "000000000008-000000000004.safetensors").unlink()
+    with pytest.raises(ValueError, match="does not fit those before it: 2 samples have entered"):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+
+
+def test_missing_first_checkpoints_are_noticed(tmp_path):
+    progress = grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
+    for path in list(tmp_path.iterdir()):
+        if not path.name.startswith(f"{progress.done:012d}"):
+            path.unlink()
+    with pytest.raises(ValueError, match="checkpoints are missing"):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x" * 100, b"\xff" * 8, b"\x10\0\0\0\0\0\0\0" + b"[" * 16]
+)
+def test_a_damaged_checkpoint_is_named(tmp_path, content):
+    grow(tmp_path, [2], RunWindow(SIZE))
+    path = tmp_path / "000000000004-000000000002.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors is not a readable"):
+        Checkpoints(tmp_path, SIZE).last()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"format": "vendi-guidance checkpoint", "version": 1}',
+        '{"format": "vendi-guidance checkpoint", "version": 1, "done": "4"}',
+        '{"format": "vendi-guidance window", "version": 1}',
+    ],
+)
+def test_a_file_of_another_kind_is_named(tmp_path, header):
+    path = tmp_path / "000000000004-000000000002.safetensors"
+    save_file({"latents": torch.ones(2, 3)}, path, None if header is None else {"header": header})
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors is not a"):
+        Checkpoints(tmp_path, SIZE).last()
+
+
+@pytest.mark.parametrize(
+    "latents", [torch.ones(2, dtype=torch.int64), torch.ones(3), torch.full((2, 4), torch.nan)]
+)
+def test_content_that_is_no_latents_is_named(tmp_path, latents):
+    progress = Progress(4, 10, 4, 0, 2)
+    path = tmp_path / "000000000004-000000000002.safetensors"
+    Checkpoints(tmp_path, SIZE).add(Checkpoint(progress, torch.ones(2, 3)))
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors (holds|does not fit)"):
+        rewrite(path, latents)
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+
+
+def rewrite(path, latents):
+    with safe_open(path, "pt") as stored:
+        metadata = stored.metadata()
+    save_file({"latents": latents}, path, metadata)
+
+
+def test_what_is_held_back_does_not_enter():
+    window = RunWindow(SIZE)
+    latents, prompts = torch.randn(2, 4), torch.randn(2, 3)
+    with window.holding() as held:
+        window.append(latents, prompts)
+        assert len(window) == 0
+    assert held == [(latents, prompts)]
+    window.append(*held[0])
+    assert (len(window), window.entered) == (2, 2)
+    refused = pytest.raises(ValueError, match=r"latents of shape \(4,\), got \(5,\)")
+    with refused, window.holding():
+        window.append(torch.randn(1, 5), torch.randn(1, 3))
+    window.append(latents, prompts)
+    assert len(window) == 4

@@ -1,0 +1,228 @@
+"""The folder of a run while it is written."""
+
+import errno
+import os
+import shutil
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+from scripts.stress.forks import fork
+from tests.helpers.commands import contents, repeatable
+from vendi_guidance.runs.checkpoints import Checkpoint, Progress
+from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder
+from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, read_run
+
+PLAN = Manifest({"steps": 3}, {"model": Input("m", "00")}, {"torch": "2"})
+OPENING = Checkpoint(Progress(0, 0, 2))
+
+
+def add_batch(folder: RunFolder, first: int, count: int = 2) -> Progress:
+    names = [
+        folder.save_picture(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
+        for number in range(first, first + count)
+    ]
+    length = folder.add_rows(
+        [{"file_name": name, "prompt": "cat"} for name in names],
+        [{"file_name": name, "seconds": 1.0} for name in names],
+    )
+    progress = Progress(first + count, length, 2)
+    folder.finish_batch(Checkpoint(progress))
+    return progress
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    """With a run of two batches in it."""
+    folder = RunFolder(tmp_path / "run", 5)
+    with folder.locked():
+        folder.begin(PLAN, OPENING)
+        add_batch(folder, 0)
+        add_batch(folder, 2)
+    return folder
+
+
+def test_a_run_is_an_imagefolder_with_a_manifest_and_a_checkpoint(folder):
+    assert set(contents(folder.path)) == {
+        *(f"{number:06d}.png" for number in range(4)),
+        METADATA,
+        TIMINGS,
+        MANIFEST,
+        f"{CHECKPOINTS}/000000000004-000000000000.safetensors",
+    }
+    assert folder.find() == PLAN
+    assert len(read_run(folder.path).images) == 4
+
+
+def test_what_lies_beyond_the_last_checkpoint_is_cut_off(folder):
+    before = contents(folder.path)
+    with (folder.path / METADATA).open("a") as lines:
+        lines.write('{"file_name": "000004.png", "prompt": "cat"}\n{"file_na')
+    with (folder.path / TIMINGS).open("a") as lines:
+        lines.write('{"file_name": "0000')
+    (folder.path / ".writing-x.part").write_bytes(b"half a picture")
+    (folder.path / CHECKPOINTS / ".writing-x.part").write_bytes(b"half a checkpoint")
+    progress = RunFolder(folder.path, 5).recover()
+    assert progress is not None and progress.done == 4
+    assert contents(folder.path) == before
+
+
+def test_checkpoints_that_a_killed_process_did_not_come_to_delete_are_deleted(folder):
+    before = contents(folder.path)
+    [last] = (folder.path / CHECKPOINTS).iterdir()
+    shutil.copy(last, last.with_name("000000000000-000000000000.safetensors"))
+    RunFolder(folder.path, 5).recover()
+    assert contents(folder.path) == before
+
+
+def test_a_run_without_checkpoint_has_not_begun(tmp_path, folder):
+    assert RunFolder(tmp_path / "new", 5).recover() is None
+    folder.checkpoints.remove()
+    assert folder.recover() is None
+
+
+def test_beginning_anew_leaves_nothing_of_the_old_run(folder):
+    (folder.path / "notes.txt").write_text("mine")
+    with folder.locked():
+        folder.begin(PLAN, OPENING)
+    assert set(contents(folder.path)) == {
+        "notes.txt",
+        MANIFEST,
+        f"{CHECKPOINTS}/000000000000-000000000000.safetensors",
+    }
+
+
+def test_metadata_that_lost_lines_are_noticed(folder):
+    os.truncate(folder.path / METADATA, 50)
+    with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines: .* after 4 pictures"):
+        folder.recover()
+    (folder.path / METADATA).unlink()
+    with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines"):
+        folder.recover()
+
+
+def test_a_folder_is_for_one_run_at_a_time(folder):
+    refused = pytest.raises(OSError, match=r"another run is being made in .*run: wait for its end")
+    with folder.locked(), refused, RunFolder(folder.path, 5).locked():
+        pass
+    with RunFolder(folder.path, 5).locked():
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+def test_the_lock_dies_with_its_process(folder, tmp_path):
+    def hold() -> None:
+        with RunFolder(folder.path, 5).locked():
+            (tmp_path / "locked").touch()
+            signal.pause()
+
+    holder = fork(hold, tmp_path / "log")
+    while not (tmp_path / "locked").exists():
+        time.sleep(0.002)
+    with pytest.raises(OSError, match=r"another run is being made"), folder.locked():
+        pass
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    assert (folder.path / LOCK).exists()
+    with folder.locked():
+        pass
+
+
+def test_a_folder_created_for_nothing_is_removed(tmp_path):
+    folder = RunFolder(tmp_path / "new", 5)
+    with folder.locked():
+        assert folder.is_empty()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_empty_with_what_a_stopped_run_leaves(tmp_path, folder):
+    (tmp_path / LOCK).touch()
+    (tmp_path / ".writing-x.part").touch()
+    assert not RunFolder(tmp_path, 5).is_empty()
+    assert not folder.is_empty()
+    folder.path.rename(tmp_path.parent / f"{tmp_path.name}-moved")
+    assert RunFolder(tmp_path, 5).is_empty()
+
+
+@pytest.mark.parametrize("call", ["fsync", "truncate", "mkstemp", "replace"])
+def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call):
+    before = repeatable(folder.path)
+
+    def full(*_args, **_options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some/file")
+
+    again = RunFolder(folder.path, 5)
+    with (folder.path / METADATA).open("a") as lines:
+        lines.write('{"file_na')
+    place = {"mkstemp": "tempfile.mkstemp", "replace": "pathlib.Path.replace"}
+    monkeypatch.setattr(place.get(call, f"os.{call}"), full)
+    with pytest.raises(OSError, match=r"cannot write to .*run: No space left on device") as caught:
+        again.recover()
+        add_batch(again, 4)
+    assert ("4 pictures are safe there, --resume goes on" in str(caught.value)) == (
+        call != "truncate"
+    )
+    monkeypatch.undo()
+    progress = RunFolder(folder.path, 5).recover()
+    assert progress is not None and progress.done == 4
+    after = repeatable(folder.path)
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    refused = pytest.raises(OSError, match=r"cannot write to .*file/run: Not a directory")
+    with refused, RunFolder(tmp_path / "file" / "run", 5).locked():
+        pass
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_one_sentence(folder):
+    folder.path.chmod(0o500)
+    try:
+        refused = pytest.raises(OSError, match=r"cannot write to .*run: Permission denied")
+        with refused, folder.locked():
+            pass
+    finally:
+        folder.path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"format": "vendi-guidance run", "version": 2}',
+        '{"format": "vendi-guidance run", "version": 1, "settings": 3}',
+        '{"format": "vendi-guidance run", "version": 1, "settings": {}, "inputs": {"a": 1}}',
+        '{"format": "vendi-guidance run", "version": 1, "settings": {}, "inputs": {}}',
+    ],
+)
+def test_a_damaged_manifest_is_named(folder, content):
+    (folder.path / MANIFEST).write_text(content)
+    with pytest.raises(ValueError, match=r"run\.json does not describe a run"):
+        folder.find()
+
+
+def test_a_manifest_names_what_is_different():
+    assert PLAN.differences(PLAN) == []
+    other = replace(
+        PLAN,
+        settings={"steps": 4, "no_metadata": True, "center": None},
+        inputs={"model": Input("m", "01"), "prompts": Input("p.txt", "02")},
+        versions={"torch": "3", "pillow": "1"},
+    )
+    assert other.differences(PLAN) == [
+        "--steps is 4, was 3",
+        "--no-metadata is given, was none",
+        "--model is m with another content, was m",
+        "PROMPTS is p.txt, was none",
+    ]
+    assert PLAN.version_changes(other) == ["torch is 2, was 3"]
+    assert other.version_changes(PLAN) == ["torch is 3, was 2", "pillow is 1, was unknown"]

@@ -1,0 +1,43 @@
+"""The order in which a run makes its pictures."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vendi_guidance.runs.manifest import Manifest, Plan
+from vendi_guidance.storage.prompt_files import open_prompts
+
+COUNTS = st.integers(1, 7)
+
+
+def plan_of(folder, prompts, images_per_prompt, at_a_time):
+    path = folder / "prompts.txt"
+    path.write_text("\n".join(f"prompt {i}" for i in range(prompts)))
+    manifest = Manifest({}, {}, {})
+    source = open_prompts(str(path))
+    return Plan(source, images_per_prompt, at_a_time, 0, {}, {}, None, manifest)
+
+
+@given(COUNTS, COUNTS, COUNTS, COUNTS, st.integers(0, 60))
+def test_each_picture_once_and_what_is_left_is_the_rest(
+    tmp_path_factory, prompts, images_per_prompt, at_a_time, side_by_side, done
+):
+    plan = plan_of(tmp_path_factory.mktemp("plan"), prompts, images_per_prompt, at_a_time)
+    items = list(plan.items(0, side_by_side))
+    assert sorted(item.number for item in items) == list(range(plan.total))
+    assert all(item.prompt == f"prompt {item.number // images_per_prompt}" for item in items)
+    done = min(done, plan.total)
+    assert list(plan.items(done, side_by_side)) == items[done:]
+
+
+def test_one_prompt_after_the_other_or_some_of_each(tmp_path):
+    plan = plan_of(tmp_path, prompts=3, images_per_prompt=4, at_a_time=2)
+    assert [item.number for item in plan.items(0, 1)] == list(range(12))
+    assert [item.number for item in plan.items(0, 2)] == [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11]
+
+
+def test_processes_that_make_a_batch_each_make_different_prompts(tmp_path):
+    plan = plan_of(tmp_path, prompts=6, images_per_prompt=4, at_a_time=2)
+    prompts = [item.prompt for item in plan.items(0, 3)]
+    for start in range(0, len(prompts), 6):  # a round of three processes
+        parts = [set(prompts[at : at + 2]) for at in range(start, start + 6, 2)]
+        assert all(len(part) == 1 for part in parts) and len(set.union(*parts)) == 3

@@ -1,0 +1,190 @@
+"""What is loaded from a folder with a model, and what is not."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from vendi_guidance import VendiGuidedSDXLPipeline
+from vendi_guidance.runs.models import BLOCK, BLOCKS, check_model, fingerprint, load_model
+
+
+class Bomb:
+    """Unpickled, it leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.trace),)
+
+
+class CountingDigest:
+    """In place of a digest: how many bytes it was of."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def update(self, data: bytes) -> None:
+        self.count += len(data)
+
+    def hexdigest(self) -> int:
+        return self.count
+
+
+@pytest.fixture
+def model(tiny_sdxl_folder, tmp_path) -> Path:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_sdxl_folder, folder)
+    return folder
+
+
+@pytest.fixture
+def trace(tmp_path) -> Path:
+    """What must not appear."""
+    return tmp_path / "trace"
+
+
+def load(model: Path, allow_pickle: bool = False):
+    return load_model(VendiGuidedSDXLPipeline, model, "float32", "cpu", allow_pickle)
+
+
+def change_index(model: Path, **parts: object) -> None:
+    path = model / "model_index.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+
+
+@pytest.mark.parametrize("part", ["unet", "vae", "text_encoder"])
+def test_pickled_weights_are_read_only_when_allowed(model, tiny_sdxl_folder, part):
+    [weights] = (model / part).glob("*.safetensors")
+    name = "pytorch_model.bin" if part == "text_encoder" else "diffusion_pytorch_model.bin"
+    tensors = load_file(weights)
+    weights.unlink()
+    torch.save(tensors, model / part / name)
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*safetensors") as caught:
+        load(model)
+    assert "--allow-pickle" in str(caught.value)
+    unpickled = getattr(load(model, allow_pickle=True), part).state_dict()
+    expected = getattr(load(tiny_sdxl_folder), part).state_dict()
+    assert all(torch.equal(unpickled[key], value) for key, value in expected.items())
+
+
+@pytest.mark.parametrize("allow_pickle", [False, True])
+@pytest.mark.parametrize("part", ["unet", "vae", "text_encoder", "text_encoder_2"])
+def test_a_pickle_that_runs_code_is_never_run(model, trace, part, allow_pickle):
+    [weights] = (model / part).glob("*.safetensors")
+    weights.unlink()
+    for name in ("pytorch_model.bin", "diffusion_pytorch_model.bin"):
+        (model / part / name).write_bytes(pickle.dumps(Bomb(trace)))
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load(model, allow_pickle)
+    assert not trace.exists()
+
+
+def test_safetensors_are_preferred_to_pickles_beside_them(model, trace):
+    (model / "unet" / "diffusion_pytorch_model.bin").write_bytes(pickle.dumps(Bomb(trace)))
+    load(model, allow_pickle=True)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ["my_unet", "MyUNet"],
+        ["subprocess", "Popen"],
+        ["os", "system"],
+        ["transformers", "AutoModel"],
+        ["torch.nn", "Linear"],
+        [3, 4],
+    ],
+)
+def test_code_beside_a_model_is_never_run(model, trace, part):
+    code = f"import os\nos.mkdir({str(trace)!r})\nclass MyUNet: pass\n"
+    for file in ("unet/my_unet.py", "my_unet.py", "pipeline.py", "unet/subprocess.py"):
+        (model / file).write_text(code)
+    change_index(model, unet=part)
+    with pytest.raises(ValueError, match=r"asks for .* as its unet: only classes of diffusers"):
+        load(model)
+    assert not trace.exists()
+
+
+def test_a_pipeline_of_its_own_is_refused(model, trace):
+    (model / "my_pipeline.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
+    change_index(model, _class_name=["my_pipeline", "MyPipeline"])
+    with pytest.raises(ValueError, match="does not name one of diffusers' pipelines"):
+        load(model)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("part", ["unet", "text_encoder", "tokenizer"])
+def test_code_that_a_part_asks_for_is_never_run(model, trace, part):
+    for module in ("diffusers", "transformers", "own"):
+        (model / part / f"{module}.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
+    name = "tokenizer_config.json" if part == "tokenizer" else "config.json"
+    config = json.loads((model / part / name).read_text())
+    kinds = ("AutoModel", "AutoTokenizer", "AutoConfig")
+    config["auto_map"] = {kind: "own.Thing" for kind in kinds}
+    (model / part / name).write_text(json.dumps(config))
+    try:
+        load(model)  # it may load or not
+    except ValueError as error:
+        assert "cannot be loaded" in str(error)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", "[" * 100_000, '{"_class_name": 1}'])
+def test_an_index_that_is_none_is_named(model, content):
+    (model / "model_index.json").write_text(content)
+    with pytest.raises(ValueError, match=r"model_index\.json"):
+        check_model(model)
+
+
+def test_damaged_parts_are_one_sentence(model):
+    for file in sorted(model.rglob("*")):
+        if not file.is_file():
+            continue
+        before = file.read_bytes()
+        file.write_bytes(before[: len(before) // 2])
+        try:
+            load(model)
+        except ValueError as error:
+            assert "\n" not in str(error)
+        file.write_bytes(before)
+    load(model)
+
+
+def test_a_fingerprint_is_of_what_is_loaded(model, tiny_sdxl_folder):
+    first = fingerprint(tiny_sdxl_folder)
+    assert fingerprint(model) == first
+    (model / "README.md").write_text("about")
+    assert fingerprint(model) == first
+    for file in sorted(model.rglob("*")):
+        if file.is_file() and file.name != "README.md":
+            before = file.read_bytes()
+            file.write_bytes(before[:-2] + bytes([before[-2] ^ 1]) + before[-1:])
+            try:
+                assert fingerprint(model) != first
+            except ValueError:
+                assert file.name == "model_index.json"  # no longer JSON
+            file.write_bytes(before)
+    assert fingerprint(model) == first
+
+
+def test_of_a_large_model_a_fingerprint_reads_little(model, monkeypatch):
+    large = model / "unet" / "large.safetensors"
+    with large.open("wb") as file:
+        file.truncate(30 * 2**30)
+    first = fingerprint(model)
+    monkeypatch.setattr(hashlib, "sha256", CountingDigest)
+    assert fingerprint(model) < 2 * BLOCKS * BLOCK
+    monkeypatch.undo()
+    with large.open("r+b") as file:
+        file.seek(30 * 2**30 // BLOCKS * 7 + BLOCK // 2)
+        file.write(b"other")
+    assert fingerprint(model) != first

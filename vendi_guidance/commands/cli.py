@@ -1,0 +1,43 @@
+"""What the command-line scripts have in common."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def asset(name: str) -> Path:
+    """A file or folder under assets/, as seen from the current folder."""
+    return Path(os.path.relpath(REPOSITORY / "assets" / name))
+
+
+class Option(click.Option):
+    """An option that `--help` lists under the title of its group."""
+
+    def __init__(self, *args: Any, group: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+
+
+class Command(click.Command):
+    """A command that meets the user's errors with one sentence and exit status 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (ValueError, OSError, ImportError) as error:
+            raise click.UsageError(" ".join(str(error).split()), context) from error
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(context):
+            record = parameter.get_help_record(context)
+            if record is not None and not isinstance(parameter, click.Argument):
+                group = getattr(parameter, "group", "Options")
+                groups.setdefault(group, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)

@@ -1,0 +1,1 @@
+"""A finished batch in, results out."""

@@ -1,0 +1,1 @@
+"""Results as a page, text, data and figures."""

@@ -1,0 +1,187 @@
+"""Reports written down: as a page, a text, data and figures, and as a table for the terminal."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from vendi_guidance.evaluation.evaluator import Report
+from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
+from vendi_guidance.evaluation.report.figures import draw_figures, save_png
+from vendi_guidance.evaluation.report.html import as_page
+from vendi_guidance.storage.files import whole_file
+
+if TYPE_CHECKING:
+    from vendi_guidance.evaluation.comparison import Comparison
+
+FORMAT = "vendi-guidance report"
+VERSION = 2
+
+
+def save_report(
+    folder: Path, reports: Sequence[Report], comparison: "Comparison | None" = None
+) -> Path:
+    """Write `report.html`, `report.md`, `report.json`, and PNG figures.
+
+    Args:
+        folder: where; it is created if need be, and files of these names are replaced.
+        reports: one, or two.
+        comparison: of the two.
+
+    Returns:
+        The path of the page, which needs none of the other files.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = draw_figures(reports)
+    for name, figure in figures.items():
+        save_png(figure, folder / f"{name}.png")
+    save_contact_sheet(folder / "comparison.png", reports)
+    content = json.dumps(as_json(reports, comparison), indent=2, allow_nan=False)
+    _write(folder / "report.json", content + "\n")
+    _write(folder / "report.md", as_markdown(reports, comparison, list(figures)))
+    page = folder / "report.html"
+    _write(page, as_page(reports, comparison, figures))
+    return page
+
+
+def as_json(reports: Sequence[Report], comparison: "Comparison | None" = None) -> dict[str, Any]:
+    """Everything but the pictures and their features, as JSON values (see docs/evaluation.md)."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "made_with": f"vendi-guidance {version('vendi-guidance')}",
+        "runs": [_run(report) for report in reports],
+        "comparison": None if comparison is None else _compared(comparison),
+    }
+
+
+def _run(report: Report) -> dict[str, Any]:
+    shown = report.exhibits
+    return {
+        "name": report.name,
+        "settings": report.settings,
+        "skipped": [{"name": str(name), "reason": reason} for name, reason in report.skipped],
+        "scores": {name: asdict(score) for name, score in report.scores.items()},
+        "groups": [asdict(group) | {"label": str(group.label)} for group in shown.groups],
+        "modes": [asdict(mode) for mode in shown.modes],
+        "near_duplicates": [asdict(pair) for pair in shown.pairs],
+        "looked_at": shown.looked_at,
+        "eigenvalues": shown.spectra,
+        "growth": {
+            name: {key: getattr(grown, key).tolist() for key in ("sizes", "mean", "low", "high")}
+            for name, grown in shown.growth.items()
+        },
+    }
+
+
+def _compared(comparison: "Comparison") -> dict[str, Any]:
+    return {
+        "first": comparison.first.name,
+        "second": comparison.second.name,
+        "headline": comparison.headline,
+        "verdict": comparison.verdict(),
+        "pictures_of_each": comparison.compared,
+        "drawn": comparison.drawn,
+        "paired": comparison.paired,
+        "differences": {
+            name: asdict(found) | {"beyond_chance": found.beyond_chance}
+            for name, found in comparison.differences.items()
+        },
+    }
+
+
+def score_table(reports: Sequence[Report], comparison: "Comparison | None" = None) -> Table:
+    """The scores, one column a run; of two runs also how the second differs from the first.
+
+    Two runs of short names fit in 80 columns.
+    """
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("score", min_width=19)
+    for report in reports:
+        table.add_column(Text(report.name), justify="right", min_width=15)
+    if comparison is not None:
+        table.add_column("change", justify="right", min_width=16)
+        table.add_column("is it chance?", max_width=7)
+    for title, *cells in score_rows(reports, comparison):
+        table.add_row(Text(title.text), *(cell.stacked() for cell in cells))
+    return table
+
+
+class Cell(NamedTuple):
+    """A cell of the table of scores: what it says, and an interval, "" if there is none."""
+
+    text: str
+    interval: str = ""
+
+    def stacked(self) -> Text:
+        return Text(self.text).append(f"\n{self.interval}" if self.interval else "", "dim")
+
+
+def score_rows(
+    reports: Sequence[Report], comparison: "Comparison | None" = None
+) -> list[list[Cell]]:
+    """The table of all scores: their titles, each run's, the change and whether it is chance."""
+    rows = []
+    for name, measure in MEASURES.items():
+        if not any(name in report.scores for report in reports):
+            continue
+        cells = [Cell(measure.title)]
+        for report in reports:
+            score = report.scores.get(name)
+            if score is None:
+                cells.append(Cell("–"))
+            else:
+                ends = measure.interval(score.low, score.high)
+                cells.append(Cell(measure.shown(score.value), ends))
+        found = None if comparison is None else comparison.differences.get(name)
+        if found is not None:
+            cells.append(Cell(found.in_words(measure), found.interval(measure)))
+            cells.append(Cell(found.says(measure)))
+        elif comparison is not None:
+            cells += [Cell("–"), Cell("")]
+        rows.append(cells)
+    return rows
+
+
+def as_markdown(
+    reports: Sequence[Report], comparison: "Comparison | None", figures: Sequence[str]
+) -> str:
+    """The table, what decides each number, and the figures, as Markdown."""
+    head = ["score", *(report.name for report in reports)]
+    head += ["change", "is it chance?"] if comparison else []
+    lines = ["# " + _cell(" and ".join(report.name for report in reports)), ""]
+    lines += [_cell(comparison.verdict()), ""] if comparison else []
+    lines += [f"| {' | '.join(map(_cell, head))} |", "|---" * len(head) + "|"]
+    for row in score_rows(reports, comparison):
+        texts = (f"{text} ({interval})" if interval else text for text, interval in row)
+        lines.append(f"| {' | '.join(map(_cell, texts))} |")
+    lines += ["", "Intervals in brackets are of level 0.95. What decides each number:", ""]
+    for report in reports:
+        lines += [
+            f"* {_cell(report.name)}, {MEASURES[name].title}: {_cell(score.basis)}"
+            for name, score in report.scores.items()
+        ]
+    lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Text that means nothing to Markdown."""
+    escaped = "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in text)
+    return " ".join(escaped.split())
+
+
+def _write(path: Path, text: str) -> None:
+    with whole_file(path) as temporary:
+        # a prompt may hold half a character, which no encoding has
+        temporary.write_bytes(text.encode("utf-8", "replace"))

@@ -1,0 +1,226 @@
+"""Embedders of pictures by name: well-known networks, each behind its library's preprocessing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torchvision.models import Inception_V3_Weights, ResNet50_Weights, inception_v3, resnet50
+from transformers import AutoImageProcessor, AutoModel
+
+from vendi_guidance.features.base import ImageEmbedder
+from vendi_guidance.features.network import NetworkEmbedder
+from vendi_guidance.features.open_clip import load_open_clip
+from vendi_guidance.features.probe import load_probe, probe_pixels
+from vendi_guidance.features.weights import model_folder, reason
+
+DINOV2 = "facebook/dinov2-large"
+PIXELS = 32
+"""Height and width of pictures that are their own features."""
+
+
+class Parts(NamedTuple):
+    """What a `NetworkEmbedder` is made of; `settings` without the weights' digest."""
+
+    settings: dict[str, Any]
+    prepare: Callable[[Image.Image], Tensor]
+    network: nn.Module
+
+
+def open_image_embedder(
+    spec: str, *, device: str = "cpu", batch_size: int = 64, progress: bool = False
+) -> ImageEmbedder:
+    """An embedder of pictures by its name.
+
+    Args:
+        spec: a kind and, behind a colon, which one:
+
+            - `probe:FOLDER`: the demo's `Probe`;
+            - `dinov2[:FOLDER_OR_NAME]`: DINOv2's class token, by transformers; also of its
+              successors with a pooled output;
+            - `clip[:MODEL[/PRETRAINED]]`: the image half of a CLIP or SigLIP, at unit length; MODEL
+              and PRETRAINED by OpenCLIP's names, or `hf-hub:NAME`, or a folder;
+            - `inception[:FILE]`: the last features of torchvision's InceptionV3. It is not the
+              network of published FIDs, which was trained in TensorFlow;
+            - `swav[:FILE]`: those of SwAV's ResNet-50 of 800 epochs;
+            - `timm:NAME`: those of any timm model, by timm's name, the hub's, or in a folder;
+            - `pixels[:SIZE]`: the picture itself, SIZE x SIZE of them.
+        device: where it computes; half precision on a GPU.
+        batch_size: how many pictures at once.
+        progress: show a bar.
+
+    Raises:
+        ValueError: another kind, or weights that do not fit it.
+        FileNotFoundError: the weights are not here; the message says how to fetch them.
+        ImportError: the library it needs is not installed.
+    """
+    kind, _, which = spec.partition(":")
+    if kind not in KINDS:
+        raise ValueError(f"there is no image embedder {kind!r}: take one of {', '.join(KINDS)}")
+    try:
+        parts = KINDS[kind](which)
+    # torch's RuntimeErrors are about weights that do not fit
+    except (SafetensorError, UnpicklingError, EOFError, RuntimeError) as error:
+        raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
+    return NetworkEmbedder(kind, *parts, device=device, batch_size=batch_size, progress=progress)
+
+
+def _probe(folder: str) -> Parts:
+    return Parts({"weights": folder}, probe_pixels, load_probe(folder).body)
+
+
+class Processed:
+    """Preprocessing by an image processor of transformers."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.processor(image, return_tensors="pt")["pixel_values"][0]
+
+
+class Pooled(nn.Module):
+    """The pooled output of a vision model of transformers, for DINOv2 its class token."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.model(pixel_values=pixels).pooler_output
+
+
+def _dinov2(which: str) -> Parts:
+    name = which or DINOV2
+    folder = model_folder(name)
+    model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
+    processor = AutoImageProcessor.from_pretrained(folder)
+    # the processor's settings as they are saved: JSON values
+    settings = {"weights": name, "preprocessing": processor.to_dict()}
+    return Parts(settings, Processed(processor), Pooled(model))
+
+
+class ImageHalf(nn.Module):
+    """The image half of an OpenCLIP model, its features of unit length."""
+
+    def __init__(self, visual: nn.Module) -> None:
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        output = self.visual(pixels)
+        # some give their tokens as well
+        features = output[0] if isinstance(output, tuple) else output
+        return nn.functional.normalize(features.float(), dim=-1)
+
+
+def _clip(which: str) -> Parts:
+    clip = load_open_clip(which)
+    settings = {"weights": clip.name, "preprocessing": clip.preprocessing, "unit_length": True}
+    return Parts(settings, clip.transform, ImageHalf(clip.model.visual))
+
+
+def _timm(name: str) -> Parts:
+    try:
+        import timm
+    except ImportError:
+        raise ImportError("timm's models need timm: pip install timm") from None
+    repository = name
+    if not Path(name).is_dir() and "/" not in name:
+        config = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
+        if config is None or config.hf_hub_id is None:
+            raise ValueError(f"timm has no weights for a model named {name!r}")
+        repository = config.hf_hub_id
+    folder = model_folder(repository)
+    model = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0)
+    how = timm.data.resolve_model_data_config(model)
+    transform = timm.data.create_transform(**how, is_training=False)
+    return Parts({"weights": name, "preprocessing": how}, transform, model)
+
+
+INCEPTION_URL = Inception_V3_Weights.IMAGENET1K_V1.url
+SWAV_URL = "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar"
+SWAV_STD = (0.228, 0.224, 0.225)
+"""In everything else SwAV's evaluation prepares pictures as torchvision does for its ResNet-50."""
+
+
+def _inception(file: str) -> Parts:
+    network = inception_v3(weights=None, init_weights=False, transform_input=True)
+    network.load_state_dict(_torch_weights(file, INCEPTION_URL))
+    network.fc = nn.Identity()
+    transform = Inception_V3_Weights.IMAGENET1K_V1.transforms()
+    return Parts(_torchvision_settings(file or INCEPTION_URL, transform), transform, network)
+
+
+def _swav(file: str) -> Parts:
+    network = resnet50(weights=None)
+    network.fc = nn.Identity()
+    weights = _torch_weights(file, SWAV_URL)
+    body = {name.removeprefix("module."): value for name, value in weights.items()}
+    # besides the ResNet it has what it was trained with
+    body = {name: value for name, value in body.items() if not name.startswith(TRAINING_HEADS)}
+    network.load_state_dict(body)
+    transform = ResNet50_Weights.IMAGENET1K_V1.transforms(std=SWAV_STD)
+    return Parts(_torchvision_settings(file or SWAV_URL, transform), transform, network)
+
+
+TRAINING_HEADS = ("projection_head.", "prototypes.")
+
+
+def _torch_weights(file: str, url: str) -> dict[str, Tensor]:
+    """Tensors of a file, or else of the one of that address in torch's cache, fetched there."""
+    if file:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    try:
+        return torch.hub.load_state_dict_from_url(url, map_location="cpu", weights_only=True)
+    except OSError as error:
+        target = Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
+        raise FileNotFoundError(
+            f"there is no {target}, and the network cannot be reached ({reason(error)}): where "
+            f"there is one, fetch it by `curl --create-dirs --output {target} {url}`"
+        ) from error
+
+
+def _torchvision_settings(weights: str, transform: Any) -> dict[str, Any]:
+    preprocessing = {
+        "resize": transform.resize_size,
+        "crop": transform.crop_size,
+        "interpolation": transform.interpolation.value,
+        "mean": transform.mean,
+        "std": transform.std,
+    }
+    return {"weights": weights, "preprocessing": preprocessing}
+
+
+class Shrunk:
+    """A picture as `size` x `size` pixels in [0, 1]."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        small = image.resize((self.size, self.size), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
+
+
+def _pixels(size: str) -> Parts:
+    if size and (not size.isdecimal() or int(size) < 1):
+        raise ValueError(f"pixels:SIZE wants a number of pixels, at least 1, got {size!r}")
+    side = int(size or PIXELS)
+    return Parts({"size": side}, Shrunk(side), nn.Flatten())
+
+
+KINDS: dict[str, Callable[[str], Parts]] = {
+    "probe": _probe,
+    "dinov2": _dinov2,
+    "clip": _clip,
+    "inception": _inception,
+    "swav": _swav,
+    "timm": _timm,
+    "pixels": _pixels,
+}

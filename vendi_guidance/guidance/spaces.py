@@ -1,0 +1,175 @@
+"""Where samples are compared: what guidance looks at, and how its gradient gets back to latents.
+
+"latent" takes the latents as the sampler left them, noise and all (Jalali et al., AISTATS 2026).
+"denoised" takes the scheduler's prediction of clean latents, so that samples in flight are compared
+with finished ones of their own kind. An `ImageSpace` takes an image encoder's features of that
+prediction, decoded.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from vendi_guidance.guidance.prediction import Prediction
+from vendi_guidance.guidance.vae import decode, encode, undisturbed, vae_of
+
+PullBack = Callable[[Tensor], Tensor]
+
+
+class View(NamedTuple):
+    """What is compared, and the way back.
+
+    Attributes:
+        features: (b, ...) one for each sample in flight.
+        pull_back: a gradient in the features, shaped like them, to one in the latents.
+    """
+
+    features: Tensor
+    pull_back: PullBack
+
+
+class Space(Protocol):
+    """Where samples are compared."""
+
+    @property
+    def needs_prediction(self) -> bool:
+        """Whether `view` reads the scheduler's prediction."""
+        ...
+
+    def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
+        """Of samples in flight: (b, ...) latents after a step that made this prediction."""
+        ...
+
+    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
+        """(b, ...) features of finished samples' latents."""
+        ...
+
+
+class LatentSpace:
+    """Latents as the sampler left them."""
+
+    needs_prediction = False
+
+    def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
+        return View(latents, lambda gradient: gradient)
+
+    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
+        return latents
+
+
+class DenoisedSpace:
+    """Predicted clean latents x0 = (z - noise eps) / signal, the noise eps taken as it is."""
+
+    needs_prediction = True
+
+    def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
+        if prediction is None:
+            raise ValueError("the denoised space needs the scheduler's prediction, got none")
+        signal = prediction.signal
+        return View(prediction.denoised, lambda gradient: gradient / signal)
+
+    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
+        return latents
+
+
+class ImageSpace:
+    """An image encoder's features of what the predicted latents look like, decoded.
+
+    Pictures go through decoder and encoder one by one, and again on the gradient's way back: what
+    autograd keeps of a decoder takes gigabytes at 1024 pixels. So a guided step costs about four
+    decodings of each picture, and the end of a call one more.
+
+    Args:
+        encoder: takes images, (b, 3, h, w) in [-1, 1], and returns features, (b, m); as those in
+            `encoders` do. It must be on the pipeline's device.
+        size: height and width of the pictures, for pipelines that pack their latents: Flux, Chroma
+            and Qwen-Image.
+    """
+
+    needs_prediction = True
+
+    def __init__(self, encoder: torch.nn.Module, size: tuple[int, int] | None = None) -> None:
+        self.encoder = encoder
+        self.size = size
+
+    def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
+        if prediction is None:
+            raise ValueError("the image space needs the scheduler's prediction, got none")
+        denoised, signal = prediction.denoised, prediction.signal
+
+        def pull_back(gradient: Tensor) -> Tensor:
+            rows = zip(denoised.split(1), gradient.split(1), strict=True)
+            return torch.cat([self._pull_back(pipeline, *row) for row in rows]) / signal
+
+        return View(self.remember(pipeline, denoised), pull_back)
+
+    @torch.no_grad()
+    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
+        with undisturbed(vae_of(pipeline), self.encoder):
+            return torch.cat([self._features(pipeline, one) for one in latents.split(1)])
+
+    @torch.no_grad()
+    def of_pictures(self, images: Tensor) -> Tensor:
+        """(n, m) features of finished pictures, (n, 3, h, w) in [-1, 1]."""
+        return torch.cat([self._encode(one) for one in images.split(1)])
+
+    def _features(self, pipeline: Any, latents: Tensor) -> Tensor:
+        return self._encode(decode(pipeline, latents, self.size))
+
+    def _encode(self, images: Tensor) -> Tensor:
+        weight = next(self.encoder.parameters(), images)
+        return self.encoder(images.to(weight).clamp(-1, 1))
+
+    def _pull_back(self, pipeline: Any, denoised: Tensor, gradient: Tensor) -> Tensor:
+        """A gradient in the features of one picture, (1, m), to one in its predicted latents."""
+        with undisturbed(vae_of(pipeline), self.encoder), torch.enable_grad():
+            z = denoised.clone().requires_grad_()  # a copy: inference tensors have no gradient
+            features = self._features(pipeline, z)
+            # brought to 1, as half precision loses what is small
+            largest = gradient.abs().amax()
+            largest = largest.where(largest > 0, 1)
+            [pulled] = torch.autograd.grad(features, z, (gradient / largest).to(features))
+        return pulled * largest.to(pulled)
+
+
+SPACES: dict[str, Space] = {"latent": LatentSpace(), "denoised": DenoisedSpace()}
+
+
+@torch.no_grad()
+def exemplar_features(
+    pipeline: Any,
+    images: Sequence[Image],
+    space: str | Space = "latent",
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """What `VendiGuidance(space=space, exemplars=...)` takes, of pictures.
+
+    Args:
+        pipeline: the one to be guided, for how it prepares and encodes pictures.
+        images: n pictures.
+        space: where samples are compared.
+        size: height and width to bring the pictures to: those of what will be generated. None is
+            those of the first picture.
+
+    Returns:
+        (n, ...) features: of the pictures themselves for an `ImageSpace`, else of their latents.
+
+    Raises:
+        ValueError: the pipeline has no VAE, or one for other things than pictures.
+    """
+    vae = vae_of(pipeline)
+    if not hasattr(pipeline, "image_processor"):
+        raise ValueError(f"{type(pipeline).__name__} does not make pictures")
+    height, width = size or (None, None)
+    pixels = pipeline.image_processor.preprocess(
+        [image.convert("RGB") for image in images], height, width
+    )
+    space = SPACES[space] if isinstance(space, str) else space
+    if isinstance(space, ImageSpace):
+        return space.of_pictures(pixels)
+    with undisturbed(vae):
+        latents = torch.cat([encode(pipeline, one) for one in pixels.split(1)])
+    return space.remember(pipeline, latents)

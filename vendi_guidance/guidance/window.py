@@ -1,0 +1,380 @@
+"""The memory of guidance: the most recent finished samples and their prompts.
+
+Features are latents flattened and scaled to unit length (Jalali et al., AISTATS 2026, section 6 and
+appendix E), so kernels need only inner products. Those among the window's own samples change only
+when one enters or leaves; they are kept, and so is what is derived from them.
+"""
+
+import json
+from collections.abc import Callable, Hashable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vendi_guidance.kernels.standard import SphereKernel
+from vendi_guidance.storage.files import whole_file
+
+FORMAT = "vendi-guidance window"
+VERSION = 1
+
+ROWS_AT_ONCE = 64
+"""So many samples enter together, which bounds the memory that entering takes."""
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of x: (n, d) at length 1; a zero row stays zero. Neither overflows nor underflows."""
+    largest = x.abs().amax(dim=1, keepdim=True)
+    return torch.nn.functional.normalize(x / largest.where(largest > 0, 1), dim=1)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """x: (n, ...) as (n, d), in at least single precision."""
+    rows = x.detach().flatten(1)
+    return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+
+
+def square_sum(matrix: Tensor) -> Tensor:
+    """Sum of the squares of matrix: (n, m), 0-d float64; without a copy in float64."""
+    return torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
+
+
+class SlidingWindow:
+    """The last `size` finished latents, with their prompt embeddings.
+
+    Memory: size x (latent elements + prompt width) in `dtype`, plus size^2 in single precision.
+
+    Args:
+        size: how many samples to remember.
+        dtype: what features are stored in; kernels are computed in at least single precision.
+        device: where they are stored; None is where the first ones come from.
+
+    Attributes:
+        latent_shape: shape of one latent, or None while nothing has entered.
+
+    Raises:
+        ValueError: size < 1.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        _check_size(size)
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every sample."""
+        self.latent_shape: tuple[int, ...] | None = None
+        self._latents: _Ring | None = None
+        self._prompts: _Ring | None = None
+        self._entered = 0
+        self._memo: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return min(self._entered, self.size)
+
+    def append(self, latents: Tensor, prompts: Tensor | None = None) -> None:
+        """Remember finished samples; the oldest leave when there is no room.
+
+        O(b N D) for b samples that enter a window of N.
+
+        Args:
+            latents: (b, ...) as the sampler left them.
+            prompts: (b, m) embeddings, or None in a window without prompts.
+
+        Raises:
+            ValueError: other shapes than the window holds, prompts given once and missing another
+                time, or NaN or infinity. The window stays as it was.
+        """
+        self.check(latents, prompts)
+        if not torch.isfinite(latents).all() or not (
+            prompts is None or torch.isfinite(prompts).all()
+        ):
+            raise ValueError("latents and prompts that enter the window must be finite numbers")
+        kept = slice(-self.size, None)
+        if self._latents is None:
+            self.latent_shape = tuple(latents.shape[1:])
+            self._latents = _Ring(self.size, latents, self.dtype, self.device)
+            if prompts is not None:
+                # prompts are few numbers: single precision costs nothing
+                at_least_single = torch.promote_types(self.dtype, torch.float32)
+                self._prompts = _Ring(self.size, prompts, at_least_single, self.device)
+        self._latents.write(latents[kept], self._entered)
+        if self._prompts is not None and prompts is not None:
+            self._prompts.write(prompts[kept], self._entered)
+        self._entered += len(latents[kept])
+        self._memo.clear()
+
+    def check(self, latents: Tensor, prompts: Tensor | None) -> None:
+        """Raise ValueError if such samples cannot stand beside those of this window."""
+        if prompts is not None and len(prompts) != len(latents):
+            raise ValueError(f"got {len(latents)} latents but {len(prompts)} prompts")
+        self.check_shape(latents)
+        if self._latents is None:
+            return
+        if (prompts is None) != (self._prompts is None):
+            held, given = ("without", "with") if self._prompts is None else ("with", "without")
+            raise ValueError(f"the window holds samples {held} prompts, got one {given}: clear it")
+        if prompts is not None and self._prompts is not None:
+            width, given_width = self._prompts.rows.shape[1], prompts[0].numel()
+            if width != given_width:
+                raise ValueError(
+                    f"the window holds prompt embeddings of width {width}, got {given_width}: "
+                    "clear it, or use one window for each text encoder"
+                )
+
+    def check_shape(self, latents: Tensor) -> None:
+        """Raise ValueError if latents: (b, ...) are of another shape than those of this window."""
+        shape = tuple(latents.shape[1:])
+        if self.latent_shape not in (None, shape):
+            raise ValueError(
+                f"the window holds latents of shape {self.latent_shape}, got {shape}: "
+                "clear it, or use one window for each picture size"
+            )
+
+    @property
+    def latents(self) -> Tensor:
+        """(N, D) unit-length features of the remembered latents, in the storage dtype."""
+        return torch.empty(0, 0) if self._latents is None else self._latents.rows[: len(self)]
+
+    def products(self, f: Tensor) -> Tensor:
+        """(b, N) inner products of f: (b, D) with the remembered latents' features."""
+        if self._latents is None:
+            return f.new_empty(len(f), 0)
+        return self._latents.products(f, len(self))
+
+    def add_weighted(self, total: Tensor, weights: Tensor) -> Tensor:
+        """total: (b, D), to which weights: (b, N) times the latents' features were added."""
+        if self._latents is not None:
+            self._latents.add_weighted(total, weights)
+        return total
+
+    @property
+    def prompts(self) -> Tensor | None:
+        """(N, m) unit-length prompt embeddings, or None where there are none."""
+        return None if self._prompts is None else self._prompts.rows[: len(self)]
+
+    @property
+    def latent_products(self) -> Tensor:
+        """(N, N) inner products of the remembered latents' features, N = 0 included."""
+        if self._latents is None:
+            return torch.empty(0, 0)
+        return self._latents.inner[: len(self), : len(self)]
+
+    def latent_gram(self, kernel: SphereKernel) -> Tensor:
+        """(N, N) kernel matrix of the remembered latents."""
+        return self.remember(("latent", kernel), lambda: self._gram(self._latents, kernel))
+
+    def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
+        """(N, N) kernel matrix of the remembered prompts; all ones for None, which sees none."""
+        if kernel is None:
+            return torch.ones_like(self.latent_products)
+        return self.remember(("prompt", kernel), lambda: self._gram(self._prompts, kernel))
+
+    def square_sums(
+        self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
+    ) -> tuple[Tensor, Tensor]:
+        """|K_T|_F^2 and |K_Z∘K_T|_F^2 of the remembered samples, 0-d float64."""
+
+        def compute() -> tuple[Tensor, Tensor]:
+            prompt = self.prompt_gram(kernel_prompt)
+            joint = self.latent_gram(kernel_latent) * prompt
+            return square_sum(prompt), square_sum(joint)
+
+        return self.remember(("squares", kernel_latent, kernel_prompt), compute)
+
+    def remember(self, key: Hashable, compute: Callable[[], Any], anew: bool = False) -> Any:
+        """`compute()`, kept under `key` until the next sample enters, or until computed `anew`."""
+        if anew or key not in self._memo:
+            self._memo[key] = compute()
+        return self._memo[key]
+
+    def resize(self, size: int) -> None:
+        """Remember up to `size` samples from now on; the oldest leave when there is no room.
+
+        Raises:
+            ValueError: size < 1.
+        """
+        _check_size(size)
+        if size == self.size:
+            return
+        latents, prompts, shape = *self._oldest_first(), self.latent_shape
+        self.size = size
+        self.clear()
+        if shape is not None:
+            self.append(latents.unflatten(1, shape), prompts)
+
+    def save(self, path: str | Path) -> None:
+        """Write the window to a safetensors file, whole or not at all; the oldest sample first.
+
+        The file's header states format, version, size and latent shape as JSON.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        latents, prompts = self._oldest_first()
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "size": self.size,
+            "latent_shape": self.latent_shape,
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
+        tensors = (
+            {"latents": latents} if prompts is None else dict(latents=latents, prompts=prompts)
+        )
+        with whole_file(Path(path)) as temporary:
+            save_file(
+                {name: value.contiguous().cpu() for name, value in tensors.items()},
+                temporary,
+                {"header": json.dumps(header)},
+            )
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | str | None = None) -> "SlidingWindow":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file is not such a window, is damaged, or comes from a newer version;
+                the message names the reason.
+            FileNotFoundError: there is no such file.
+        """
+        try:
+            with safe_open(path, "pt") as stored:
+                header = json.loads((stored.metadata() or {}).get("header", "{}"))
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no window file {path}") from None
+        except (SafetensorError, ValueError, RecursionError, OSError) as error:
+            raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+        reason = _misfit(header, tensors)
+        if reason:
+            raise ValueError(f"{path} is not a window this version can read: {reason}")
+        window = cls(header["size"], dtype=getattr(torch, header["dtype"]), device=device)
+        if header["latent_shape"] is not None:
+            shape = tuple(header["latent_shape"])
+            prompts = tensors.get("prompts")
+            try:
+                window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
+            except RuntimeError:
+                raise ValueError(
+                    f"there is no memory for {path}, a window of {window.size} samples"
+                ) from None
+        return window
+
+    def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
+        n = len(self)
+        if n == 0:
+            return torch.empty(0, 0)
+        if ring is None:
+            raise ValueError("the window holds no prompts: use an unconditional objective")
+        return kernel.on_sphere(ring.inner[:n, :n]).fill_diagonal_(1)
+
+    def _oldest_first(self) -> tuple[Tensor, Tensor | None]:
+        shift = -(self._entered % self.size) if self._entered > self.size else 0
+        prompts = self.prompts
+        return self.latents.roll(shift, 0), None if prompts is None else prompts.roll(shift, 0)
+
+
+class _Ring:
+    """Unit-length rows that are overwritten oldest first, and their inner products."""
+
+    def __init__(
+        self, size: int, like: Tensor, dtype: torch.dtype, device: torch.device | str | None
+    ) -> None:
+        place = like.device if device is None else device
+        self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
+        precise = torch.promote_types(dtype, torch.float32)
+        self.inner = torch.zeros(size, size, dtype=precise, device=place)
+
+    def write(self, x: Tensor, entered: int) -> None:
+        """Store x: (b, ...), b <= size, after `entered` earlier ones."""
+        size = len(self.rows)
+        for part in x.split(ROWS_AT_ONCE):
+            slots = (torch.arange(len(part), device=self.rows.device) + entered) % size
+            self.rows[slots] = unit_rows(as_rows(part)).to(self.rows)
+            entered += len(part)
+            filled = min(entered, size)
+            products = self.products(self.rows[slots].to(self.inner.dtype), filled)
+            self.inner[slots, :filled] = products
+            self.inner[:filled, slots] = products.T
+
+    def products(self, f: Tensor, filled: int) -> Tensor:
+        """(b, filled) inner products of f: (b, d) with the first rows."""
+        return torch.cat([rows @ f.T for rows in self._chunks(f, filled)]).T
+
+    def add_weighted(self, total: Tensor, weights: Tensor) -> None:
+        """Add weights: (b, filled) times the first rows to total: (b, d)."""
+        # MKL adds 16 rows to several sums three times as fast as it adds 300
+        few, start = len(total) > 1, 0
+        for rows in self._chunks(total, weights.shape[1], few):
+            total.addmm_(weights[:, start : start + len(rows)], rows)
+            start += len(rows)
+
+    def _chunks(self, like: Tensor, filled: int, few: bool = False) -> Iterator[Tensor]:
+        """The first rows, some at a time, in the precision and on the device of `like`; to be used
+        before the next are asked for.
+
+        Args:
+            few: 16 at a time on a CPU, as in any case where another precision is stored: so they
+                stay in cache. Else enough to outlast the launch of a GPU's kernel.
+        """
+        as_stored = (like.dtype, like.device) == (self.rows.dtype, self.rows.device)
+        few = like.device.type == "cpu" and (few or not as_stored)
+        count = 16 if few else max(1, 2**26 // self.rows.shape[1])
+        copy = None if as_stored else like.new_empty(min(count, filled), self.rows.shape[1])
+        for rows in self.rows[:filled].split(count):
+            yield rows if copy is None else copy[: len(rows)].copy_(rows)
+
+
+def _check_size(size: int) -> None:
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"window must be a whole number of at least 1, got {size}")
+
+
+def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
+    """Why a file's content is not a window, or None where it is one."""
+    if not isinstance(header, dict):
+        return "its header is no JSON object"
+    if header.get("format") != FORMAT:
+        return f"its header does not say {FORMAT!r}"
+    if header.get("version") != VERSION:
+        return f"it has version {header.get('version')}, this is {VERSION}"
+    shape, latents, prompts = (
+        header.get("latent_shape"),
+        tensors.get("latents"),
+        tensors.get("prompts"),
+    )
+    if not _is_count(header.get("size")):
+        return f"its size is {header.get('size')}"
+    if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
+        return f"its dtype is {header.get('dtype')}"
+    if latents is None:
+        return "it holds no latents"
+    if shape is None:
+        return None if latents.numel() == 0 else "its latents have no shape"
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        return f"its latents have shape {shape}"
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.shape[1] == 0:
+            return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
+    if latents.shape[1] != prod(shape) or len(latents) > header["size"]:
+        return f"latents of shape {tuple(latents.shape)} do not fit its header {header}"
+    if prompts is not None and len(prompts) != len(latents):
+        return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**63

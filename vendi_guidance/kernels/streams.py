@@ -1,0 +1,140 @@
+"""Features that come chunk by chunk, so that they need not all be in memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vendi_guidance.kernels.standard import as_features
+
+CHUNK = 4096
+"""So many rows are worked on at a time."""
+
+
+class Stream:
+    """(n, d) features in chunks of rows, to be read once; n shows when they have all gone by.
+
+    Args:
+        chunks: (b, d) tensors or arrays, of any b >= 1.
+
+    Attributes:
+        width: d.
+
+    Raises:
+        ValueError: there is no chunk; here or on the way, a chunk that `as_features` refuses or
+            that has another d.
+    """
+
+    def __init__(self, chunks: Iterable[Any]) -> None:
+        self._rest = iter(chunks)
+        self._first = self._next(0)
+        if self._first is None:
+            raise ValueError("there are no features: the stream is empty, or was read before")
+        self.width = self._first.shape[1]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The chunks as `as_features` gives them."""
+        seen, chunk = 0, self._first
+        while chunk is not None:
+            if chunk.shape[1] != self.width:
+                raise ValueError(f"chunks must agree in d, got {self.width} and {chunk.shape[1]}")
+            yield chunk
+            seen += len(chunk)
+            chunk = self._next(seen)
+
+    def gather(self) -> Tensor:
+        """All of it, as one (n, d) tensor."""
+        return torch.cat(list(self))
+
+    def _next(self, seen: int) -> Tensor | None:
+        try:
+            chunk = next(self._rest)
+        except StopIteration:
+            return None
+        try:
+            return as_features(chunk)
+        except ValueError as error:
+            raise ValueError(f"in the chunk that starts at row {seen}: {error}") from None
+
+
+Rows: TypeAlias = "Tensor | Stream"
+
+
+def as_stream(x: Any) -> Stream | None:
+    """`x` as a stream, if it is one.
+
+    Args:
+        x: a memory-mapped array, a slice of a safetensors file (`safe_open(...).get_slice(name)`),
+            or an iterable of (b, d) tensors or arrays, bare or alone in a tuple or list, such as a
+            generator or a DataLoader. Tensors, arrays and sequences of single items are no streams.
+    """
+    if isinstance(x, np.memmap) or hasattr(x, "get_shape"):
+        n = x.get_shape()[0] if hasattr(x, "get_shape") else len(x)
+        return Stream(x[start : start + CHUNK] for start in range(0, n, CHUNK))
+    if isinstance(x, (Tensor, np.ndarray, str)) or not isinstance(x, Iterable):
+        return None
+    if isinstance(x, Sequence) and not (len(x) and _is_chunk(x[0])):
+        return None
+    return Stream(_bare(chunk) for chunk in x)
+
+
+def chunks(rows: Rows) -> Iterator[Tensor]:
+    """(b, d) parts of the rows, in order, b at most CHUNK where they are in memory."""
+    return iter(rows.split(CHUNK) if isinstance(rows, Tensor) else rows)
+
+
+def width(rows: Rows) -> int:
+    """d of (n, d) rows."""
+    return rows.shape[1] if isinstance(rows, Tensor) else rows.width
+
+
+def gather(rows: Rows) -> Tensor:
+    """All rows, in memory."""
+    return rows if isinstance(rows, Tensor) else rows.gather()
+
+
+def side_by_side(x: Rows, t: Rows) -> Rows:
+    """(n, d + m): the columns of x: (n, d), then those of t: (n, m).
+
+    Raises:
+        ValueError: x and t differ in n or in device.
+    """
+    if isinstance(x, Tensor) and isinstance(t, Tensor):
+        if len(x) != len(t):
+            raise ValueError(
+                f"x and t must describe the same items, got n = {len(x)} and n = {len(t)}"
+            )
+        return _beside(x, t)
+    return Stream(_paired(chunks(x), chunks(t)))
+
+
+def _paired(xs: Iterator[Tensor], ts: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Chunks of x beside those of t, however each was cut."""
+    x, t = next(xs, None), next(ts, None)
+    seen = 0
+    while x is not None and t is not None:
+        b = min(len(x), len(t))
+        yield _beside(x[:b], t[:b])
+        seen += b
+        x = x[b:] if b < len(x) else next(xs, None)
+        t = t[b:] if b < len(t) else next(ts, None)
+    if x is not None or t is not None:
+        longer = "t" if x is None else "x"
+        raise ValueError(f"x and t must describe the same items, but only {longer} has row {seen}")
+
+
+def _beside(x: Tensor, t: Tensor) -> Tensor:
+    if x.device != t.device:
+        raise ValueError(f"x is on {x.device} but t on {t.device}: move them to one device")
+    return torch.cat([x, t], dim=1)
+
+
+def _is_chunk(x: Any) -> bool:
+    return isinstance(_bare(x), (Tensor, np.ndarray)) and _bare(x).ndim == 2
+
+
+def _bare(chunk: Any) -> Any:
+    """What a DataLoader over one tensor wraps in a list of one."""
+    return chunk[0] if isinstance(chunk, (list, tuple)) and len(chunk) == 1 else chunk

@@ -1,0 +1,1 @@
+"""Generation that resumes."""

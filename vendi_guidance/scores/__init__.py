@@ -1,0 +1,1 @@
+"""Features in, numbers out."""

@@ -1,0 +1,131 @@
+"""How a score moves as items are added, after figures 1 and 3-5 of Ospanov & Farnia (UAI 2025)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.scores.subsampling import Progress, Score, Subsets
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FEWEST = 20
+"""No subset is smaller, unless asked for."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The score of random subsets against their size.
+
+    Attributes:
+        sizes: (s,) how many items, increasing.
+        scores: (s, repeats) float64; each repeat keeps its items and adds to them.
+        mean: (s,) over the repeats.
+        low, high: (s,) between which a share `level` of the scores of as many fresh items is
+            expected. Subsets of the same n items differ less than those; the band makes up for it,
+            at n itself from the largest size below.
+        level: of the band.
+    """
+
+    sizes: Tensor
+    scores: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    level: float
+
+    def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
+        """Draw the mean as a line, and the band (needs matplotlib).
+
+        Args:
+            ax: where; None is a new figure.
+            label: of the line.
+
+        Returns:
+            What it was drawn on.
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots()[1]
+            ax.set(xlabel="items", ylabel="score")
+        (line,) = ax.plot(self.sizes, self.mean, label=label)
+        ax.fill_between(
+            self.sizes, self.low, self.high, color=line.get_color(), alpha=0.2, linewidth=0
+        )
+        return ax
+
+
+def convergence(
+    score: Score,
+    *arguments: Any,
+    sizes: Sequence[int] | None = None,
+    repeats: int = 5,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress = iter,
+    **options: Any,
+) -> Convergence:
+    """A score of ever larger random subsets: has it settled at the n items there are?
+
+    Args:
+        score: of this package, or any function.
+        arguments: of the score (see `Subsets`).
+        sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
+        repeats: how many random orders the items are added in, >= 3.
+        level: of the band, 0 < level < 1.
+        seed: of the orders.
+        progress: goes through the numbers of the repeats; `tqdm.tqdm` shows how far it is.
+        options: keyword arguments of the score.
+
+    Raises:
+        ValueError: sizes, repeats or level out of range; without sizes, fewer than 2 FEWEST items;
+            arguments that `Subsets` refuses; and what the score raises.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    if repeats < 3:
+        raise ValueError(f"repeats must be at least 3, got {repeats}: the band is their spread")
+    subsets = Subsets(score, arguments, options)
+    n = subsets.n
+    sizes = _eight_sizes(n) if sizes is None else sorted(set(sizes))
+    if not sizes or not 1 <= sizes[0] < n or sizes[-1] > n:
+        raise ValueError(f"sizes must lie between 1 and n = {n}, one of them below n, got {sizes}")
+
+    repeated: list[list[float]] = []
+    for order in subsets.orders(seed, repeats, progress):
+        sure = repeated[0][-1:] if repeated and sizes[-1] == n else []  # all of them, in any order
+        part = sizes[: len(sizes) - len(sure)]
+        repeated.append([subsets(order[:size]) for size in part] + sure)
+    scores = torch.tensor(repeated, dtype=torch.float64).T
+    mean, deviation = scores.mean(dim=1), scores.std(dim=1)
+    shares = torch.tensor(sizes, dtype=torch.float64) / n
+    if sizes[-1] == n:
+        # As of a mean, whose deviation is proportional to 1 / sqrt(items).
+        deviation[-1] = deviation[-2] * shares[-2].sqrt()
+        shares[-1] = shares[-2]
+    reach = _student(level, repeats - 1) * deviation / (1 - shares).sqrt()
+    return Convergence(torch.tensor(sizes), scores, mean, mean - reach, mean + reach, level)
+
+
+def _eight_sizes(n: int) -> list[int]:
+    if n < 2 * FEWEST:
+        raise ValueError(f"got {n} items: give at least {2 * FEWEST}, or the sizes wanted")
+    first = max(FEWEST, n / 64)
+    return [round(first * (n / first) ** (step / 7)) for step in range(8)]
+
+
+def _student(level: float, degrees: int) -> float:
+    """Two-sided quantile of Student's t by Fisher's expansion, right to 5% from 2 degrees on."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return sum(term / degrees**power for power, term in enumerate(terms))

@@ -1,0 +1,85 @@
+"""Symmetric matrices of trace 1: their spectra, their entropies, and sums of outer products."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.kernels.streams import Rows, chunks
+from vendi_guidance.kernels.tiles import Part
+from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
+from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
+
+FLOAT64_UP_TO = 4096
+"""Up to this many rows a matrix is decomposed in float64, beyond in the features' precision."""
+
+LEADING_BELOW = 32
+"""Where n is so many times the leading eigenvalues asked for, they are sought alone."""
+
+Map: TypeAlias = Callable[[Tensor], Tensor]
+"""(b, d) features -> (b, w) rows Z, for which K is Z Z^T or nearly so."""
+
+
+def eigenvalues(matrix: Tensor) -> Tensor:
+    """(w,) float64 eigenvalues of a (w, w) symmetric matrix, largest first, made to sum to 1."""
+    found: Tensor = torch.linalg.eigvalsh(precise(matrix)).double().flip(0).clamp_(min=0)
+    return found / found.sum()
+
+
+def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
+    """The entropy of the spectrum of a (w, w) symmetric matrix of trace 1, 0-d float64."""
+    if entropy.is_of_squares:
+        return -torch.linalg.vector_norm(matrix, dim=1).double().square().sum().log()
+    w, t = len(matrix), entropy.truncation
+    if t is None or LEADING_BELOW * (t + SPARE) > w:
+        return entropy.of(eigenvalues(matrix))
+    start = torch.randn(w, t + SPARE, generator=torch.Generator().manual_seed(0))
+    matrix = precise(matrix)
+    top, _ = leading_eigenpairs(matrix.__matmul__, start.to(matrix), t)
+    return renyi_entropy(fill_up(top.clamp_(min=0)), entropy.order)
+
+
+def second_moments(
+    rows: Rows, maps: Sequence[tuple[Part, Map]], weights: Tensor | None = None
+) -> list[Tensor]:
+    """sum_i p_i z(x_i) z(x_i)^T of each part's map z, from one pass over the rows.
+
+    Args:
+        rows: (n, d) features.
+        maps: the columns read, and z: (b, d) -> (b, w).
+        weights: (n,) probabilities p of the items; None is 1/n each.
+
+    Returns:
+        (w, w) tensors, float64 up to `FLOAT64_UP_TO` columns.
+    """
+    totals: list[Tensor] = []
+    n = 0
+    for chunk in chunks(rows):
+        for i, (part, features) in enumerate(maps):
+            z = features(part.of(chunk))
+            if weights is not None:
+                z = z * weights[n : n + len(chunk), None].sqrt().to(z)
+            if len(totals) == i:
+                totals.append(precise(z.new_zeros(z.shape[1], z.shape[1])))
+            add_products(totals[i], z)
+        n += len(chunk)
+    return [symmetric(total).div_(n if weights is None else 1) for total in totals]
+
+
+def add_products(total: Tensor, z: Tensor) -> None:
+    """Add z^T z of z: (b, w) to the upper triangle of total: (w, w), which `symmetric` mirrors."""
+    strip = 512
+    for start in range(0, z.shape[1], strip):
+        total[start : start + strip, start:] += z[:, start : start + strip].T @ z[:, start:]
+
+
+def symmetric(total: Tensor) -> Tensor:
+    """The symmetric matrix with the upper triangle of total: (w, w)."""
+    upper = total.triu()
+    return upper + upper.triu(1).T
+
+
+def precise(matrix: Tensor) -> Tensor:
+    """In float64 where a decomposition in it takes seconds at most, else in float32 at least."""
+    return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix

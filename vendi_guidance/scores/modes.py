@@ -1,0 +1,221 @@
+"""What a sample's diversity consists of: its modes, and the diversity of its groups.
+
+With phi the kernel's feature map, k(a, b) = <phi(a), phi(b)>, the eigenvectors v_j of
+C = sum_i phi(x_i) phi(x_i)^T / n are the modes whose weights are the eigenvalues of K/n, and
+u_j(x) = <phi(x), v_j> is how much of mode j there is in x. With random Fourier features this is
+FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.kernels.custom import Similarity
+from vendi_guidance.kernels.standard import Kernel, as_features
+from vendi_guidance.kernels.streams import Rows, Stream, as_stream, chunks, gather, width
+from vendi_guidance.kernels.tiles import Part
+from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.functional import EXACT, Items, bind, rows_by_label
+from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
+from vendi_guidance.scores.linalg import FLOAT64_UP_TO, LEADING_BELOW, Map, second_moments
+from vendi_guidance.scores.spectra import Exact, RandomFourier, Spectrum
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FKEA = RandomFourier(4000)
+
+ROUNDING = 1e-6
+"""Eigenvalues below this share of the largest are taken for rounding errors."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A direction in which items are alike, and those that have most of it.
+
+    Attributes:
+        eigenvalue: of K/n, in (0, 1]; all modes' sum to 1. Where modes lie well apart, it is the
+            share of the items that are of this one, times how alike they are on average.
+        rows: numbers of the top items, best first.
+        loadings: u(x) of each of them, in [-1, 1].
+    """
+
+    eigenvalue: float
+    rows: tuple[int, ...]
+    loadings: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """How diverse a group of items is by itself: its Vendi score, 1 <= score <= size."""
+
+    label: Hashable
+    size: int
+    score: float
+
+
+@torch.no_grad()
+def find_modes(
+    x: Items,
+    kernel: Similarity,
+    *,
+    count: int = 10,
+    top: int = 20,
+    spectrum: RandomFourier | Exact = FKEA,
+) -> list[Mode]:
+    """The leading modes of x, and the items that show what each is.
+
+    An eigenvector has no sign of its own. It gets the one that makes its largest |u(x)| positive,
+    so that the item with most of a mode comes first.
+
+    Args:
+        x: (n, d) features, or a stream of them that can be read twice and in the same order.
+        kernel: how alike two items are.
+        count: how many modes; where K has a smaller rank, there are only so many.
+        top: how many items of each.
+        spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2) memory beside x; or `Exact`, from
+            the kernel's factor if it has one of fewer than n columns, else from K, n^2.
+
+    Returns:
+        Modes, the largest eigenvalue first.
+
+    Raises:
+        ValueError: count or top < 1, x can be read only once, another spectrum, or a kernel that
+            the spectrum cannot do.
+    """
+    if count < 1 or top < 1:
+        raise ValueError(f"count and top must be at least 1, got {count} and {top}")
+    if isinstance(x, (Iterator, Stream)):
+        raise ValueError(
+            "modes read the features twice, and a generator gives them once: give a tensor, a "
+            "memory-mapped array, a list of chunks or a DataLoader"
+        )
+    rows, kernel = bind(x, kernel)
+    features_of = _feature_map(rows, kernel, spectrum)
+    if features_of is None:
+        gram = kernel.gram(gather(rows))
+        n = len(gram)
+        eigenvalues, vectors = _leading(gram.div_(n), count)
+        return _read_off(eigenvalues, [vectors * (n * eigenvalues).sqrt().to(vectors)], top)
+    [moment] = second_moments(rows, [(Part(kernel), features_of)])
+    eigenvalues, vectors = _leading(moment, count)
+    again = rows if isinstance(rows, Tensor) else bind(x, kernel)[0]
+    loadings = (features_of(chunk) @ vectors.to(chunk) for chunk in chunks(again))
+    return _read_off(eigenvalues, loadings, top)
+
+
+@torch.no_grad()
+def group_scores(
+    x: Items,
+    kernel: Similarity,
+    groups: "Tensor | np.ndarray | Sequence[Hashable]",
+    *,
+    order: float = 1.0,
+    truncation: int | None = None,
+    spectrum: Spectrum = EXACT,
+) -> list[GroupScore]:
+    """The Vendi score of each group by itself, the least diverse group first.
+
+    Large groups have more room to be diverse: groups of unlike sizes compare better truncated.
+
+    Args:
+        x: (n, d) features.
+        kernel: how alike two items are.
+        groups: (n,) labels of any kind, such as prompts or what `k_means` finds.
+        order: of Renyi's entropy, 0 < order <= infinity.
+        truncation: how many eigenvalues to keep (see `entropy.truncate`).
+        spectrum: how the entropy is got; each way states its cost.
+
+    Raises:
+        ValueError: order <= 0, truncation < 1, or not n labels.
+    """
+    entropy = Entropy(order, truncation)
+    stream, kernel = bind(x, kernel)
+    rows = gather(stream)
+    scores = [
+        GroupScore(
+            label,
+            len(members),
+            float(spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp()),
+        )
+        for label, members in rows_by_label(groups, len(rows)).items()
+    ]
+    return sorted(scores, key=lambda group: group.score)
+
+
+def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
+    """(n,) numbers, from 0, of the clusters that k-means puts the items in; on the CPU.
+
+    Args:
+        x: (n, d) features, or a stream of them.
+        clusters: how many, 1 <= clusters <= n.
+        seed: of the first guesses, of which the best of ten is taken.
+
+    Raises:
+        ValueError: clusters is not between 1 and n.
+        ImportError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.cluster import KMeans
+    except ImportError as error:
+        raise ImportError(
+            "k-means needs scikit-learn: pip install 'vendi-guidance[report]'"
+        ) from error
+    stream = as_stream(x)
+    features = as_features(x) if stream is None else stream.gather()
+    if not 1 <= clusters <= len(features):
+        raise ValueError(f"clusters must be between 1 and n = {len(features)}, got {clusters}")
+    fitted = KMeans(clusters, n_init=10, random_state=seed).fit(features.detach().cpu().numpy())
+    return torch.from_numpy(fitted.labels_).long()
+
+
+def _feature_map(rows: Rows, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:
+    """phi, or None where K itself is the smaller matrix or the only one there is."""
+    d = width(rows)
+    if isinstance(spectrum, RandomFourier):
+        return spectrum.map(kernel, d)
+    if not isinstance(spectrum, Exact):
+        raise ValueError(f"modes need RandomFourier(...) or Exact() as spectrum, got {spectrum}")
+    rank = kernel.rank(d)
+    most = len(rows) - 1 if isinstance(rows, Tensor) else FLOAT64_UP_TO
+    return None if rank is None or rank > most else kernel.factor
+
+
+def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """At most `count` eigenvalues, largest first, of a matrix of trace 1, and their vectors."""
+    w = len(matrix)
+    if w <= FLOAT64_UP_TO:
+        matrix = matrix.double()
+    if LEADING_BELOW * (count + SPARE) > w:
+        values, vectors = (found.flip(-1)[..., :count] for found in torch.linalg.eigh(matrix))
+    else:
+        start = torch.randn(w, count + SPARE, generator=torch.Generator().manual_seed(0))
+        tolerance = max(1e-9, 10 * torch.finfo(matrix.dtype).eps)
+        values, vectors = leading_eigenpairs(matrix.matmul, start.to(matrix), count, tolerance)
+    sound = values > ROUNDING * values[0]
+    return values[sound].double(), vectors[:, sound]
+
+
+def _read_off(eigenvalues: Tensor, loadings: Iterable[Tensor], top: int) -> list[Mode]:
+    """The modes of the eigenvalues: (count,), from u of all items in chunks: (b, count)."""
+    count = len(eigenvalues)
+    device = eigenvalues.device
+    # of each mode, the items at the positive end and those at the negative end
+    highest = torch.empty(2, count, 0, device=device)
+    rows = torch.empty(2, count, 0, dtype=torch.int64, device=device)
+    seen = 0
+    for u in loadings:
+        numbers = torch.arange(seen, seen + len(u), device=device).expand(2, count, -1)
+        highest = torch.cat([highest, torch.stack([u.T, -u.T])], dim=2)
+        rows = torch.cat([rows, numbers], dim=2)
+        highest, kept = highest.topk(min(top, highest.shape[2]), dim=2)
+        rows = rows.gather(2, kept)
+        seen += len(u)
+    ends = highest[:, :, 0].argmax(dim=0).tolist()
+    return [
+        Mode(float(eigenvalues[j]), tuple(rows[end, j].tolist()), tuple(highest[end, j].tolist()))
+        for j, end in enumerate(ends)
+    ]

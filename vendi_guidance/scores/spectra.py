@@ -1,0 +1,377 @@
+"""Ways to get the entropy of K/n, which a diversity score is the exponential of.
+
+`Exact` decomposes the matrix, `Nystrom` and `RandomFourier` a smaller one whose product with its
+mirror image is nearly K, and `Lanczos` needs only products with K. None has a special case for
+K_X∘K_T: that is the Gram matrix of one kernel, `kernels.Product`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isinf
+from numbers import Integral
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.kernels.standard import EVERY_ROW, Kernel
+from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
+from vendi_guidance.kernels.tiles import Part, mean_squares
+from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
+from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
+from vendi_guidance.scores.linalg import (
+    FLOAT64_UP_TO,
+    LEADING_BELOW,
+    Map,
+    eigenvalues,
+    matrix_entropy,
+    precise,
+    second_moments,
+)
+
+DENSE_UP_TO = 20_000
+"""Up to this many rows `Lanczos` stores K, beyond it computes K anew for every product."""
+
+
+class Spectrum(ABC):
+    """A way to get the entropy of K/n."""
+
+    @abstractmethod
+    def entropy(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Tensor:
+        """The entropy of K/n, or of diag(sqrt p) K diag(sqrt p), or the nearest this way gets.
+
+        Args:
+            x: (n, d) features, as the kernel's `bind` returns them.
+            kernel: what K is made with.
+            entropy: which one is asked for.
+            weights: (n,) probabilities p of the items; None is 1/n each.
+
+        Returns:
+            0-d float64, in nats.
+        """
+
+    def entropies(
+        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+    ) -> list[Tensor]:
+        """`entropy` of each part, from one pass over the rows. Here, all are held in memory."""
+        x = gather(rows)
+        return [self.entropy(part.of(x), part.kernel, entropy, weights) for part in parts]
+
+
+@dataclass(frozen=True)
+class Exact(Spectrum):
+    """All eigenvalues, by a dense decomposition: O(n^3) time, O(n^2) memory.
+
+    Where less will do, less is done. Order 2 without weights needs no eigenvalues: O(n^2 d) time,
+    O(n d) memory. If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint:
+    w = d m), the (w, w) matrix of the same eigenvalues serves, O(n w^2) time, O(w^2) memory beside
+    x, which may be a stream. Truncated to t far below n, only the t leading eigenvalues are sought,
+    O(n^2 t), right to about 1e-5 of the score.
+    """
+
+    def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+        """(min(n, w),) float64, largest first, non-negative, summing to 1; arguments as there."""
+        return eigenvalues(_matrix(x, kernel, weights))
+
+    def entropy(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Tensor:
+        return matrix_entropy(_matrix(x, kernel, weights), entropy)
+
+    def entropies(
+        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+    ) -> list[Tensor]:
+        if not isinstance(rows, Tensor):
+            ranks = [part.kernel.rank(part.width(rows.width)) for part in parts]
+            if all(rank is not None and rank <= FLOAT64_UP_TO for rank in ranks):
+                maps = [(part, part.kernel.factor) for part in parts]
+                return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
+            rows = rows.gather()
+        by_tiles = entropy.is_of_squares and weights is None
+        if by_tiles and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
+            return [-squares.log() for squares in mean_squares(rows, parts)]
+        return super().entropies(rows, parts, entropy, weights)
+
+
+@dataclass(frozen=True)
+class Nystrom(Spectrum):
+    """K ~ K_nm K_mm^+ K_mn with m items drawn at random as landmarks (Williams & Seeger, 2000).
+
+    O(n m (d + m) + m^3) time, O(m^2) memory beside x. The mass that the landmarks do not explain
+    is shared out among the m eigenvalues, as truncation does, so the result is one of the truncated
+    score too (Ospanov & Farnia, 2025, Theorem 3).
+
+    Args:
+        rank: landmarks; n and above is all items, and exact.
+        seed: of their draw.
+
+    Raises:
+        ValueError: rank < 1.
+    """
+
+    rank: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least_one("rank", self.rank)
+
+    def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+        """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
+        if self.rank >= len(x):
+            return Exact().eigenvalues(x, kernel, weights)
+        drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed))
+        landmarks = x[drawn[: self.rank].sort().values.to(x.device)]
+        m = len(landmarks)
+        values, vectors = torch.linalg.eigh(precise(kernel.gram(landmarks)))
+        sound = values > m * torch.finfo(x.dtype).eps * values[-1]
+        root = (vectors[:, sound] * values[sound].rsqrt()).to(x)
+
+        def features(chunk: Tensor) -> Tensor:
+            blocks = kernel.blocks(torch.cat([landmarks, chunk]))
+            return blocks(slice(m, None), slice(m)) @ root
+
+        [found] = second_moments(x, [(Part(kernel), features)], weights)
+        explained = torch.linalg.eigvalsh(precise(found)).double().flip(0).clamp_(min=0)
+        explained = torch.nn.functional.pad(explained, (0, m - len(explained)))
+        return fill_up(explained / explained.sum().clamp(min=1))
+
+    def entropy(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Tensor:
+        return entropy.of(self.eigenvalues(x, kernel, weights))
+
+
+@dataclass(frozen=True)
+class RandomFourier(Spectrum):
+    """K ~ Z Z^T with z(x) = [cos(w^T x), sin(w^T x)] / sqrt(r) for random w_1..r: FKEA.
+
+    For Gaussian kernels and their products (Rahimi & Recht, 2007; Ospanov et al., NeurIPS 2024,
+    Algorithm 1). O(n r (d + r) + r^3) time, O(r^2) memory beside x, which may be a stream. The
+    same seed gives the same frequencies on every machine, so the matrices of parts of the data add
+    up to that of the whole.
+
+    Args:
+        features: 2r, the columns of Z.
+        seed: of the frequencies.
+
+    Raises:
+        ValueError: features is not an even whole number of at least 2; on use, a kernel that is
+            not a function of a - b.
+    """
+
+    features: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least_one("features", self.features)
+        if self.features % 2:
+            raise ValueError(
+                "features must be even, a cosine and a sine for each frequency, "
+                f"got {self.features}"
+            )
+
+    def map(self, kernel: Kernel, d: int) -> Map:
+        """z: (b, d) features -> (b, 2r), for this kernel; every row has length 1."""
+        generator = torch.Generator().manual_seed(self.seed)
+        count = self.features // 2
+        frequencies = kernel.frequencies(d, count, generator)
+        if frequencies is None:
+            raise ValueError(
+                f"random Fourier features need a Gaussian kernel, or a product of such, got "
+                f"{kernel}: use Nystrom({self.features}) or Exact()"
+            )
+
+        def features(x: Tensor) -> Tensor:
+            phases = x @ frequencies.to(x)
+            if phases.dtype == torch.float32 and not float(phases.abs().max()) < 1e3:
+                phases = x.double() @ frequencies.to(x.device, torch.float64)
+            z = x.new_empty(len(x), 2 * count)
+            z[:, :count] = phases.cos()
+            z[:, count:] = phases.sin()
+            return z.div_(count**0.5)
+
+        return features
+
+    def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+        """(2r,) float64, largest first, non-negative, summing to 1."""
+        return eigenvalues(self.moments(x, [Part(kernel)], weights)[0])
+
+    def entropy(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Tensor:
+        return self.entropies(x, [Part(kernel)], entropy, weights)[0]
+
+    def entropies(
+        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+    ) -> list[Tensor]:
+        return [matrix_entropy(moment, entropy) for moment in self.moments(rows, parts, weights)]
+
+    def moments(
+        self, rows: Rows, parts: Sequence[Part], weights: Tensor | None = None
+    ) -> list[Tensor]:
+        """C = sum_i p_i z(x_i) z(x_i)^T: (2r, 2r) of each part, from one pass."""
+        maps = [(part, self.map(part.kernel, part.width(width(rows)))) for part in parts]
+        return second_moments(rows, maps, weights)
+
+
+class Estimate(NamedTuple):
+    """An entropy in nats, and the standard error of its estimation from the same data."""
+
+    entropy: Tensor
+    standard_error: Tensor
+
+
+@dataclass(frozen=True)
+class Lanczos(Spectrum):
+    """tr f(K/n) from products with K and random vectors: for more items than `Exact` can take.
+
+    Stochastic Lanczos quadrature (Ubaru, Chen & Saad, 2017) of f(l) = -l log l, or l^order. The
+    leading eigenpairs are found first, and only the rest is left to chance; of f, the part
+    a l + b l^2 is exact, from tr A = 1 and tr A^2 = |K/n|_F^2, and only the rest is probed.
+
+    O(n^2 (deflated + probes)) time for each step. Memory is that of K, n^2, up to 20,000 items;
+    beyond, K is computed anew for every product, in O(n (deflated + probes) steps) memory.
+    Truncated scores are got as `Exact` gets them.
+
+    Args:
+        steps: nodes of the quadrature of each probe.
+        probes: random vectors.
+        seed: of the random vectors.
+        deflated: how many leading eigenpairs are found.
+
+    Raises:
+        ValueError: steps, probes or deflated < 1, or probes < 2, which has no error bar.
+    """
+
+    steps: int = 24
+    probes: int = 16
+    seed: int = 0
+    deflated: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "probes", "deflated"):
+            _at_least_one(name, getattr(self, name))
+        if self.probes < 2:
+            raise ValueError(f"probes must be at least 2 for an error bar, got {self.probes}")
+
+    def entropy(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Tensor:
+        return self.estimate(x, kernel, entropy, weights).entropy
+
+    def estimate(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Estimate:
+        """The entropy and its standard error; arguments as in `entropy`.
+
+        The error is that over the probes, what the last third of the steps changed, and what
+        rounding may do. It is 0 where no products were needed.
+        """
+        n, block = len(x), (entropy.truncation or self.deflated) + SPARE
+        if entropy.is_of_squares or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
+            [exact] = Exact().entropies(x, [Part(kernel)], entropy, weights)
+            return Estimate(exact, exact.new_zeros(()))
+        strips = _strips(x, kernel, weights)
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def multiply(v: Tensor) -> Tensor:
+            return torch.cat([strip @ v for strip in strips()])
+
+        start = torch.randn(n, block, generator=generator).to(x)
+        top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
+        top = top.clamp_(min=0)
+        if entropy.truncation is not None:
+            return Estimate(renyi_entropy(fill_up(top), entropy.order), top.new_zeros(()))
+        if isinf(entropy.order):
+            return Estimate(-top[0].log(), top.new_zeros(()))
+        found = _summand(top, entropy.order).sum()
+        rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
+        # what products in this precision make of an eigenvalue of 0, n times
+        rounding = n * _summand(eps * top[0], entropy.order)
+        if rest <= n * eps:
+            return _estimate(found, rounding + 8 * eps * found, entropy.order)
+
+        def deflate(v: Tensor) -> Tensor:
+            return v - vectors @ (vectors.T @ v)
+
+        signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
+        probes = deflate(signs)
+        lengths = probes.square().sum(dim=0).double()
+        lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
+        squares = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
+        moments = torch.stack([rest, (squares - top.square().sum()).clamp(min=0)])
+
+        def traces(tridiagonal: Tensor) -> Tensor:
+            """tr f of the rest, as each probe sees it: (probes,)."""
+            nodes, shares = gauss_quadrature(tridiagonal)
+            nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
+            controls = torch.stack([nodes, nodes.square()], dim=-1)
+            f, root = _summand(nodes, entropy.order), mass.sqrt()
+            fitted = torch.linalg.lstsq(
+                (controls * root[..., None]).flatten(0, 1), (f * root).flatten()[:, None]
+            ).solution[:, 0]
+            return fitted @ moments + (mass * (f - controls @ fitted)).sum(dim=1)
+
+        probed = traces(lanczos)
+        fewer = -(-2 * self.steps // 3)
+        unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
+        trace = found + probed.mean()
+        error = torch.hypot(probed.std() / self.probes**0.5, unconverged)
+        return _estimate(trace, torch.hypot(error, rounding + 8 * eps * trace), entropy.order)
+
+
+def _estimate(trace: Tensor, error: Tensor, order: float) -> Estimate:
+    """The entropy whose trace of `_summand` this is."""
+    if order == 1:
+        return Estimate(trace.clamp(min=0), error)
+    return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
+
+
+def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
+    """A symmetric matrix of trace 1 with the eigenvalues of K/n, but for zeros."""
+    if _has_small_factor(kernel, x):
+        return second_moments(x, [(Part(kernel), kernel.factor)], weights)[0]
+    root = _roots(x, weights)
+    return kernel.gram(x).mul_(root).mul_(root.T)
+
+
+def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], Iterator[Tensor]]:
+    """K/n in strips of rows, as often as asked for."""
+    n, root = len(x), _roots(x, weights)
+    if n <= DENSE_UP_TO:
+        whole = _matrix(x, kernel, weights)
+        return lambda: iter([whole])
+    blocks = kernel.blocks(x)
+
+    def strips() -> Iterator[Tensor]:
+        for start in range(0, n, CHUNK):
+            rows = slice(start, min(start + CHUNK, n))
+            strip = blocks(rows, EVERY_ROW)
+            strip[:, rows].fill_diagonal_(1)
+            yield strip.mul_(root[rows]).mul_(root.T)
+
+    return strips
+
+
+def _summand(p: Tensor, order: float) -> Tensor:
+    """What an eigenvalue adds to the entropy of order 1, or to the sum of powers of another."""
+    return torch.special.entr(p) if order == 1 else p**order
+
+
+def _has_small_factor(kernel: Kernel, x: Tensor) -> bool:
+    rank = kernel.rank(x.shape[1])
+    return rank is not None and rank < len(x)
+
+
+def _roots(x: Tensor, weights: Tensor | None) -> Tensor:
+    """(n, 1) square roots of the items' probabilities."""
+    p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
+    return p.sqrt()[:, None]
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value}")

@@ -1,0 +1,75 @@
+"""A score of some of the items, as often as asked for."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vendi_guidance.kernels.streams import as_stream
+
+Score: TypeAlias = Callable[..., Any]
+"""Items and kernels in, a number or a 0-d tensor out."""
+
+Progress: TypeAlias = Callable[[range], Iterable[int]]
+"""Passes numbers on; `tqdm.tqdm` shows how far it is."""
+
+
+class Subsets:
+    """A score whose positional arguments are cut down to the same rows.
+
+    Args:
+        score: any function.
+        arguments: its positional arguments: first what has an entry for each item (tensors, arrays,
+            sequences), then as many kernels or one fewer: (x, kernel), (x, t, kernel_x, kernel_t),
+            (x, clusters, kernel).
+        options: its keyword arguments.
+
+    Attributes:
+        items, kernels: the two kinds of arguments.
+        n: how many items there are.
+
+    Raises:
+        ValueError: no arguments, items that do not lie in memory one by one, different numbers of
+            them, or weights, which are for all items together.
+    """
+
+    def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+        if not arguments:
+            raise ValueError("there are no items: give the score's arguments after the score")
+        if options.get("weights") is not None:
+            raise ValueError("weights are for all items together: leave them out")
+        middle = (len(arguments) + 1) // 2
+        self.score, self.options = score, options
+        self.items, self.kernels = tuple(arguments[:middle]), tuple(arguments[middle:])
+        for entries in self.items:
+            listed = isinstance(entries, Sequence) and as_stream(entries) is None
+            if not (listed or isinstance(entries, (Tensor, np.ndarray))):
+                raise ValueError(
+                    "items must be a tensor, an array or a sequence of single items, got "
+                    f"{type(entries).__name__}: gather its chunks first"
+                )
+        lengths = [len(entries) for entries in self.items]
+        if min(lengths) < max(lengths):
+            raise ValueError(f"the arguments must describe the same items, got n = {lengths}")
+        self.n = lengths[0]
+
+    def __call__(self, rows: Tensor | None = None) -> float:
+        """The score of rows: (m,) of the items, or of all."""
+        items = self.items if rows is None else [_take(entries, rows) for entries in self.items]
+        return float(self.score(*items, *self.kernels, **self.options))
+
+    def orders(self, seed: int, count: int, progress: Progress) -> Iterable[Tensor]:
+        """(n,) row numbers in `count` random orders."""
+        generator = torch.Generator().manual_seed(seed)
+        for _ in progress(range(count)):
+            yield torch.randperm(self.n, generator=generator)
+
+
+def _take(entries: Any, rows: Tensor) -> Any:
+    if isinstance(entries, Tensor):
+        return entries[rows.to(entries.device)]
+    if isinstance(entries, np.ndarray):
+        return entries[rows.numpy()]
+    return [entries[row] for row in rows.tolist()]

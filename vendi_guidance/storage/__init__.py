@@ -1,0 +1,1 @@
+"""Disk formats: files that a crash cannot tear, pictures, runs, prompts."""
