@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from vendi_guidance.guidance.centering import centre, means_off
 from vendi_guidance.guidance.objectives import (

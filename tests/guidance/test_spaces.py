@@ -15,8 +15,7 @@ from diffusers import (
 )
 from PIL import Image
 
-from tests.helpers import tiny_transformers as dit
-from tests.helpers import tiny_unets as unet
+from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance.prediction import Prediction

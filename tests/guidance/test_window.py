@@ -4,8 +4,7 @@ import json
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.helpers import tiny_transformers as dit
-from tests.helpers import tiny_unets as unet
+from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_text import TOKENS, WIDTH
 
 NEGATIVE = 7  # the number of the prompt that says what is not wanted

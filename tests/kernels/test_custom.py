@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from vendi_guidance.kernels.custom import Pairwise, Precomputed, Sum, as_kernel
 from vendi_guidance.kernels.ngrams import NGram, words

@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
-from tests.helpers import tiny_transformers as dit
-from tests.helpers import tiny_unets as unet
+from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import Letters, LettersEncoder
 from vendi_guidance import VendiGuidance

@@ -1,7 +1,6 @@
 """The order in which a run makes its pictures."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vendi_guidance.runs.manifest import Manifest, Plan
 from vendi_guidance.storage.prompt_files import open_prompts

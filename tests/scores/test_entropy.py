@@ -4,8 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 

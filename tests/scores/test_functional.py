@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.kernels.standard import Cosine, Gaussian

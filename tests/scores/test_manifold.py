@@ -6,8 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.scores.manifold import ManifoldScores, manifold_scores, nearest_distance

@@ -1,0 +1,49 @@
+"""Safetensors files with a JSON header, written whole or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from vendi_guidance.storage.files import whole_file
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor | None], header: dict[str, Any]) -> None:
+    """Write tensors, those that are None left out, and a header of JSON values.
+
+    Raises:
+        OSError: the file cannot be written; the message is the operating system's.
+    """
+    content = save(
+        {
+            name: value.detach().contiguous().cpu()
+            for name, value in tensors.items()
+            if value is not None
+        },
+        {"header": json.dumps(header)},
+    )
+    with whole_file(path) as temporary:  # not by save_file, which hides the system's error
+        temporary.write_bytes(content)
+
+
+def load_tensors(path: Path) -> tuple[Any, dict[str, Tensor]]:
+    """The header and the tensors that `save_tensors` wrote.
+
+    Returns:
+        The header, {} where the file has none, and the tensors by name, on the CPU.
+
+    Raises:
+        ValueError: the file is damaged or no safetensors file.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        with safe_open(path, "pt") as stored:
+            header = json.loads((stored.metadata() or {}).get("header", "{}"))
+            return header, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except (SafetensorError, ValueError, RecursionError, OSError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
