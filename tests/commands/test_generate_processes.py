@@ -80,7 +80,7 @@ def watch_windows(file: Path) -> None:
         for made in rounds(run):
             window = run.window
             digest = hashlib.sha256()
-            for tensor in (window.latents, window.prompts, window.latent_products):
+            for tensor in (window.features, window.prompts, window.inner_products):
                 digest.update(tensor.contiguous().numpy().tobytes())
             with file.open("a") as lines:
                 lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
@@ -91,7 +91,7 @@ def watch_windows(file: Path) -> None:
 
 def let_happen(act: Callable[[], object], number: int) -> None:
     calls = 0
-    call = VendiGuidedSDXLPipeline._call_stock
+    call = VendiGuidedSDXLPipeline._call_guided
 
     def counted(pipe: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal calls
@@ -100,7 +100,7 @@ def let_happen(act: Callable[[], object], number: int) -> None:
             act()
         return call(pipe, *args, **kwargs)
 
-    VendiGuidedSDXLPipeline._call_stock = counted
+    VendiGuidedSDXLPipeline._call_guided = counted
 
 
 def kill() -> None:

@@ -45,8 +45,8 @@ def names(folder: Path) -> list[str]:
 def assert_equal(one: RunWindow, other: RunWindow) -> None:
     """Bit by bit, slot by slot."""
     assert one.entered == other.entered
-    assert torch.equal(one.latents, other.latents)
-    assert torch.equal(one.latent_products, other.latent_products)
+    assert torch.equal(one.features, other.features)
+    assert torch.equal(one.inner_products, other.inner_products)
     assert (one.prompts is None) == (other.prompts is None)
     if one.prompts is not None and other.prompts is not None:
         assert torch.equal(one.prompts, other.prompts)

@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.guidance.objectives import OBJECTIVES
-from vendi_guidance.guidance.settings import CENTERS, PRESETS, SCHEDULES, STEP_RULES
+from vendi_guidance.guidance.settings import PRESETS, SCHEDULES
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.runs.distributed import joined
 from vendi_guidance.runs.runner import LongRun
@@ -105,7 +105,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
 @setting("--diversity-stop", type=click.FloatRange(0, 1), help="Where it ends.")
 @setting(
     "--diversity-step-rule",
-    type=click.Choice(STEP_RULES),
+    type=click.Choice(["normalized", "adaptive", "signal"]),
     help="Shares of the latents' norm, all alike or shorter where little similar is remembered, or "
     "shares of the picture in the noise.",
 )
@@ -121,7 +121,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
 )
 @setting(
     "--diversity-center",
-    type=click.Choice(CENTERS),
+    type=click.Choice(["prompt", "global"]),
     help="The mean to take off first: of like prompts, or of all.",
 )
 @setting(

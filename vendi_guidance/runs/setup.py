@@ -199,7 +199,7 @@ def _open_window(order: Order, ranks: Ranks) -> tuple[RunWindow, Checkpoint]:
     if known.latent_shape is None:
         return window, Checkpoint(progress)
     return window, Checkpoint(
-        progress, known.latents.unflatten(1, known.latent_shape), known.prompts
+        progress, known.features.unflatten(1, known.latent_shape), known.prompts
     )
 
 
@@ -208,7 +208,7 @@ def _guidance(order: Order, window: RunWindow) -> VendiGuidance:
         window=window,
         prompt_input=PIPELINES[order.pipeline].prompt_input,
         record=order.window_out is not None,
-        **order.diversity,
+        **{name: value for name, value in order.diversity.items() if value is not None},
     )
 
 
