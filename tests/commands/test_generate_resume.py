@@ -18,7 +18,7 @@ from scripts.stress.forks import fork
 from tests.helpers.commands import assert_refused, repeatable
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
-from vendi_guidance.guidance import callback as guidance
+from vendi_guidance.guidance import callback as guidance, memory
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA, read_run
@@ -294,7 +294,7 @@ def test_a_damaged_run_is_not_resumed(make, finished):
 def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     # as for pipelines whose prompt embeddings are not CLIP's
     monkeypatch.setattr(guidance, "pooled_by_clip", lambda *_: False)
-    monkeypatch.setattr(guidance, "PROMPTS_TO_SETTLE", 4)
+    monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))
     given = (prompts, *words[1:], "--images-per-prompt", 1, "--output")
