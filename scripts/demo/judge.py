@@ -8,7 +8,7 @@ import transformers
 from safetensors import SafetensorError
 
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
-from vendi_guidance.features.embedders import TextEmbedder
+from vendi_guidance.features.prompts import TextEmbedder
 
 SIGMA_IMAGE = IMAGE_SIGMAS["probe"]
 SIGMA_PROMPT = PROMPT_SIGMAS["sdxl"]

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.helpers.commands import assert_refused
 from vendi_guidance import Gaussian, RandomFourier, rke, vendi
 from vendi_guidance.commands import score
-from vendi_guidance.features.embedders import open_image_embedder
+from vendi_guidance.features.images import open_image_embedder
 
 COUNT = 30
 WORKER = Path(__file__).parents[1] / "helpers" / "score_worker.py"

@@ -4,12 +4,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from vendi_guidance.features.embedders import (
-    FrameMean,
-    FromFunction,
-    load_features,
-    open_image_embedder,
-)
+from vendi_guidance.features.base import FrameMean, FromFunction, load_features
+from vendi_guidance.features.images import open_image_embedder
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 

@@ -9,13 +9,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from vendi_guidance.features import cache as feature_cache
-from vendi_guidance.features.embedders import (
-    BadImage,
-    FromFunction,
-    embed_files,
-    open_image_embedder,
-    stream_features,
-)
+from vendi_guidance.features.base import FromFunction
+from vendi_guidance.features.files import BadImage, embed_files, stream_features
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import NetworkEmbedder
 
 COUNT = 150  # three batches of an embedder that does not say how large its batches are

@@ -16,8 +16,9 @@ from torchvision.transforms import v2
 from transformers import AutoImageProcessor, Dinov2Model
 
 from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
-from vendi_guidance.features.embedders import Probe, open_image_embedder
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import digest_of
+from vendi_guidance.features.probe import Probe
 
 
 def pictures(*sizes):

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
 from tests.helpers.tiny_encoders import save_bert, save_open_clip
-from vendi_guidance.features.embedders import TextEmbedder, open_prompt_embedder
+from vendi_guidance.features.prompts import TextEmbedder, open_prompt_embedder
 
 PROMPTS = ["a cat", "a dog", "a cat", "", "a very long tale " * 100]
 

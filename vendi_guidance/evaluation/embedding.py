@@ -10,17 +10,12 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Pictures
-from vendi_guidance.features.embedders import (
-    BadImage,
-    ImageEmbedder,
-    Looks,
-    Probe,
-    PromptEmbedder,
-    embed_files,
-    open_image_embedder,
-    open_prompt_embedder,
-)
+from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
+from vendi_guidance.features.files import BadImage, embed_files
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import digest_of
+from vendi_guidance.features.probe import Looks, Probe
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.custom import Similarity, as_kernel
 from vendi_guidance.kernels.standard import Features, Gaussian, Kernel, as_features
 from vendi_guidance.scores.bandwidth import median_distance
