@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.standard import Features, as_features
 
 Item = TypeVar("Item")
@@ -101,8 +102,7 @@ class FrameMean:
     frames: int = 16
 
     def __post_init__(self) -> None:
-        if self.frames < 1:
-            raise ValueError(f"a video's feature needs at least 1 frame, got frames={self.frames}")
+        check_count("frames", self.frames)
 
     @property
     def name(self) -> str:
