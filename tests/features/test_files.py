@@ -172,11 +172,11 @@ def test_bad_files_are_left_out_by_name(mixed, workers):
         map(str, [moving, empty, torn, missing, folder])
     )
     reasons = [image.reason for image in found.bad]
-    assert reasons[0].startswith("it holds several pictures")
+    assert reasons[0].startswith("it has several images")
     assert reasons[1] == "the file is empty"
     assert "truncated" in reasons[2]
     assert reasons[3] == "No such file or directory"
-    assert reasons[4] == "it is not an ordinary file"
+    assert reasons[4] == "it is not a regular file"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
