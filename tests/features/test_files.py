@@ -146,7 +146,7 @@ def test_damaged_chunks_are_embedded_anew(paths, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = embed_files(paths[:5], watched.embedder, cache=tmp_path)
     assert torch.equal(found.features, colors(range(5)))
-    assert watched.seen == 5 and "is damaged and is left out" in caplog.text
+    assert watched.seen == 5 and "damaged are computed again" in caplog.text
 
 
 @pytest.fixture
@@ -192,9 +192,9 @@ def test_a_batch_of_bad_files_is_no_harm(paths):
     assert torch.equal(found.features, colors([0, 1]))
     assert found.kept == [64, 65] and watched.seen == 2
     assert found.bad == [BadImage("nothing.png", "No such file or directory")] * 64
-    with pytest.raises(ValueError, match=r"of 64 files .* used: nothing\.png: No such file"):
+    with pytest.raises(ValueError, match=r"none of 64 files .* used: nothing\.png: No such file"):
         embed_files(nothing, watched.embedder)
-    with pytest.raises(ValueError, match="of 0 files there is no picture"):
+    with pytest.raises(ValueError, match="none of 0 files is an image"):
         embed_files([], watched.embedder)
 
 

@@ -1,6 +1,7 @@
 """Embedders of images by name: well-known networks, each with its library's preprocessing."""
 
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,14 +80,9 @@ def _probe(folder: str) -> Parts:
     return Parts({"weights": folder}, probe_pixels, load_probe(folder).body)
 
 
-class Processed:
-    """Preprocessing by an image processor of transformers, to be sent to worker processes."""
-
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        return self.processor(image, return_tensors="pt")["pixel_values"][0]
+def processed(image: Image.Image, processor: Any) -> Tensor:
+    """Preprocessing by an image processor of transformers."""
+    return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
 class Pooled(nn.Module):
@@ -118,7 +114,7 @@ def _dinov2(which: str) -> Parts:
     model, processor = load_dinov2(which or DINOV2)
     # the processor's settings as they are saved: JSON values
     settings = {"weights": which or DINOV2, "preprocessing": processor.to_dict()}
-    return Parts(settings, Processed(processor), Pooled(model))
+    return Parts(settings, partial(processed, processor=processor), Pooled(model))
 
 
 class ImageHalf(nn.Module):
@@ -213,22 +209,17 @@ def _torchvision_settings(weights: str, transform: Any) -> dict[str, Any]:
     return {"weights": weights, "preprocessing": preprocessing}
 
 
-class Shrunk:
-    """Preprocessing that only resizes, to `size` x `size` pixels in [0, 1]."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        small = image.resize((self.size, self.size), Image.Resampling.BICUBIC)
-        return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
+def shrunk(image: Image.Image, size: int) -> Tensor:
+    """An image as `size` x `size` pixels in [0, 1]."""
+    small = image.resize((size, size), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
 
 
 def _pixels(size: str) -> Parts:
     if size and (not size.isdecimal() or int(size) < 1):
         raise ValueError(f"the SIZE of pixels:SIZE must be at least 1, got {size!r}")
     side = int(size or PIXELS)
-    return Parts({"size": side}, Shrunk(side), nn.Flatten())
+    return Parts({"size": side}, partial(shrunk, size=side), nn.Flatten())
 
 
 KINDS: dict[str, Callable[[str], Parts]] = {
