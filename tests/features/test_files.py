@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from vendi_guidance.features import cache as feature_cache
 from vendi_guidance.features.base import FromFunction
-from vendi_guidance.features.files import BadImage, embed_files, stream_features
+from vendi_guidance.features.files import BadImage, collect_features, stream_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import NetworkEmbedder
 
@@ -49,6 +49,10 @@ def paths(tmp_path_factory):
     for number, path in enumerate(paths):
         Image.new("RGB", (4, 4), (number, 255 - number, 7)).save(path)
     return paths
+
+
+def embed_files(paths, embedder, **options):
+    return collect_features(stream_features(paths, embedder, **options))
 
 
 def colors(places):

@@ -1,7 +1,7 @@
 """Features of image files, decoded by worker processes and cached by the files' content."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -44,38 +44,6 @@ class FileFeatures(NamedTuple):
     features: Tensor
     kept: list[int]
     bad: list[BadImage]
-
-
-def embed_files(
-    paths: Sequence[Path],
-    embedder: ImageEmbedder,
-    *,
-    cache: Path | None = None,
-    workers: int = 0,
-    on_bad_image: Literal["skip", "fail"] = "skip",
-    progress: bool = False,
-) -> FileFeatures:
-    """Features of n image files at once; arguments and errors are those of `stream_features`.
-
-    Raises:
-        ValueError: no file can be used.
-    """
-    parts = list(
-        stream_features(
-            paths,
-            embedder,
-            cache=cache,
-            workers=workers,
-            on_bad_image=on_bad_image,
-            progress=progress,
-        )
-    )
-    kept = [place for part in parts for place in part.kept]
-    bad = [image for part in parts for image in part.bad]
-    if not kept:
-        first = f": {bad[0].name}: {bad[0].reason}" if bad else ""
-        raise ValueError(f"none of {len(paths)} files is an image that can be used{first}")
-    return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
 
 
 def stream_features(
@@ -121,6 +89,21 @@ def stream_features(
         finally:
             if store is not None:
                 store.flush()
+
+
+def collect_features(batches: Iterable[FileFeatures]) -> FileFeatures:
+    """The batches of `stream_features` as one.
+
+    Raises:
+        ValueError: no file can be used.
+    """
+    parts = list(batches)
+    kept = [place for part in parts for place in part.kept]
+    bad = [image for part in parts for image in part.bad]
+    if not kept:
+        first = f": {bad[0].name}: {bad[0].reason}" if bad else ""
+        raise ValueError(f"none of {len(bad)} files is an image that can be used{first}")
+    return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
 
 
 class _Read(NamedTuple):
