@@ -130,15 +130,14 @@ class FrameMean:
         Raises:
             ValueError: a video without frames.
         """
+        features = []
         for number, video in enumerate(videos):
             if not len(video):
                 raise ValueError(f"video {number} has no frames")
-        return torch.stack([self.embedder.embed(self._some(video)).mean(0) for video in videos])
-
-    def _some(self, video: Sequence[Image.Image]) -> list[Image.Image]:
-        count = min(self.frames, len(video))
-        places = np.linspace(0, len(video) - 1, count).round().astype(int)
-        return [video[place] for place in places]
+            places = np.linspace(0, len(video) - 1, min(self.frames, len(video)))
+            chosen = [video[place] for place in places.round().astype(int)]
+            features.append(self.embedder.embed(chosen).mean(0))
+        return torch.stack(features)
 
 
 def load_features(path: Path) -> Tensor:

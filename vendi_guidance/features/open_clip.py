@@ -39,11 +39,7 @@ class OpenClip:
 
 
 def import_open_clip() -> Any:
-    """The library.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The library; an ImportError names the extra that installs it."""
     return optional_import("open_clip", "open_clip_torch", "CLIP")
 
 
@@ -70,9 +66,8 @@ def load_open_clip(which: str) -> OpenClip:
         source = f"local-dir:{model_folder(name.removeprefix('hf-hub:'), WEIGHTS)}"
     else:
         name, folder = pretrained_folder(*name.split("/", 1))
-        # The model's own configuration is better than OpenCLIP's lists. These do not always say
-        # how weights were trained (OpenAI's activation), and without a network it asks the hub
-        # again and again.
+        # Prefer the model's own configuration: OpenCLIP's lists do not always say how weights were
+        # trained (OpenAI's activation), and with them it retries the hub when there is no network.
         if (folder / CONFIG).is_file():
             source = f"local-dir:{folder}"
         else:
