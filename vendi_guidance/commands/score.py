@@ -17,8 +17,9 @@ import click
 from torchmetrics import MetricCollection
 
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.features.embedders import BadImage, ImageEmbedder, open_image_embedder
-from vendi_guidance.features.files import stream_features
+from vendi_guidance.features.base import ImageEmbedder
+from vendi_guidance.features.files import BadImage, stream_features
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.distributed import Ranks, joined
 from vendi_guidance.scores.metrics import RKEScore, VendiScore
