@@ -35,7 +35,8 @@ from vendi_guidance.features.embedders import (
     open_prompt_embedder,
 )
 from vendi_guidance.features.probe import load_probe
-from vendi_guidance.kernels.standard import Gaussian, Kernel
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.references import asked_concepts
 
 NAMED = 10

@@ -21,8 +21,9 @@ from vendi_guidance.features.embedders import (
     open_prompt_embedder,
 )
 from vendi_guidance.features.network import digest_of
+from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import Similarity, as_kernel
-from vendi_guidance.kernels.standard import Features, Gaussian, Kernel, as_features
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"

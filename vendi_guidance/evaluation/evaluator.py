@@ -31,8 +31,8 @@ from vendi_guidance.evaluation.inputs import Evidence
 from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.measures import MEASURES, Measure
 from vendi_guidance.features.embedders import BadImage, Probe, open_image_embedder
+from vendi_guidance.kernels.base import as_features
 from vendi_guidance.kernels.custom import Similarity
-from vendi_guidance.kernels.standard import as_features
 from vendi_guidance.scores import references as fidelity
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.features.embedders import Looks
-from vendi_guidance.kernels.standard import Kernel
-from vendi_guidance.kernels.tiles import Part
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.scores import references as fidelity
+from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
 from vendi_guidance.scores.manifold import manifold_scores
@@ -136,9 +137,7 @@ class Evidence:
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.groups is not None:
             labels = [str(label) for label in self.groups]
-            similarity = (
-                fidelity.in_batch_similarity(self.x, labels) if self.x.any(1).all() else None
-            )
+            similarity = in_batch_similarity(self.x, labels) if self.x.any(1).all() else None
             if similarity is not None:
                 yield "in_batch_similarity", similarity
             if self.asked is not None and self.seen is not None and any(self.asked):

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Features, as_features
+from vendi_guidance.kernels.base import Features, as_features
 
 Item = TypeVar("Item")
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.centering import beyond_rounding, centre, means_off
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, square_sum, unit_rows
-from vendi_guidance.kernels.standard import SphereKernel
+from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 

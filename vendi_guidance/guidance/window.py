@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import SphereKernel
+from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.storage.files import whole_file
 
 FORMAT = "vendi-guidance window"

@@ -7,7 +7,8 @@ about the next n; too large a one takes all for the same.
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Features, Gaussian, as_features
+from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import rke
 from vendi_guidance.scores.subsampling import Score
 

@@ -87,7 +87,7 @@ class Entropy:
         return renyi_entropy(truncate(spectrum, self.truncation), self.order)
 
     @property
-    def is_of_squares(self) -> bool:
+    def is_collision(self) -> bool:
         """Whether it is -log of the sum of squares, which needs no eigenvalues."""
         return self.order == 2 and self.truncation is None
 

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.base import Features, Kernel
 from vendi_guidance.kernels.custom import Similarity, as_kernel, reads_features
-from vendi_guidance.kernels.standard import Features, Kernel, Product
+from vendi_guidance.kernels.parts import Part, mean_similarity
+from vendi_guidance.kernels.standard import Product
 from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
-from vendi_guidance.kernels.tiles import Part, mean_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.spectra import Exact, Spectrum
 

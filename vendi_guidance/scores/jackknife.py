@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import NOTHING_IN_COMMON, Blocks, Kernel
-from vendi_guidance.kernels.tiles import upper_triangle
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.standard import LEAST_EXPONENT
+from vendi_guidance.kernels.tiles import Blocks, upper_triangle
 
 
 @torch.no_grad()
@@ -43,7 +44,7 @@ def jackknife(
     x = bound[0][0]
     n = len(x)
     means, without = leave_one_out(row_sums(blocks, x))
-    if not (means > 2 * math.exp(2 * NOTHING_IN_COMMON)).all():
+    if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
         raise ValueError(f"no two of {n} items are alike: choose a kernel of larger bandwidth")
     sign = means.new_tensor(signs)
     relative = (n - 1) / 2 * (1 - without / means[:, None])  # E[k^2(x_i, Y)] / E k^2 - 1

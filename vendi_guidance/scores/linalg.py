@@ -6,8 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, chunks
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
 
@@ -29,7 +29,7 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
     """The entropy of the spectrum of a (w, w) symmetric matrix of trace 1, 0-d float64."""
-    if entropy.is_of_squares:
+    if entropy.is_collision:
         return -torch.linalg.vector_norm(matrix, dim=1).double().square().sum().log()
     w, t = len(matrix), entropy.truncation
     if t is None or LEADING_BELOW * (t + SPARE) > w:

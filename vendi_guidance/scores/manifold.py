@@ -10,13 +10,13 @@ coverage: Naeem et al. (ICML 2020). Authenticity: Alaa et al. (ICML 2022).
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Features, as_features, upper_triangle
+from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.tiles import SIDE, rectangle, upper_triangle
 
 ROUNDING = 1e-12
 """Squared distances are told apart down to this share of the squared lengths they come from."""
@@ -139,17 +139,6 @@ def as_pair(x: Features, reference: Features) -> tuple[Tensor, Tensor]:
             "take both from one encoder"
         )
     return x, reference.to(x.device)
-
-
-SIDE = 1024
-"""Of a tile: small enough for a processor's cache, large enough to keep it busy."""
-
-
-def rectangle(x: Tensor, y: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Tiles that cover the (n, m) matrix of x: (n, d) and y: (m, d)."""
-    for row in range(0, len(x), SIDE):
-        for column in range(0, len(y), SIDE):
-            yield slice(row, row + SIDE), slice(column, column + SIDE)
 
 
 def _reaches(x: Tensor, k: int, origin: Tensor) -> Tensor:

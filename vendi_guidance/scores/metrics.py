@@ -20,10 +20,10 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import as_kernel, reads_features
-from vendi_guidance.kernels.standard import Features, Kernel, as_features
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, chunks, side_by_side, width
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.base import Kernel, as_features
 from vendi_guidance.kernels.custom import Similarity
-from vendi_guidance.kernels.standard import Kernel, as_features
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, Stream, as_stream, chunks, gather, width
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Items, bind, rows_by_label
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import EVERY_ROW, Kernel
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
-from vendi_guidance.kernels.tiles import Part, mean_squares
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
 from vendi_guidance.scores.linalg import (
@@ -90,9 +90,9 @@ class Exact(Spectrum):
                 maps = [(part, part.kernel.factor) for part in parts]
                 return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
             rows = rows.gather()
-        by_tiles = entropy.is_of_squares and weights is None
+        by_tiles = entropy.is_collision and weights is None
         if by_tiles and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
-            return [-squares.log() for squares in mean_squares(rows, parts)]
+            return [-norm.log() for norm in squared_norms(rows, parts)]
         return super().entropies(rows, parts, entropy, weights)
 
 
@@ -271,7 +271,7 @@ class Lanczos(Spectrum):
         rounding may do. It is 0 where no products were needed.
         """
         n, block = len(x), (entropy.truncation or self.deflated) + SPARE
-        if entropy.is_of_squares or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
+        if entropy.is_collision or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
             [exact] = Exact().entropies(x, [Part(kernel)], entropy, weights)
             return Estimate(exact, exact.new_zeros(()))
         strips = _strips(x, kernel, weights)
@@ -349,7 +349,7 @@ def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], I
     def strips() -> Iterator[Tensor]:
         for start in range(0, n, CHUNK):
             rows = slice(start, min(start + CHUNK, n))
-            strip = blocks(rows, EVERY_ROW)
+            strip = blocks(rows, slice(None))
             strip[:, rows].fill_diagonal_(1)
             yield strip.mul_(root[rows]).mul_(root.T)
 
