@@ -52,8 +52,8 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
     Example:
         >>> import torch
         >>> from vendi_guidance import in_batch_similarity
-        >>> in_batch_similarity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), ["a", "a", "b"])
-        0.0
+        >>> in_batch_similarity(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), ["a", "a", "b"])
+        1.0
     """
     unit = Cosine().unit(as_features(x).double())
     _check_lengths(len(prompts), len(unit))

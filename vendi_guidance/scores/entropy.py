@@ -7,10 +7,11 @@ A spectrum is a 1-D tensor of eigenvalues, non-negative and summing to 1. Orders
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
+
+from vendi_guidance.checks import check_count
 
 
 def _kept(size: int, rank: int | None) -> int:
@@ -88,7 +89,7 @@ class Entropy:
 
     @property
     def is_collision(self) -> bool:
-        """Whether it is -log of the sum of squares, which needs no eigenvalues."""
+        """Whether it is the collision entropy, -log |A|_F^2, which needs no eigenvalues."""
         return self.order == 2 and self.truncation is None
 
 
@@ -133,5 +134,5 @@ def _check_order(order: float) -> None:
 
 
 def _check_rank(rank: int | None) -> None:
-    if rank is not None and (not isinstance(rank, Integral) or rank < 1):
-        raise ValueError(f"truncation must be a whole number of at least 1, got {rank}")
+    if rank is not None:
+        check_count("truncation", rank)
