@@ -39,14 +39,10 @@ class Convergence:
     level: float
 
     def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """Draw the mean as a line, and the band (needs matplotlib).
-
-        Args:
-            ax: where; None is a new figure.
-            label: of the line.
+        """Draw the mean as a line, with this label, and the band; needs matplotlib.
 
         Returns:
-            The axes.
+            The axes, of a new figure where ax is None.
         """
         if ax is None:
             import matplotlib.pyplot as plt
@@ -74,7 +70,7 @@ def convergence(
 
     Args:
         score: of this package, or any function.
-        arguments: of the score (see `Subsets`).
+        arguments: of the score (see `subsampling.Subsets`).
         sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
         repeats: how many random permutations the items are added in, >= 3.
         level: of the band, 0 < level < 1.
@@ -129,7 +125,7 @@ def _eight_sizes(n: int) -> list[int]:
 
 
 def _student(level: float, degrees: int) -> float:
-    """Two-sided quantile of Student's t by Fisher's expansion, right to 5% from 2 degrees on."""
+    """Two-sided quantile of Student's t by Fisher's expansion, to 5% from 2 degrees on."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     terms = (
         z,

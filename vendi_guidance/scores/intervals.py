@@ -87,7 +87,7 @@ def score_interval(
 
     Args:
         score: of this package, or any function.
-        arguments: of the score (see `Subsets`).
+        arguments: of the score (see `subsampling.Subsets`).
         level: of confidence, 0 < level < 1.
         method: "jackknife" or "subsampling"; None is the jackknife where it applies.
         subsamples: how many random halves are scored, >= 10; 100 give the standard error to 7%.

@@ -15,10 +15,10 @@ FLOAT64_UP_TO = 4096
 """Up to this many rows a matrix is decomposed in float64, beyond in the features' precision."""
 
 LEADING_BELOW = 32
-"""Where n is so many times the leading eigenvalues asked for, they are sought alone."""
+"""From this ratio of n to the requested leading eigenvalues, no others are computed."""
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
-"""(b, d) features -> (b, w) rows Z, for which K is Z Z^T or nearly so."""
+"""(b, d) features -> (b, w) rows Z, where K is Z Z^T or approximately so."""
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def second_moments(
 
     Args:
         rows: (n, d) features.
-        maps: the columns read, and z: (b, d) -> (b, w).
+        maps: parts, and z: (b, d) -> (b, w) of each.
         weights: (n,) probabilities p of the items; None is 1/n each.
 
     Returns:
@@ -81,5 +81,5 @@ def symmetric(total: Tensor) -> Tensor:
 
 
 def precise(matrix: Tensor) -> Tensor:
-    """In float64 where a decomposition in it takes seconds at most, else in float32 at least."""
+    """In float64 where a decomposition then takes seconds at most, else as it is."""
     return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix

@@ -1,6 +1,6 @@
 """Scores of generated against reference images by nearest neighbours in feature space.
 
-The *ball* of an image reaches to its k-th nearest other image of the same set, inclusive; the balls
+The *ball* of an image extends to its k-th nearest other image of the same set, inclusive; the balls
 of a set approximate the support of its distribution. Distances are Euclidean, computed tile by tile
 in float64, so that memory is that of the features and copies of an image are at distance zero.
 
@@ -74,24 +74,24 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
                 f"{neighbours + 1}; give more images or ask for fewer neighbours"
             )
     origin = reference.mean(dim=0).double()
-    reach_x = _reaches(x, neighbours, origin)[:, -1]
-    reaches = _reaches(reference, neighbours, origin)
-    reach, reach_of_one = reaches[:, -1], reaches[:, 0]
+    radius_x = _squared_radii(x, neighbours, origin)[:, -1]
+    radii = _squared_radii(reference, neighbours, origin)
+    radius, nearest_radius = radii[:, -1], radii[:, 0]
 
     balls = origin.new_zeros(len(x))
     nearest = origin.new_full((len(x),), math.inf)
     authentic = torch.zeros_like(balls, dtype=torch.bool)
-    covered = torch.zeros_like(reach, dtype=torch.bool)
+    covered = torch.zeros_like(radius, dtype=torch.bool)
     recalled = torch.zeros_like(covered)
     for rows, columns in rectangle(x, reference):
         # rounding must not put an image outside a ball whose edge it is on
         distances = _squared_distances(x[rows], reference[columns], origin, 1 - ROUNDING)
-        inside = distances <= reach[columns]
+        inside = distances <= radius[columns]
         balls[rows] += inside.sum(dim=1)
         covered[columns] |= inside.any(dim=0)
-        recalled[columns] |= (distances <= reach_x[rows, None]).any(dim=0)
+        recalled[columns] |= (distances <= radius_x[rows, None]).any(dim=0)
         closest, where = distances.min(dim=1)
-        fresh = closest > reach_of_one[columns][where]
+        fresh = closest > nearest_radius[columns][where]
         authentic[rows] = torch.where(closest < nearest[rows], fresh, authentic[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
     return ManifoldScores(
@@ -147,7 +147,7 @@ def as_pair(x: Features, reference: Features) -> tuple[Tensor, Tensor]:
     return x, reference.to(x.device)
 
 
-def _reaches(x: Tensor, k: int, origin: Tensor) -> Tensor:
+def _squared_radii(x: Tensor, k: int, origin: Tensor) -> Tensor:
     """(n, k) squared distances of each item from its k nearest others, the nearest first."""
     found = origin.new_full((len(x), k), math.inf)
     for rows, columns in upper_triangle(x):
