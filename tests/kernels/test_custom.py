@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.custom import Pairwise, Precomputed, Sum, as_kernel
 from vendi_guidance.kernels.ngrams import NGram, words
 from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
@@ -244,6 +245,31 @@ def test_functions_that_are_no_similarities_are_refused(f, message):
         vendi("ab", f)
     with pytest.raises(ValueError, match="give at least one"):
         vendi([], f)
+
+
+def test_a_kernel_without_blocks_cannot_be_made():
+    class Unfinished(Kernel):
+        pass
+
+    with pytest.raises(TypeError, match="blocks"):
+        Unfinished()
+
+
+def test_a_kernel_of_your_own_needs_its_blocks_alone():
+    class Equal(Kernel):
+        def blocks(self, x):
+            return lambda rows, columns: (x[rows] == x[columns].T).to(x)
+
+    assert float(vendi(torch.tensor([[1.0], [2.0], [2.0], [1.0]]), Equal())) == pytest.approx(2)
+
+
+def test_equal_sums_and_equal_ngrams_are_equal_and_hash_alike():
+    for one, other in (
+        (Sum([Cosine(), Gaussian(1.0)]), Sum((Cosine(), Gaussian(1.0)), [0.5, 0.5])),
+        (NGram([1, 2]), NGram((1, 2))),
+    ):
+        assert one == other and hash(one) == hash(other)
+    assert Sum([Cosine()]) != Sum([Gaussian(1.0)]) and NGram((1,)) != NGram((2,))
 
 
 @pytest.mark.parametrize("kernel", [None, 3.0, "gaussian", Gaussian, torch.eye(3)])

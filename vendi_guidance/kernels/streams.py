@@ -44,10 +44,6 @@ class Stream:
             seen += len(chunk)
             chunk = self._next(seen)
 
-    def gather(self) -> Tensor:
-        """All chunks, as one (n, d) tensor."""
-        return torch.cat(list(self))
-
     def _next(self, seen: int) -> Tensor | None:
         try:
             chunk = next(self._rest)
@@ -92,7 +88,7 @@ def width(rows: Rows) -> int:
 
 def gather(rows: Rows) -> Tensor:
     """All rows, in memory."""
-    return rows if isinstance(rows, Tensor) else rows.gather()
+    return rows if isinstance(rows, Tensor) else torch.cat(list(rows))
 
 
 def side_by_side(x: Rows, t: Rows) -> Rows:

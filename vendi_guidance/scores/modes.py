@@ -173,8 +173,7 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
         raise ImportError(
             "k-means needs scikit-learn: pip install 'vendi-guidance[report]'"
         ) from error
-    stream = as_stream(x)
-    features = as_features(x) if stream is None else stream.gather()
+    features = gather(as_stream(x) or as_features(x))
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must be between 1 and n = {len(features)}, got {clusters}")
     fitted = KMeans(clusters, n_init=10, random_state=seed).fit(features.detach().cpu().numpy())

@@ -90,7 +90,7 @@ class Exact(Spectrum):
             if all(w is not None and w <= FLOAT64_UP_TO for w in widths):
                 maps = [(part, part.kernel.factor) for part in parts]
                 return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
-            rows = rows.gather()
+            rows = gather(rows)
         by_tiles = entropy.is_collision and weights is None
         if by_tiles and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
             return [-norm.log() for norm in squared_norms(rows, parts)]
