@@ -45,6 +45,10 @@ from vendi_guidance.pipelines.vendi_guided_pixart_sigma import (
 from vendi_guidance.pipelines.vendi_guided_sdxl import (
     VendiGuidedSDXLPipeline as VendiGuidedSDXLPipeline,
 )
+from vendi_guidance.scores.alignment import (
+    clip_score as clip_score,
+    in_batch_similarity as in_batch_similarity,
+)
 from vendi_guidance.scores.bandwidth import (
     median_distance as median_distance,
     select_bandwidth as select_bandwidth,
@@ -77,9 +81,7 @@ from vendi_guidance.scores.modes import (
     k_means as k_means,
 )
 from vendi_guidance.scores.references import (
-    clip_score as clip_score,
     frechet_distance as frechet_distance,
-    in_batch_similarity as in_batch_similarity,
     kernel_distance as kernel_distance,
 )
 from vendi_guidance.scores.spectra import (

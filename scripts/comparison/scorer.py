@@ -24,10 +24,10 @@ from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.probe import Looks, Probe, load_probe
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
 from vendi_guidance.scores.references import (
-    in_batch_similarity,
     kernel_distance,
     looks_by_prompt,
     prompt_fidelity,

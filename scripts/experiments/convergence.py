@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.kernels.standard import Cosine, Gaussian, Kernel
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.convergence import Convergence, convergence
 from vendi_guidance.scores.functional import rke, vendi
 from vendi_guidance.scores.spectra import Nystrom, RandomFourier

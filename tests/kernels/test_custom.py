@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.custom import Pairwise, Precomputed, Sum, as_kernel
 from vendi_guidance.kernels.ngrams import NGram, words
 from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
@@ -142,8 +143,8 @@ def test_a_matrix_that_is_not_positive_semidefinite_still_has_a_score():
     p = values.clamp(min=0) / values.clamp(min=0).sum()
     expected = float(torch.special.entr(p).sum().exp())
     assert float(vendi(range(3), Precomputed(matrix))) == pytest.approx(expected, rel=1e-6)
-    squares = float(matrix.square().sum())
-    assert float(rke(range(3), Precomputed(matrix))) == pytest.approx(9 / squares, rel=1e-6)
+    squared_norm = float(matrix.square().sum())
+    assert float(rke(range(3), Precomputed(matrix))) == pytest.approx(9 / squared_norm, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +245,31 @@ def test_functions_that_are_no_similarities_are_refused(f, message):
         vendi("ab", f)
     with pytest.raises(ValueError, match="give at least one"):
         vendi([], f)
+
+
+def test_a_kernel_without_blocks_cannot_be_made():
+    class Unfinished(Kernel):
+        pass
+
+    with pytest.raises(TypeError, match="blocks"):
+        Unfinished()
+
+
+def test_a_kernel_of_your_own_needs_its_blocks_alone():
+    class Equal(Kernel):
+        def blocks(self, x):
+            return lambda rows, columns: (x[rows] == x[columns].T).to(x)
+
+    assert float(vendi(torch.tensor([[1.0], [2.0], [2.0], [1.0]]), Equal())) == pytest.approx(2)
+
+
+def test_equal_sums_and_equal_ngrams_are_equal_and_hash_alike():
+    for one, other in (
+        (Sum([Cosine(), Gaussian(1.0)]), Sum((Cosine(), Gaussian(1.0)), [0.5, 0.5])),
+        (NGram([1, 2]), NGram((1, 2))),
+    ):
+        assert one == other and hash(one) == hash(other)
+    assert Sum([Cosine()]) != Sum([Gaussian(1.0)]) and NGram((1,)) != NGram((2,))
 
 
 @pytest.mark.parametrize("kernel", [None, 3.0, "gaussian", Gaussian, torch.eye(3)])
@@ -383,7 +409,7 @@ def test_items_that_are_no_texts_with_words_are_refused(items, message):
 
 @pytest.mark.parametrize("n", [(), (0,), (1, -2), 2, (1.5,)])
 def test_lengths_of_ngrams_are_whole_and_positive(n):
-    with pytest.raises(ValueError, match="whole numbers of at least 1"):
+    with pytest.raises(ValueError, match=r"whole numbers? of at least 1"):
         NGram(n)
 
 
@@ -478,8 +504,8 @@ def test_kernels_of_the_same_texts_add():
         ([Cosine(), Cosine()], [1.5, -0.5], "2 positive numbers"),
         ([Cosine(), Cosine()], [1.0, 0.0], "2 positive numbers"),
         ([Cosine(), Cosine()], [0.5, math.nan], "2 positive numbers"),
-        ([Cosine(), NGram()], None, "some kernels read features, some other things"),
-        ([Sum([Cosine()]), jaccard], None, "some kernels read features, some other things"),
+        ([Cosine(), NGram()], None, "some kernels read features, some other items"),
+        ([Sum([Cosine()]), jaccard], None, "some kernels read features, some other items"),
         ([Cosine(), 3], None, "need a kernel such as"),
     ],
 )

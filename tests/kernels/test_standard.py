@@ -3,13 +3,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from vendi_guidance.kernels.standard import (
-    Cosine,
-    Gaussian,
-    ProbabilityProduct,
-    Product,
-    as_features,
-)
+from vendi_guidance.kernels.base import as_features
+from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
 
 KERNELS = [Gaussian(0.7), Cosine()]
 PAIRS = [(a, b) for a in (Gaussian(0.7), Cosine()) for b in (Gaussian(1.9), Cosine())]
@@ -237,9 +232,12 @@ def test_probabilities_of_any_precision_are_normalised(dtype):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0.5, 0.6], r"row 1 holds no probabilities: it sums to 1\.1"),
-        ([1.5, -0.5], "row 1 holds no probabilities: it sums to 1.0, its least is -0.5"),
-        ([0.0, 0.0], "row 1 holds no probabilities: it sums to 0.0"),
+        ([0.5, 0.6], r"row 1 is not a probability distribution: it sums to 1\.1"),
+        (
+            [1.5, -0.5],
+            r"row 1 is not a probability distribution: it sums to 1\.0, its least .* -0.5",
+        ),
+        ([0.0, 0.0], "row 1 is not a probability distribution: it sums to 0.0"),
         ([-3.0, 2.0], "take the softmax of logits"),
     ],
 )

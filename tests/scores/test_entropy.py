@@ -129,9 +129,9 @@ def test_truncation_shares_the_lost_mass_evenly():
 @pytest.mark.parametrize("rank", [0, -3, 2.0, "2"])
 def test_a_truncation_that_is_not_a_positive_whole_number_is_refused(rank):
     spectrum, vectors = torch.full((3,), 1 / 3), torch.eye(3)
-    with pytest.raises(ValueError, match=f"at least 1, got {rank}"):
+    with pytest.raises(ValueError, match=f"at least 1, got {rank!r}"):
         truncate(spectrum, rank)
-    with pytest.raises(ValueError, match=f"at least 1, got {rank}"):
+    with pytest.raises(ValueError, match=f"at least 1, got {rank!r}"):
         entropy_gradient(spectrum, vectors, rank)
 
 

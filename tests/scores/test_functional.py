@@ -30,7 +30,7 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "scores.json").read_
 small = settings(deadline=None, max_examples=30)
 kernels = st.sampled_from(KERNELS)
 pairs = st.sampled_from(PAIRS)
-orders = st.sampled_from(ORDERS)
+renyi_orders = st.sampled_from(ORDERS)
 
 
 @st.composite
@@ -126,7 +126,7 @@ def test_intdiv_agrees_with_the_vendi_score_package(kernel):
 
 
 @small
-@given(samples(), kernels, orders)
+@given(samples(), kernels, renyi_orders)
 def test_vendi_lies_between_one_and_n(sample, kernel, order):
     x, _ = sample
     assert 1 - 1e-9 <= float(vendi(x, kernel, order=order)) <= len(x) + 1e-9
@@ -163,7 +163,7 @@ def test_groups_that_share_nothing_add_their_entropies_as_mixtures_do(order):
 
 
 @small
-@given(samples(), kernels, orders, st.integers(0, 100))
+@given(samples(), kernels, renyi_orders, st.integers(0, 100))
 def test_the_order_of_the_items_does_not_matter(sample, kernel, order, seed):
     x, t = sample
     shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
@@ -174,7 +174,7 @@ def test_the_order_of_the_items_does_not_matter(sample, kernel, order, seed):
 
 
 @small
-@given(samples(), kernels, st.integers(1, 4), orders)
+@given(samples(), kernels, st.integers(1, 4), renyi_orders)
 def test_copying_every_item_as_often_changes_nothing(sample, kernel, times, order):
     x, _ = sample
     score = float(vendi(x, kernel, order=order))
@@ -190,7 +190,7 @@ def test_vendi_falls_as_its_order_grows(sample, kernel):
 
 
 @small
-@given(samples(), kernels, orders)
+@given(samples(), kernels, renyi_orders)
 def test_uniform_weights_are_no_weights(sample, kernel, order):
     x, _ = sample
     uniform = torch.full((len(x),), 1 / len(x), dtype=torch.float64)
@@ -291,7 +291,7 @@ def test_rke_scores_are_the_vendi_scores_of_order_two(sample, pair):
 
 
 @small
-@given(samples(), pairs, orders)
+@given(samples(), pairs, renyi_orders)
 def test_constant_prompts_make_the_conditional_score_plain(sample, pair, order):
     x, t = sample
     t = t[:1].expand(len(x), -1)
@@ -302,7 +302,7 @@ def test_constant_prompts_make_the_conditional_score_plain(sample, pair, order):
 
 
 @small
-@given(samples(), pairs, orders)
+@given(samples(), pairs, renyi_orders)
 def test_all_different_prompts_make_the_conditional_score_one(sample, pair, order):
     x, _ = sample
     t = far_apart(len(x))
@@ -329,7 +329,7 @@ def test_cluster_scores_average_the_scores_of_the_clusters(kernel):
 
 
 @small
-@given(samples(), kernels, orders)
+@given(samples(), kernels, renyi_orders)
 def test_one_cluster_scores_as_the_whole_and_clusters_of_one_score_one(sample, kernel, order):
     x, _ = sample
     whole = float(cluster_vendi(x, [0] * len(x), kernel, order=order))

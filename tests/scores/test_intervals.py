@@ -142,7 +142,7 @@ def test_conditional_scores_of_the_population_are_in_their_intervals_as_often_as
 # How the jackknife is computed
 
 
-def squares(x, t, kernel_x, kernel_t):
+def squared(x, t, kernel_x, kernel_t):
     """k^2 as three dense matrices, their diagonals 0."""
     of_x, of_t = kernel_x.gram(x).square(), kernel_t.gram(t).square()
     return torch.stack([m.fill_diagonal_(0) for m in (of_x, of_t, of_x * of_t)]).double()
@@ -154,7 +154,7 @@ def test_row_sums_tell_each_score_without_an_item(kernel):
     x, t = (torch.from_numpy(v) for v in sample(n))
     sums = row_sums([kernel.blocks(x), kernel.blocks(t)], x)
     means, without = leave_one_out(sums)
-    assert torch.allclose(means, squares(x, t, kernel, kernel).sum(dim=(1, 2)) / (n * (n - 1)))
+    assert torch.allclose(means, squared(x, t, kernel, kernel).sum(dim=(1, 2)) / (n * (n - 1)))
     for i in range(n):
         rest = torch.arange(n) != i
         square_x, square_t, square_both = (1 + (n - 2) * without[:, i]) / (n - 1)
@@ -170,7 +170,7 @@ def test_the_interval_over_many_tiles_is_that_of_dense_matrices(score):
     n, kernel = 1100, Gaussian(0.7)
     x, t = (torch.from_numpy(v) for v in sample(n))
     signs = torch.tensor(SIGNS[score], dtype=torch.float64)
-    matrices = squares(x, t, kernel, kernel)[: len(signs)]
+    matrices = squared(x, t, kernel, kernel)[: len(signs)]
     means = matrices.sum(dim=(1, 2)) / (n * (n - 1))
     shares = matrices / means[:, None, None]
     g = torch.einsum("s,sij->ij", signs, shares)
@@ -436,7 +436,7 @@ def test_the_guarantee_holds_and_holds_the_interval(name):
     assert low < found.low < found.high < high
 
 
-# Growth
+# Convergence
 
 
 def test_vendi_keeps_growing_while_truncated_vendi_and_rke_settle():
@@ -445,14 +445,14 @@ def test_vendi_keeps_growing_while_truncated_vendi_and_rke_settle():
     x = 5 * r.normal(size=(10, 32))[r.integers(10, size=1000)] + r.normal(size=(1000, 32))
     sizes = [250, 500, 1000]
 
-    def growth(score, kernel, **options):
+    def ratios(score, kernel, **options):
         mean = convergence(score, x, kernel, sizes=sizes, repeats=3, **options).mean
         return mean[1:] / mean[:-1]
 
-    assert (growth(vendi, Gaussian(6.0)) > 1.3).all()
-    assert growth(vendi, Gaussian(6.0), truncation=50)[-1] < 1.01
-    assert growth(rke, Gaussian(6.0))[-1] < 1.05
-    assert growth(vendi, Cosine())[-1] < 1.01
+    assert (ratios(vendi, Gaussian(6.0)) > 1.3).all()
+    assert ratios(vendi, Gaussian(6.0), truncation=50)[-1] < 1.01
+    assert ratios(rke, Gaussian(6.0))[-1] < 1.05
+    assert ratios(vendi, Cosine())[-1] < 1.01
 
 
 def test_sizes_are_spread_out_up_to_all_items():

@@ -231,12 +231,12 @@ def test_no_tensor_grows_with_the_square_of_the_pictures(score):
 
 
 def test_too_few_pictures_are_refused_with_their_number_and_a_remedy():
-    with pytest.raises(ValueError, match=r"got 5 reference pictures: 5 .* at least 6; give"):
+    with pytest.raises(ValueError, match=r"got 5 reference images: 5 .* at least 6; give"):
         manifold_scores(torch.ones(9, 2), torch.ones(5, 2))
-    with pytest.raises(ValueError, match=r"got 2 generated pictures: .* or ask for fewer neighb"):
+    with pytest.raises(ValueError, match=r"got 2 generated images: .* or ask for fewer neighb"):
         manifold_scores(torch.ones(2, 2), torch.ones(9, 2), 2)
     assert manifold_scores(torch.ones(3, 2), torch.ones(3, 2), 2).precision == 1
-    with pytest.raises(ValueError, match="neighbours must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="neighbours must be a whole number of at least 1, got 0"):
         manifold_scores(torch.ones(9, 2), torch.ones(9, 2), 0)
 
 

@@ -134,7 +134,7 @@ def test_modes_of_things_come_from_their_similarities():
 
 def test_what_modes_cannot_be_found_with_is_refused():
     x = mixed(10)
-    with pytest.raises(ValueError, match="count and top must be at least 1, got 0 and 20"):
+    with pytest.raises(ValueError, match="count must be a whole number of at least 1, got 0"):
         find_modes(x, Gaussian(1.0), count=0)
     with pytest.raises(ValueError, match=r"RandomFourier\(...\) or Exact\(\) as spectrum, got"):
         find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))

@@ -1,5 +1,4 @@
-"""Looks, fidelity and in-batch similarity on labels and features made by hand; CLIPScore, KID and
-FID against torchmetrics."""
+"""Looks and fidelity on labels made by hand; KID and FID against torchmetrics."""
 
 import itertools
 import math
@@ -9,7 +8,6 @@ import pytest
 import scipy.linalg
 import torch
 from hypothesis import given, settings, strategies as st
-from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
@@ -17,9 +15,7 @@ from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.features.probe import Looks
 from vendi_guidance.scores.references import (
     asked_concepts,
-    clip_score,
     frechet_distance,
-    in_batch_similarity,
     kernel_distance,
     looks_by_prompt,
     prompt_fidelity,
@@ -69,31 +65,11 @@ def test_pictures_of_unknown_concepts_are_not_judged():
     assert prompt_fidelity([None, None, None], seen) is None
 
 
-def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
-    x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
-    pairs = [
-        torch.cosine_similarity(x[i], x[j], dim=0)
-        for i, j in itertools.combinations(range(8), 2)
-        if PROMPTS[i] == PROMPTS[j]
-    ]
-    assert len(pairs) == 13
-    expected = torch.stack(pairs).mean().item()
-    assert in_batch_similarity(x, PROMPTS) == pytest.approx(expected, rel=1e-5)
-
-
-def test_in_batch_similarity_of_equal_pictures_is_one_and_knows_its_limits():
-    assert in_batch_similarity(torch.ones(3, 2), ["a", "a", "a"]) == pytest.approx(1)
-    assert in_batch_similarity(torch.tensor([[1.0, 0], [-2, 0]]), ["a", "a"]) == pytest.approx(-1)
-    assert in_batch_similarity(torch.ones(2, 2), ["a", "b"]) is None
-
-
 def test_lists_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="got 7 and 8 items"):
         prompt_fidelity(PROMPTS[1:], SEEN)
     with pytest.raises(ValueError, match="got 8 and 7 items"):
         looks_by_prompt(PROMPTS, PROMPTS[1:], SEEN)
-    with pytest.raises(ValueError, match="got 1 and 2 items"):
-        in_batch_similarity(torch.ones(2, 2), ["a"])
 
 
 def normal(n: int, d: int, seed: int) -> torch.Tensor:
@@ -108,70 +84,6 @@ def sets(draw):
     rows = r.normal(size=(draw(st.sampled_from([3, 50])), d))
     x, reference = rows[r.integers(len(rows), size=n)], rows[r.integers(len(rows), size=m)] + 0.5
     return torch.from_numpy(x), torch.from_numpy(reference)
-
-
-# CLIPScore
-
-
-class FeaturesAsPictures:
-    """A CLIP and its processor in one: pictures are their features, texts the rows of a matrix."""
-
-    def __init__(self, prompt_features):
-        self.prompt_features = prompt_features
-
-    def to(self, device):
-        return self
-
-    def __call__(self, text=None, images=None, **_):
-        if images is not None:
-            return {"pixel_values": torch.stack(images).flatten(1)}
-        rows = torch.tensor([int(row) for row in text])
-        return {"input_ids": rows, "attention_mask": torch.ones_like(rows)[:, None]}
-
-    def get_image_features(self, pixels):
-        return pixels
-
-    def get_text_features(self, rows, mask):
-        return self.prompt_features[rows]
-
-    class config:  # noqa: N801
-        pass
-
-
-def test_the_clip_score_is_that_of_torchmetrics_where_no_cosine_is_negative():
-    images, prompts = normal(30, 8, 0).abs(), normal(30, 8, 1).abs()
-    model = FeaturesAsPictures(prompts)
-    texts = [str(row) for row in range(30)]
-    expected = torchmetrics_clip_score(images[:, None, None], texts, lambda: (model, model))
-    assert clip_score(images, prompts) == pytest.approx(expected.item(), rel=1e-12)
-
-
-def test_the_clip_score_is_the_mean_of_hundredfold_cosines_none_below_zero():
-    images = torch.tensor([[3.0, 0], [1, 1], [0, 2]])
-    prompts = torch.tensor([[2.0, 0], [1, 0], [0, -1]])
-    assert clip_score(images, prompts) == pytest.approx(100 * (1 + math.sqrt(0.5) + 0) / 3)
-    assert clip_score(images, images) == pytest.approx(100)
-    assert clip_score(images, -images) == 0
-
-
-@small
-@given(sets(), st.floats(0.01, 100))
-def test_the_clip_score_is_a_percentage_and_does_not_see_lengths(case, scale):
-    images, prompts = case
-    n = min(len(images), len(prompts))
-    score = clip_score(images[:n], prompts[:n])
-    assert 0 <= score <= 100
-    assert clip_score(images, images) <= 100
-    assert clip_score(scale * images[:n].numpy(), prompts[:n]) == pytest.approx(score)
-
-
-def test_what_the_clip_score_refuses():
-    with pytest.raises(ValueError, match="got 3 and 2 items"):
-        clip_score(torch.ones(3, 2), torch.ones(2, 2))
-    with pytest.raises(ValueError, match="agree in d, got 2 and 4"):
-        clip_score(torch.ones(3, 2), torch.ones(3, 4))
-    with pytest.raises(ValueError, match="row 1 is a zero vector"):
-        clip_score(torch.ones(3, 2), torch.tensor([[1.0, 0], [0, 0], [1, 1]]))
 
 
 # KID and FID on features
@@ -311,9 +223,9 @@ def test_no_tensor_grows_with_the_square_of_the_pictures(distance):
 
 @distances
 def test_a_distance_refuses_single_pictures_and_malformed_features(distance):
-    with pytest.raises(ValueError, match=r"got 1 generated picture: .* at least 2"):
+    with pytest.raises(ValueError, match=r"got 1 generated image: .* at least 2"):
         distance(torch.ones(1, 2), torch.ones(3, 2))
-    with pytest.raises(ValueError, match="got 1 reference picture"):
+    with pytest.raises(ValueError, match="got 1 reference image"):
         distance(torch.ones(3, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match="agree in d, got 2 and 3"):
         distance(torch.ones(4, 2), torch.ones(4, 3))

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.kernels.custom import Precomputed, Sum
 from vendi_guidance.kernels.ngrams import NGram
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import (
     cluster_rke,

@@ -32,7 +32,8 @@ from vendi_guidance.features.base import PromptEmbedder, load_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.kernels.standard import Gaussian, Kernel
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.references import asked_concepts
 
 NAMED = 10

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.inputs import Evidence
-from vendi_guidance.kernels.standard import upper_triangle
-from vendi_guidance.kernels.tiles import tile
+from vendi_guidance.kernels.tiles import tile, upper_triangle
+from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, rows_by_label, vendi
 from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes
-from vendi_guidance.scores.references import in_batch_similarity, looks_by_prompt
+from vendi_guidance.scores.references import looks_by_prompt
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000

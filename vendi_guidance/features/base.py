@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.kernels.standard import Features, as_features
+from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.storage.tensors import load_tensors
 
 Item = TypeVar("Item")

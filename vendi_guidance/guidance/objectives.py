@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.centering import beyond_rounding, mean_removal, subtract_means
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, squared_norm, unit_rows
-from vendi_guidance.kernels.standard import SphereKernel
+from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.kernels.standard import SphereKernel
+from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 FORMAT = "vendi-guidance window"

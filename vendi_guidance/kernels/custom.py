@@ -1,24 +1,25 @@
-"""Kernels of one's own: a matrix at hand, any function of pairs, sums of kernels.
+"""Custom kernels: a given similarity matrix, any function of two items, weighted sums of kernels.
 
-Kernels of other things than rows of numbers keep the things and compare row numbers: `bind` returns
-those as (n, 1) features, so that whatever picks out rows of features picks out things too.
+Kernels of items that are not feature vectors keep the items and compare row numbers: `bind` returns
+those as (n, 1) features, so that code that selects rows of features selects items too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Blocks, Features, Kernel, as_features
+from vendi_guidance.kernels.base import Features, Kernel, as_features
+from vendi_guidance.kernels.tiles import Blocks
 
 Similarity: TypeAlias = "Kernel | Callable[[Any, Any], float]"
 
 ROUNDING = 1e-3
-"""So far off may a similarity be and still be meant: half precision is."""
+"""Similarities may be off by this much, as they are in half precision."""
 
 
 def as_kernel(similarity: Similarity) -> Kernel:
@@ -27,39 +28,42 @@ def as_kernel(similarity: Similarity) -> Kernel:
     Raises:
         ValueError: neither a kernel nor a function.
     """
-    kind = similarity if isinstance(similarity, type) else type(similarity)
-    if Kernel not in kind.__mro__ and callable(similarity):
-        return Pairwise(cast(Callable, similarity))
-    if Kernel not in kind.__mro__ or kind is similarity:
+    if isinstance(similarity, Kernel):
+        return similarity
+    is_kernel_class = isinstance(similarity, type) and issubclass(similarity, Kernel)
+    if is_kernel_class or not callable(similarity):
         raise ValueError(
             f"need a kernel such as Cosine(), or a function f(a, b) of two items, got {similarity}"
         )
-    return cast(Kernel, similarity)
+    return Pairwise(similarity)
 
 
 def reads_features(kernel: Kernel) -> bool:
-    """Whether it compares rows of numbers as they come, rather than things that it must keep."""
+    """Whether it compares rows of features, rather than items that it must keep."""
     if isinstance(kernel, Sum):
         return reads_features(kernel.kernels[0])
     return type(kernel).bind is Kernel.bind
 
 
-@dataclass(frozen=True, init=False, eq=False)
 class Precomputed(Kernel):
     """A matrix of similarities, k(i, j) = matrix[i, j]; items are its row numbers, from 0.
 
     `vendi(range(n), Precomputed(matrix))`, in the matrix's precision. Negative similarities are
-    fine, but the matrix ought to be positive semi-definite, as those of kernels are. Of one that is
-    not, entropies of eigenvalues leave the negative ones out, while order 2 counts their squares.
+    fine, but the matrix should be positive semi-definite, as those of kernels are. If it is not,
+    entropies of eigenvalues drop the negative ones, while order 2 counts them, squared.
 
     Args:
         matrix: (n, n), symmetric, entries in [-1, 1] and 1 on the diagonal, all to within 1e-3.
 
     Raises:
-        ValueError: the matrix is no such; on use, items that are not its row numbers.
-    """
+        ValueError: the matrix is not of that kind; on use, items that are not its row numbers.
 
-    matrix: Tensor = field(repr=False)
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Precomputed, rke
+        >>> round(float(rke(range(2), Precomputed(torch.tensor([[1.0, 0.5], [0.5, 1.0]])))), 3)
+        1.6
+    """
 
     def __init__(self, matrix: Features) -> None:
         try:
@@ -77,7 +81,10 @@ class Precomputed(Kernel):
         largest = max(k.max(), k.min(), key=abs)
         if not abs(largest) <= 1 + ROUNDING:
             raise ValueError(f"similarities must lie in [-1, 1], got {float(largest)}")
-        object.__setattr__(self, "matrix", k)
+        self.matrix = k
+
+    def __repr__(self) -> str:
+        return "Precomputed()"
 
     def bind(self, items: Any) -> tuple[Tensor, Kernel]:
         return row_numbers(items, len(self.matrix))[:, None].to(self.matrix), self
@@ -87,38 +94,43 @@ class Precomputed(Kernel):
         return lambda rows, columns: self.matrix[numbers[rows, None], numbers[columns]].to(x)
 
 
-class OfThings(Kernel):
-    """A kernel that `bind` makes another of, which keeps the things."""
+class ItemKernel(Kernel):
+    """A kernel of items that are not features; `bind` returns another kernel, which keeps them."""
 
     def blocks(self, x: Tensor) -> Blocks:
         raise ValueError(f"{self} needs all items at once, and not as features: give a list")
 
 
 @dataclass(frozen=True)
-class Pairwise(OfThings):
+class Pairwise(ItemKernel):
     """Any function of two items, called once for each pair: O(n^2) calls and memory.
 
     Args:
         f: (a, b) -> similarity in [-1, 1], with f(a, a) = 1, and f(b, a) taken to be f(a, b).
-        progress: goes through the numbers of the items that are compared with all later ones;
-            `tqdm.tqdm` shows how far it is.
+        progress: wraps the loop over the items; `tqdm.tqdm` shows a progress bar.
 
     Raises:
-        ValueError: on use, there are no items, or f returns what is no such similarity.
+        ValueError: on use, there are no items, or f does not return such similarities.
+
+    Example:
+        >>> from vendi_guidance import Pairwise, vendi
+        >>> same_length = Pairwise(lambda a, b: float(len(a) == len(b)))
+        >>> round(float(vendi(["cat", "dog", "horse", "mouse"], same_length)), 3)
+        2.0
     """
 
     f: Callable[[Any, Any], float]
     progress: Callable[[range], Iterable[int]] = field(default=iter, repr=False)
 
     def bind(self, items: Any) -> tuple[Tensor, Kernel]:
-        things = list(items)
-        if not things:
+        kept = list(items)
+        if not kept:
             raise ValueError("there are no items: give at least one")
-        upper = torch.zeros(len(things), len(things), dtype=torch.float64)
-        for i in self.progress(range(len(things))):
-            row = [self._value(things[i], other) for other in things[i:]]
+        upper = torch.zeros(len(kept), len(kept), dtype=torch.float64)
+        for i in self.progress(range(len(kept))):
+            row = [self._value(kept[i], other) for other in kept[i:]]
             upper[i, i:] = torch.tensor(row, dtype=torch.float64)
-        return Precomputed(upper + upper.triu(1).T).bind(range(len(things)))
+        return Precomputed(upper + upper.triu(1).T).bind(range(len(kept)))
 
     def _value(self, a: Any, b: Any) -> float:
         value = self.f(a, b)
@@ -131,18 +143,24 @@ class Pairwise(OfThings):
         return number
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(init=False, unsafe_hash=True)
 class Sum(Kernel):
-    """sum_k w_k k(a, b), a kernel again: as alike as several kernels find two items on average.
+    """sum_k w_k k(a, b), a kernel again: the weighted mean of several similarities.
 
     Args:
-        kernels: kernels, or functions of pairs (see `as_kernel`), at least one, that all read the
-            same sort of items in the same way: features, or things.
+        kernels: at least one kernel or function of pairs (see `as_kernel`). Either all of them read
+            features, or all read the same other items.
         weights: the w_k > 0, one for each, that sum to 1; None is equal ones.
 
     Raises:
-        ValueError: no kernels, no such weights, kernels of features beside kernels of things; on
-            use, kernels that do not read the items in the same way.
+        ValueError: no kernels, no such weights, kernels of features beside kernels of other items;
+            on use, kernels that do not read the items in the same way.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Gaussian, Sum
+        >>> Sum([Gaussian(1.0), Gaussian(2.0)])(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+        tensor([[0.3709]])
     """
 
     kernels: tuple[Kernel, ...]
@@ -151,24 +169,24 @@ class Sum(Kernel):
     def __init__(
         self, kernels: Sequence[Similarity], weights: Sequence[float] | None = None
     ) -> None:
-        parts = tuple(as_kernel(kernel) for kernel in kernels)
-        if not parts:
+        self.kernels = tuple(as_kernel(kernel) for kernel in kernels)
+        count = len(self.kernels)
+        if not count:
             raise ValueError("a sum needs at least one kernel, got none")
-        w = [1 / len(parts)] * len(parts) if weights is None else [float(w) for w in weights]
-        if len(w) != len(parts) or not min(w) > 0 or not abs(sum(w) - 1) < 1e-6:
+        self.weights = tuple([1 / count] * count if weights is None else map(float, weights))
+        wrong = len(self.weights) != count or not min(self.weights) > 0
+        if wrong or not abs(sum(self.weights) - 1) < 1e-6:
             raise ValueError(
-                f"weights must be {len(parts)} positive numbers that sum to 1, got {weights}"
+                f"weights must be {count} positive numbers that sum to 1, got {weights}"
             )
-        if len({reads_features(part) for part in parts}) > 1:
-            raise ValueError(f"some kernels read features, some other things: {parts}")
-        object.__setattr__(self, "kernels", parts)
-        object.__setattr__(self, "weights", tuple(w))
+        if len({reads_features(kernel) for kernel in self.kernels}) > 1:
+            raise ValueError(f"some kernels read features, some other items: {self.kernels}")
 
     def bind(self, items: Any) -> tuple[Tensor, Kernel]:
         if reads_features(self):
             return super().bind(items)
-        things = items if hasattr(items, "__len__") else list(items)
-        rows, parts = zip(*(part.bind(things) for part in self.kernels), strict=True)
+        kept = items if hasattr(items, "__len__") else list(items)
+        rows, parts = zip(*(part.bind(kept) for part in self.kernels), strict=True)
         widest = max(rows, key=Tensor.element_size)
         if not all(torch.equal(x.to(widest), widest) for x in rows):
             raise ValueError(f"the kernels of a sum must read items in the same way: {parts}")
@@ -186,16 +204,16 @@ class Sum(Kernel):
         return block
 
     def rank(self, d: int) -> int | None:
-        ranks = [part.rank(d) for part in self.kernels]
-        known = [rank for rank in ranks if rank is not None]
-        return sum(known) if len(known) == len(ranks) else None
+        widths = [part.rank(d) for part in self.kernels]
+        known = [width for width in widths if width is not None]
+        return sum(known) if len(known) == len(widths) else None
 
     def factor(self, x: Tensor) -> Tensor:
         parts = zip(self.kernels, self.weights, strict=True)
         return torch.cat([part.factor(x) * weight**0.5 for part, weight in parts], dim=1)
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
-        """Each of a kernel drawn with its weight for probability."""
+        """Each from a kernel that is drawn with its weight as probability."""
         draws = [part.frequencies(d, count, generator) for part in self.kernels]
         known = [draw for draw in draws if draw is not None]
         if len(known) < len(draws):

@@ -1,4 +1,4 @@
-"""How alike two texts are: the n-grams of words that they share."""
+"""The similarity of two texts: the n-grams of words that they share."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -11,34 +11,41 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.custom import OfThings, row_numbers
-from vendi_guidance.kernels.standard import Blocks, Kernel
+from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.custom import ItemKernel, row_numbers
+from vendi_guidance.kernels.tiles import Blocks
 
 STRIP = 512
-"""So many rows of counts are multiplied at a time."""
+"""Rows of counts that are multiplied at a time."""
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, and each mark that is no letter, digit or space."""
+    """The words of a text in lower case, and each other character but spaces."""
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
-@dataclass(frozen=True)
-class NGram(OfThings):
+@dataclass(unsafe_hash=True)
+class NGram(ItemKernel):
     """Cosine of the counts of n-grams in two texts, averaged over n, in [0, 1].
 
     The similarity of texts in Friedman & Dieng (2023), section 5. A text of fewer than n words is
-    its own only n-gram: like its copies, and like nothing else. K is computed, in single precision,
-    from sparse counts, and those are all that is held. Needs scikit-learn.
+    its own only n-gram: similar to its copies, and to nothing else. Only sparse counts are stored;
+    K is computed from them in single precision. Needs scikit-learn.
 
     Args:
         n: numbers of words in an n-gram, each >= 1.
-        tokenizer: cuts a text into words, or whatever n-grams are to be made of: `list` into
-            letters.
+        tokenizer: splits a text into words, or any other units: `list` into letters.
 
     Raises:
-        ValueError: no n, or one below 1; on use, items that are no texts, or have no word.
+        ValueError: no n, or one below 1; on use, items that are not texts, or have no word.
         ImportError: on use, scikit-learn is missing.
+
+    Example:
+        >>> from vendi_guidance import NGram, vendi
+        >>> captions = ["a cat sat", "a cat sat", "two birds fly"]
+        >>> round(float(vendi(captions, NGram())), 3)
+        1.89
     """
 
     n: Sequence[int] = (1, 2, 3, 4)
@@ -46,12 +53,14 @@ class NGram(OfThings):
 
     def __post_init__(self) -> None:
         lengths = () if isinstance(self.n, Integral) else tuple(self.n)
-        if not lengths or not all(isinstance(n, Integral) and n >= 1 for n in lengths):
+        if not lengths:
             raise ValueError(f"n must be whole numbers of at least 1, like (1, 2), got {self.n}")
-        object.__setattr__(self, "n", lengths)
+        for length in lengths:
+            check_count("n", length)
+        self.n = lengths
 
     def bind(self, items: Any) -> tuple[Tensor, Kernel]:
-        """(n, 1) row numbers of n texts, which are counted here."""
+        """(n, 1) row numbers of n texts, whose n-grams are counted here."""
         if isinstance(items, str):
             raise ValueError(f"items must be a list of texts, got one text, {items!r}")
         texts = []
@@ -68,10 +77,10 @@ class NGram(OfThings):
 
 @dataclass(frozen=True, eq=False)
 class _Counts(Kernel):
-    """`NGram` of texts at hand; items are their row numbers.
+    """`NGram` of counted texts; items are their row numbers.
 
     Args:
-        of: the kernel that counted.
+        of: the kernel that counted them.
         units: sparse (texts, n-grams) counts, scaled so that their inner products are K.
     """
 
@@ -96,7 +105,7 @@ class _Counts(Kernel):
 
 
 def _unit_counts(texts: Sequence[Sequence[str]], lengths: Sequence[int]) -> Any:
-    """Sparse (texts, n-grams): for each n counts of length 1, and shared out among the n."""
+    """Sparse (texts, n-grams): each n's counts at length 1, then all at length 1."""
     try:
         from scipy import sparse
         from sklearn.feature_extraction.text import CountVectorizer

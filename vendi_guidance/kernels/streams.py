@@ -1,4 +1,4 @@
-"""Features that come chunk by chunk, so that they need not all be in memory."""
+"""Features that are read chunk by chunk, so that they need not all be in memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import as_features
+from vendi_guidance.kernels.base import as_features
 
 CHUNK = 4096
-"""So many rows are worked on at a time."""
+"""Rows that are processed at a time."""
 
 
 class Stream:
-    """(n, d) features in chunks of rows, to be read once; n shows when they have all gone by.
+    """(n, d) features in chunks of rows, to be read once; n is known after the last.
 
     Args:
         chunks: (b, d) tensors or arrays, of any b >= 1.
@@ -23,8 +23,8 @@ class Stream:
         width: d.
 
     Raises:
-        ValueError: there is no chunk; here or on the way, a chunk that `as_features` refuses or
-            that has another d.
+        ValueError: there is no chunk; here or while reading, a chunk that `as_features` refuses
+            or that has another d.
     """
 
     def __init__(self, chunks: Iterable[Any]) -> None:
@@ -43,10 +43,6 @@ class Stream:
             yield chunk
             seen += len(chunk)
             chunk = self._next(seen)
-
-    def gather(self) -> Tensor:
-        """All of it, as one (n, d) tensor."""
-        return torch.cat(list(self))
 
     def _next(self, seen: int) -> Tensor | None:
         try:
@@ -67,8 +63,8 @@ def as_stream(x: Any) -> Stream | None:
 
     Args:
         x: a memory-mapped array, a slice of a safetensors file (`safe_open(...).get_slice(name)`),
-            or an iterable of (b, d) tensors or arrays, bare or alone in a tuple or list, such as a
-            generator or a DataLoader. Tensors, arrays and sequences of single items are no streams.
+            or an iterable of (b, d) tensors or arrays, each perhaps in a tuple or list of one, such
+            as a generator or a DataLoader. Tensors, arrays and lists of items are not streams.
     """
     if isinstance(x, np.memmap) or hasattr(x, "get_shape"):
         n = x.get_shape()[0] if hasattr(x, "get_shape") else len(x)
@@ -81,7 +77,7 @@ def as_stream(x: Any) -> Stream | None:
 
 
 def chunks(rows: Rows) -> Iterator[Tensor]:
-    """(b, d) parts of the rows, in order, b at most CHUNK where they are in memory."""
+    """(b, d) parts of the rows, in order, with b <= CHUNK where they are in memory."""
     return iter(rows.split(CHUNK) if isinstance(rows, Tensor) else rows)
 
 
@@ -92,7 +88,7 @@ def width(rows: Rows) -> int:
 
 def gather(rows: Rows) -> Tensor:
     """All rows, in memory."""
-    return rows if isinstance(rows, Tensor) else rows.gather()
+    return rows if isinstance(rows, Tensor) else torch.cat(list(rows))
 
 
 def side_by_side(x: Rows, t: Rows) -> Rows:
@@ -111,7 +107,7 @@ def side_by_side(x: Rows, t: Rows) -> Rows:
 
 
 def _paired(xs: Iterator[Tensor], ts: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Chunks of x beside those of t, however each was cut."""
+    """Chunks of x beside those of t, whatever their sizes."""
     x, t = next(xs, None), next(ts, None)
     seen = 0
     while x is not None and t is not None:
@@ -136,5 +132,5 @@ def _is_chunk(x: Any) -> bool:
 
 
 def _bare(chunk: Any) -> Any:
-    """What a DataLoader over one tensor wraps in a list of one."""
+    """The chunk itself: a DataLoader over one tensor wraps it in a list of one."""
     return chunk[0] if isinstance(chunk, (list, tuple)) and len(chunk) == 1 else chunk

@@ -1,83 +1,37 @@
-"""Sums over kernel matrices, tile by tile: what scores of order 2 need in place of a spectrum.
+"""Matrices of all pairs, tile by tile, so that memory stays that of the features."""
 
-Only tiles on and above the diagonal are computed, one at a time, so memory is that of the features.
-"""
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
-
-import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Kernel, Product, tile, upper_triangle
+Blocks: TypeAlias = Callable[[slice, slice], Tensor]
+"""`blocks(rows, columns)` is that part of K, as a new tensor which the caller may overwrite."""
+
+SIDE = 1024
+"""Rows and columns of a tile of `rectangle`: small enough for a CPU's cache."""
 
 
-class Part(NamedTuple):
-    """A kernel, and the columns of the features that it reads: from start up to stop."""
-
-    kernel: Kernel
-    start: int = 0
-    stop: int | None = None
-
-    def of(self, x: Tensor) -> Tensor:
-        """(n, d) features -> (n, width)."""
-        return x[:, self.start : self.stop]
-
-    def width(self, d: int) -> int:
-        """How many of d columns it reads."""
-        return (d if self.stop is None else self.stop) - self.start
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for parts that are the same; kernels of one's own need not be hashable."""
-        return id(self.kernel), self.start, self.stop
-
-    def factors(self) -> "list[Part]":
-        """The parts whose kernel matrices multiply to that of this one."""
-        if not isinstance(self.kernel, Product):
-            return [self]
-        middle = self.start + self.kernel.split
-        first = Part(self.kernel.first, self.start, middle)
-        return [*first.factors(), *Part(self.kernel.second, middle, self.stop).factors()]
+def upper_triangle(x: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Square tiles of the (n, n) matrix of x: (n, d) that cover its diagonal and what is above."""
+    # On a CPU a tile should stay in cache between operations, on a GPU outlast their launches.
+    side = 512 if x.device.type == "cpu" else 4096
+    strips = [slice(start, min(start + side, len(x))) for start in range(0, len(x), side)]
+    for i, rows in enumerate(strips):
+        for columns in strips[i:]:
+            yield rows, columns
 
 
-def mean_squares(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
-    """The mean of the squared entries of K, |K/n|_F^2, for each part.
-
-    O(n^2 d) time, O(n d) memory. What the parts have in common is computed once: K_X and K_T serve
-    K_X∘K_T too.
-
-    Args:
-        x: (n, d) features.
-        parts: a kernel each, and the columns it reads.
-
-    Returns:
-        0-d float64 tensors in (0, 1].
-    """
-    products = [[factor.key for factor in part.factors()] for part in parts]
-    distinct = {factor.key: factor for part in parts for factor in part.factors()}
-    blocks = {key: factor.kernel.blocks(factor.of(x)) for key, factor in distinct.items()}
-    totals = x.new_zeros(len(parts), dtype=torch.float64)
-    for rows, columns in upper_triangle(x):
-        squares = {key: tile(block, rows, columns).square_() for key, block in blocks.items()}
-        for i, (first, *others) in enumerate(products):
-            values = squares[first]
-            for other in others:
-                values = values * squares[other]
-            totals[i] += _share(values, rows, columns)
-    return list(totals / len(x) ** 2)
+def tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
+    """That part of K; on the diagonal of K symmetric, its own diagonal exactly 1."""
+    values = blocks(rows, columns)
+    if rows == columns:
+        values = (values + values.T).div_(2).fill_diagonal_(1)  # rounding is not symmetric
+    return values
 
 
-def mean_similarity(x: Tensor, kernel: Kernel) -> Tensor:
-    """The mean of the entries of K, 0-d float64. O(n^2 d) time, O(n d) memory."""
-    blocks = kernel.blocks(x)
-    total = x.new_zeros((), dtype=torch.float64)
-    for rows, columns in upper_triangle(x):
-        total += _share(tile(blocks, rows, columns), rows, columns)
-    return total / len(x) ** 2
-
-
-def _share(values: Tensor, rows: slice, columns: slice) -> Tensor:
-    """What a tile adds to the sum over K: off the diagonal, its mirror image too."""
-    total = values.sum(dim=1).sum(dtype=torch.float64)  # a row is short enough for float32
-    return total if rows == columns else 2 * total
+def rectangle(x: Tensor, y: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Tiles that cover the (n, m) matrix of x: (n, d) and y: (m, d)."""
+    for row in range(0, len(x), SIDE):
+        for column in range(0, len(y), SIDE):
+            yield slice(row, row + SIDE), slice(column, column + SIDE)

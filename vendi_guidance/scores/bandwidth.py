@@ -1,43 +1,50 @@
 """Bandwidths for Gaussian kernels, chosen from the data.
 
-Too small a bandwidth takes every item for a kind of its own, and the score for n items says little
-about the next n; too large a one takes all for the same.
+With too small a bandwidth all items count as different, and the score of n items says little about
+the next n; with too large a one all count as equal.
 """
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Features, Gaussian, as_features
+from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import rke
 from vendi_guidance.scores.subsampling import Score
 
 LARGEST, SMALLEST = 32.0, 1 / 128
-"""The grid's ends, in median distances."""
+"""The ends of the grid, in median distances."""
 
 RATIO = 2**0.5
-"""Between neighbours in the grid."""
+"""Ratio of neighbours in the grid."""
 
 HALVINGS = 4
-"""How often the last step of the grid is halved, to 2%."""
+"""Bisections of the last step of the grid, which bring it to 2%."""
 
 FEWEST = 10
-"""An evaluation needs so many items."""
+"""The least number of items in an evaluation."""
 
 
 def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> float:
-    """The median distance of two items that differ, the usual first guess at a bandwidth.
+    """The median distance of two items that differ, a common heuristic for a bandwidth.
 
     Args:
         features: (n, d).
-        pairs: how many are looked at, drawn at random where there are more.
+        pairs: how many are measured, drawn at random where there are more.
         seed: of the draw.
 
     Raises:
         ValueError: features that `kernels.as_features` refuses, fewer than 2 or all equal; pairs
             < 1.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import median_distance
+        >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
+        2.0
     """
-    if pairs < 1:
-        raise ValueError(f"pairs must be at least 1, got {pairs}")
+    check_count("pairs", pairs)
     x = as_features(features)
     n = len(x)
     if n < 2:
@@ -52,7 +59,7 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
     distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in halves])
     distances = distances[distances > 0]
     if not len(distances):
-        raise ValueError("all items are equal: no bandwidth tells one from another")
+        raise ValueError("all items are equal: no bandwidth separates them")
     return float(distances.median())
 
 
@@ -68,23 +75,21 @@ def select_bandwidth(
     """A bandwidth for a Gaussian kernel on the features.
 
     By "variance", the papers' rule, "the smallest sigma that ensures a variance below 0.01 in the
-    evaluated score over independent evaluations" (Jalali et al., AISTATS 2026, appendix E.1). Here,
-    evaluations are of disjoint random parts of the data, so sigma is right for scores of about n /
-    evaluations items, and somewhat large for more. The variance is small again where sigma is so
-    small that all items count as different, which is not meant: it has to stay below the tolerance
-    for every larger sigma of a grid around the median distance. Where it does so down to the grid's
-    end, at 1/128 of that, the end is returned.
+    evaluated score over independent evaluations" (Jalali et al., AISTATS 2026, appendix E.1). The
+    evaluations here are of disjoint random parts of the data, so sigma suits scores of about n /
+    evaluations items, and is somewhat large for more. Since the variance is small again where sigma
+    is so small that all items count as different, it must be below the tolerance for every larger
+    sigma of a grid around the median distance. The grid ends at 1/128 of that distance.
 
     By "median", `median_distance`.
 
     Args:
-        features: (n, d). By "variance", one sigma costs `evaluations` scores of n / evaluations
-            items, and about twenty are tried: give a random part of much data.
-        rule: "variance", which reads the arguments that follow, or "median", which reads the seed.
-        rule: "variance" or "median", which takes no more than the seed of what follows.
+        features: (n, d). By "variance", about twenty sigmas are tried, each at the cost of
+            `evaluations` scores of n / evaluations items: give a random part of large data.
+        rule: "variance", or "median", which ignores all following arguments but the seed.
         score: of features and a `Gaussian`, tending to a constant as sigma grows.
-        tolerance: what the variance, of the score and not of its logarithm, has to be below.
-        evaluations: how many, >= 2. With ten, the variance is right to a factor of 1.6 or so.
+        tolerance: upper bound of the variance of the score (not of its logarithm).
+        evaluations: how many, >= 2. With ten, the variance is right to a factor of about 1.6.
         seed: of the parts.
 
     Returns:
@@ -94,6 +99,12 @@ def select_bandwidth(
         ValueError: another rule; features that `kernels.as_features` refuses, all equal, or fewer
             than FEWEST for each evaluation; tolerance <= 0; evaluations < 2; or a score that varies
             at any sigma.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import select_bandwidth
+        >>> select_bandwidth(torch.tensor([[0.0], [1.0], [3.0]]), "median")
+        2.0
     """
     if rule == "median":
         return median_distance(features, seed=seed)
@@ -110,29 +121,29 @@ def select_bandwidth(
             f"got {len(x)} items: {evaluations} evaluations need at least {FEWEST * evaluations}"
         )
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(x), generator=generator)[: size * evaluations].to(x.device)
-    parts = [x[rows] for rows in order.split(size)]
+    drawn = torch.randperm(len(x), generator=generator)[: size * evaluations].to(x.device)
+    parts = [x[rows] for rows in drawn.split(size)]
     scale = median_distance(x, seed=seed)
 
-    def settled(multiple: float) -> bool:
+    def is_stable(multiple: float) -> bool:
         return variance(score, parts, multiple * scale) < tolerance
 
     multiple = LARGEST
-    while not settled(multiple):
+    while not is_stable(multiple):
         multiple *= 2
         if multiple > 1e6:
             raise ValueError(
                 f"the score varies by {tolerance} or more at any bandwidth up to "
                 f"{multiple * scale:.3g}: allow a larger tolerance"
             )
-    while settled(multiple / RATIO):
+    while is_stable(multiple / RATIO):
         multiple /= RATIO
         if multiple < SMALLEST * 1.01:
             return multiple * scale
     step = RATIO
     for _ in range(HALVINGS):
         step **= 0.5
-        if settled(multiple / step):
+        if is_stable(multiple / step):
             multiple /= step
     return multiple * scale
 

@@ -1,7 +1,7 @@
-"""What theorems say about a population's score, from the score of n independent items of it.
+"""Bounds of a population's score by theorems, from the score of n independent items of it.
 
-Loose, but true at this n and for every population. A score's range [1, r] follows from the number r
-of eigenvalues: the truncation, or the dimension of the kernel's feature map.
+Loose, but valid at this n for every population. A score's range [1, r] follows from the number r of
+eigenvalues: the truncation, or the dimension of the kernel's feature map.
 """
 
 import math
@@ -12,15 +12,15 @@ def vendi_guarantee(
 ) -> tuple[float, float] | None:
     """Ospanov & Farnia (UAI 2025), corollaries 1 and 2 and theorem 2.
 
-    Theorem 2 says nothing at order 1, where both of its powers are 1; as its proof does for other
-    orders, corollary 2(a) is applied to the `rank` eigenvalues that truncation leaves.
+    Theorem 2 does not cover order 1, where both of its powers are 1. There, as in its proof,
+    corollary 2(a) is applied to the `rank` eigenvalues that truncation leaves.
 
     Args:
         score: Vendi of the order, truncated to `rank` if its kernel has more dimensions.
         n: how many items it is of.
         order: of the entropy, up to infinity.
         rank: truncation or dimension; None where neither is finite.
-        delta: the probability that the guarantee may fail with.
+        delta: the probability with which the bound may fail.
 
     Returns:
         (low, high); None for an order below 1, for an order below 2 without a rank, and for an n
@@ -52,7 +52,7 @@ def conditional_vendi_guarantee(
         score: Conditional-Vendi, truncated to `rank` if the joint kernel has more dimensions.
         n: how many items it is of.
         rank: truncation, or the product of both kernels' dimensions; None where neither is finite.
-        delta: the probability that the guarantee may fail with.
+        delta: the probability with which the bound may fail.
 
     Returns:
         (low, high); None without a rank, and for an n too small for the theorem.

@@ -1,4 +1,4 @@
-"""How a score moves as items are added, after figures 1 and 3-5 of Ospanov & Farnia (UAI 2025)."""
+"""A score against the number of items, as in figures 1 and 3-5 of Ospanov & Farnia (UAI 2025)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEWEST = 20
-"""No subset is smaller, unless asked for."""
+"""The smallest subset by default."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Convergence:
         sizes: (s,) how many items, increasing.
         scores: (s, repeats) float64; each repeat keeps its items and adds to them.
         mean: (s,) over the repeats.
-        low, high: (s,) between which a share `level` of the scores of as many fresh items is
-            expected. Subsets of the same n items differ less than those; the band makes up for it,
-            at n itself from the largest size below.
-        level: of the band.
+        low, high: (s,) prediction band for the score of as many fresh items. Subsets of the same n
+            items vary less than those; the band corrects for it, at n itself from the largest size
+            below.
+        level: the share of such scores that the band is to cover.
     """
 
     sizes: Tensor
@@ -39,14 +39,10 @@ class Convergence:
     level: float
 
     def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """Draw the mean as a line, and the band (needs matplotlib).
-
-        Args:
-            ax: where; None is a new figure.
-            label: of the line.
+        """Draw the mean as a line, with this label, and the band; needs matplotlib.
 
         Returns:
-            What it was drawn on.
+            The axes, of a new figure where ax is None.
         """
         if ax is None:
             import matplotlib.pyplot as plt
@@ -70,21 +66,28 @@ def convergence(
     progress: Progress = iter,
     **options: Any,
 ) -> Convergence:
-    """A score of ever larger random subsets: has it settled at the n items there are?
+    """A score of larger and larger random subsets: has it converged at n items?
 
     Args:
         score: of this package, or any function.
-        arguments: of the score (see `Subsets`).
+        arguments: of the score (see `subsampling.Subsets`).
         sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
-        repeats: how many random orders the items are added in, >= 3.
+        repeats: how many random permutations the items are added in, >= 3.
         level: of the band, 0 < level < 1.
-        seed: of the orders.
-        progress: goes through the numbers of the repeats; `tqdm.tqdm` shows how far it is.
+        seed: of the permutations.
+        progress: wraps the loop over the repeats; `tqdm.tqdm` shows a progress bar.
         options: keyword arguments of the score.
 
     Raises:
         ValueError: sizes, repeats or level out of range; without sizes, fewer than 2 FEWEST items;
             arguments that `Subsets` refuses; and what the score raises.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, convergence, rke
+        >>> found = convergence(rke, torch.eye(8), Cosine(), sizes=[2, 4, 8])
+        >>> [round(mean, 3) for mean in found.mean.tolist()]
+        [2.0, 4.0, 8.0]
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
@@ -97,19 +100,21 @@ def convergence(
         raise ValueError(f"sizes must lie between 1 and n = {n}, one of them below n, got {sizes}")
 
     repeated: list[list[float]] = []
-    for order in subsets.orders(seed, repeats, progress):
-        sure = repeated[0][-1:] if repeated and sizes[-1] == n else []  # all of them, in any order
-        part = sizes[: len(sizes) - len(sure)]
-        repeated.append([subsets(order[:size]) for size in part] + sure)
+    for rows in subsets.permutations(seed, repeats, progress):
+        known = repeated[0][-1:] if repeated and sizes[-1] == n else []  # of all n: in any order
+        part = sizes[: len(sizes) - len(known)]
+        repeated.append([subsets(rows[:size]) for size in part] + known)
     scores = torch.tensor(repeated, dtype=torch.float64).T
     mean, deviation = scores.mean(dim=1), scores.std(dim=1)
     shares = torch.tensor(sizes, dtype=torch.float64) / n
     if sizes[-1] == n:
-        # As of a mean, whose deviation is proportional to 1 / sqrt(items).
+        # As for a mean, whose deviation is proportional to 1 / sqrt(items).
         deviation[-1] = deviation[-2] * shares[-2].sqrt()
         shares[-1] = shares[-2]
-    reach = _student(level, repeats - 1) * deviation / (1 - shares).sqrt()
-    return Convergence(torch.tensor(sizes), scores, mean, mean - reach, mean + reach, level)
+    half_width = _student(level, repeats - 1) * deviation / (1 - shares).sqrt()
+    return Convergence(
+        torch.tensor(sizes), scores, mean, mean - half_width, mean + half_width, level
+    )
 
 
 def _eight_sizes(n: int) -> list[int]:
@@ -120,7 +125,7 @@ def _eight_sizes(n: int) -> list[int]:
 
 
 def _student(level: float, degrees: int) -> float:
-    """Two-sided quantile of Student's t by Fisher's expansion, right to 5% from 2 degrees on."""
+    """Two-sided quantile of Student's t by Fisher's expansion, to 5% from 2 degrees on."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     terms = (
         z,

@@ -1,16 +1,17 @@
 """Entropies of a spectrum, and their gradient in the matrix the spectrum belongs to.
 
-A spectrum is a 1-D tensor of eigenvalues, non-negative and summing to 1. Orders are Renyi's; order
-1 is Shannon's entropy (von Neumann's, for a matrix). Truncation is Definition 2 of Ospanov & Farnia
+A spectrum is a 1-D tensor of eigenvalues, non-negative and summing to 1. Entropies are Renyi's;
+order 1 is Shannon's (von Neumann's, for a matrix). Truncation is Definition 2 of Ospanov & Farnia
 (UAI 2025), the gradient equation (24) of Jalali et al. (AISTATS 2026).
 """
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
+
+from vendi_guidance.checks import check_count
 
 
 def _kept(size: int, rank: int | None) -> int:
@@ -38,7 +39,7 @@ def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
 
 
 def fill_up(top: Tensor) -> Tensor:
-    """The leading eigenvalues top: (t,) of a spectrum, what is missing to 1 shared out equally."""
+    """The leading eigenvalues top: (t,) of a spectrum, plus equal shares of its remaining mass."""
     return top + (1 - top.sum()) / len(top)
 
 
@@ -69,7 +70,7 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Entropy:
-    """Which entropy of a spectrum: its order (see `renyi_entropy`) and rank (see `truncate`).
+    """The order (see `renyi_entropy`) and truncation (see `truncate`) of an entropy.
 
     Raises:
         ValueError: order is not in (0, infinity], or truncation not a whole number of at least 1.
@@ -87,8 +88,8 @@ class Entropy:
         return renyi_entropy(truncate(spectrum, self.truncation), self.order)
 
     @property
-    def is_of_squares(self) -> bool:
-        """Whether it is -log of the sum of squares, which needs no eigenvalues."""
+    def is_collision(self) -> bool:
+        """Whether it is the collision entropy, -log |A|_F^2, which needs no eigenvalues."""
         return self.order == 2 and self.truncation is None
 
 
@@ -97,7 +98,7 @@ def entropy_gradient(
 ) -> Tensor:
     """grad_A of the truncated Shannon entropy of A = V diag(lambda) V^T, over A of trace 1.
 
-    With V_t the `rank` leading eigenvectors and c the mass that truncation gives back to each:
+    With V_t the `rank` leading eigenvectors and c the mass that truncation adds to each:
     -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T. Always finite; where
     lambda_rank = lambda_(rank + 1), one of several one-sided gradients.
 
@@ -105,7 +106,7 @@ def entropy_gradient(
         eigenvalues: (n,) in any order, summing to 1.
         eigenvectors: (n, n), one per column, as `torch.linalg.eigh` gives them.
         rank: as in `truncate`.
-        last: how many of the gradient's rows are wanted, at a cost of n^2 each; None is all.
+        last: compute only so many of the last rows, at a cost of n^2 each; None is all.
 
     Returns:
         (n, n), symmetric; or its last rows, (last, n).
@@ -133,5 +134,5 @@ def _check_order(order: float) -> None:
 
 
 def _check_rank(rank: int | None) -> None:
-    if rank is not None and (not isinstance(rank, Integral) or rank < 1):
-        raise ValueError(f"truncation must be a whole number of at least 1, got {rank}")
+    if rank is not None:
+        check_count("truncation", rank)

@@ -1,17 +1,17 @@
 """Diversity scores: features in, a number out.
 
-A Vendi score is the exponential of an entropy of the spectrum of K/n: how many different items
-there seem to be, from 1 (all alike) to n (nothing in common). Its conditional form counts the
-differences that the prompts do not explain, its information form those that they do, and
-vendi = conditional x information. RKE is the score of order 2, a ratio of sums of squares: it needs
-no spectrum, and the `rke` functions and `intdiv` never hold an (n, n) matrix.
+A Vendi score is the exponential of an entropy of the spectrum of K/n: the effective number of
+different items, from 1 (all equal) to n (nothing in common). Its conditional form measures the
+diversity that the prompts do not explain, its information form the diversity that they do, and
+vendi = conditional x information. RKE is the score of order 2, a ratio of squared Frobenius norms:
+the `rke` functions and `intdiv` need no spectrum and never store an (n, n) matrix.
 
-Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, whatever else their
-kernel compares (see `similarities`), or streams of chunks (see `stream.as_stream`). A stream is
-read once, and never held, by `RandomFourier` spectra and by exact scores of cosine kernels of some
-thousand dimensions; others gather it in memory. Every score is a 0-d float64 tensor on the
-features' device, without an autograd graph. Besides the errors named below, each raises ValueError
-for features that `kernels.as_features` refuses and for x and t of different n.
+Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, other items that the
+kernel compares (see `kernels.custom`), or streams of chunks (see `streams.as_stream`). A stream is
+read once, without being stored, by `RandomFourier` spectra and by exact scores of cosine kernels of
+up to some thousand dimensions; other scores gather it in memory. Every score is a 0-d float64
+tensor on the features' device, without an autograd graph. Besides the errors named below, each
+raises ValueError for features that `kernels.as_features` refuses and for x and t of different n.
 
 Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditional and information
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.base import Features, Kernel
 from vendi_guidance.kernels.custom import Similarity, as_kernel, reads_features
-from vendi_guidance.kernels.standard import Features, Kernel, Product
+from vendi_guidance.kernels.parts import Part, mean_similarity
+from vendi_guidance.kernels.standard import Product
 from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
-from vendi_guidance.kernels.tiles import Part, mean_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
@@ -38,6 +39,8 @@ EXACT = Exact()
 
 Items: TypeAlias = Any
 """Whatever a kernel compares: features (n, d), a stream of them, n texts, ..."""
+
+Labels: TypeAlias = "Tensor | np.ndarray | Sequence[Hashable]"
 
 
 @torch.no_grad()
@@ -55,15 +58,21 @@ def vendi(
     Args:
         x: (n, d) features.
         kernel: how alike two items are.
-        order: of Renyi's entropy, 0 < order <= infinity. Orders below 1 count rare items for more,
-            and rounding with them: give float64 features.
-        truncation: how many eigenvalues to keep (see `entropy.truncate`), an upper bound of the
-            score then.
+        order: of the Renyi entropy, 0 < order <= infinity. Orders below 1 give rare items more
+            weight, and rounding errors too: give float64 features.
+        truncation: how many eigenvalues to keep (see `entropy.truncate`), which makes the score an
+            upper bound.
         weights: (n,) probabilities of the items; None is 1/n each.
-        spectrum: how the entropy is got; each way states its cost.
+        spectrum: how the entropy is computed; each class states its cost.
 
     Raises:
         ValueError: order <= 0, truncation < 1, or weights that are not n probabilities.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Gaussian, vendi
+        >>> round(float(vendi(torch.tensor([[0.0], [9.0], [9.0]]), Gaussian(1.0))), 3)
+        1.89
     """
     entropy = Entropy(order, truncation)
     rows, kernel = bind(x, kernel)
@@ -78,6 +87,12 @@ def rke(x: Items, kernel: Similarity, *, spectrum: Spectrum = EXACT) -> Tensor:
     """n^2 / |K|_F^2, which is `vendi` of order 2, 1 <= rke <= n.
 
     O(n^2 d) time, O(n d) memory; with `RandomFourier`, 1/|C|_F^2 and its costs.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Gaussian, rke
+        >>> round(float(rke(torch.tensor([[0.0], [9.0], [9.0]]), Gaussian(1.0))), 3)
+        1.8
     """
     return vendi(x, kernel, order=2, spectrum=spectrum)
 
@@ -102,10 +117,17 @@ def conditional_vendi(
         kernel_t: how alike two prompts are.
         order: of both entropies, 0 < order <= infinity.
         truncation: of both spectra (see `entropy.truncate`).
-        spectrum: how the entropies are got; each way states its cost.
+        spectrum: how the entropies are computed; each class states its cost.
 
     Raises:
         ValueError: order <= 0, or truncation < 1.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, conditional_vendi
+        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
+        >>> round(float(conditional_vendi(x, prompts, Cosine(), Cosine())), 3)
+        2.0
     """
     entropy = Entropy(order, truncation)
     rows, parts = _joined(x, t, kernel_x, kernel_t)
@@ -114,16 +136,18 @@ def conditional_vendi(
 
 
 def conditional_rke(
-    x: Items,
-    t: Items,
-    kernel_x: Similarity,
-    kernel_t: Similarity,
-    *,
-    spectrum: Spectrum = EXACT,
+    x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `conditional_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, conditional_rke
+        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
+        >>> round(float(conditional_rke(x, prompts, Cosine(), Cosine())), 3)
+        2.0
     """
     return conditional_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
@@ -142,6 +166,13 @@ def information_vendi(
     """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
 
     Arguments and errors are those of `conditional_vendi`; the two multiply to `vendi`.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, information_vendi
+        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
+        >>> round(float(information_vendi(x, prompts, Cosine(), Cosine())), 3)
+        2.0
     """
     entropy = Entropy(order, truncation)
     rows, parts = _joined(x, t, kernel_x, kernel_t)
@@ -150,16 +181,18 @@ def information_vendi(
 
 
 def information_rke(
-    x: Items,
-    t: Items,
-    kernel_x: Similarity,
-    kernel_t: Similarity,
-    *,
-    spectrum: Spectrum = EXACT,
+    x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `information_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, information_rke
+        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
+        >>> round(float(information_rke(x, prompts, Cosine(), Cosine())), 3)
+        2.0
     """
     return information_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
@@ -167,7 +200,7 @@ def information_rke(
 @torch.no_grad()
 def cluster_vendi(
     x: Items,
-    clusters: "Tensor | np.ndarray | Sequence[Hashable]",
+    clusters: Labels,
     kernel: Similarity,
     *,
     order: float = 1.0,
@@ -179,46 +212,70 @@ def cluster_vendi(
         x: (n, d) features.
         clusters: (n,) labels of any kind; items of equal labels are a cluster.
         kernel: how alike two items are.
-        order: of Renyi's entropy, 0 < order <= infinity.
-        spectrum: how the entropy is got; each way states its cost.
+        order: of the Renyi entropy, 0 < order <= infinity.
+        spectrum: how the entropy is computed; each class states its cost.
 
     Raises:
         ValueError: order <= 0, or not n labels.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, cluster_vendi
+        >>> round(float(cluster_vendi(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
+        1.667
     """
-    entropy = Entropy(order)
-    rows, kernel = bind(x, kernel)
-    rows = gather(rows)
-    scores = [
-        len(members) * spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp()
-        for members in rows_by_label(clusters, len(rows)).values()
-    ]
-    return torch.stack(scores).sum() / len(rows)
+    found = vendi_by_label(x, clusters, kernel, Entropy(order), spectrum)
+    n = sum(size for _, size, _ in found)
+    return torch.stack([size * score for _, size, score in found]).sum() / n
 
 
 def cluster_rke(
-    x: Items,
-    clusters: "Tensor | np.ndarray | Sequence[Hashable]",
-    kernel: Similarity,
-    *,
-    spectrum: Spectrum = EXACT,
+    x: Items, clusters: Labels, kernel: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
-    """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2."""
+    """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, cluster_rke
+        >>> round(float(cluster_rke(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
+        1.667
+    """
     return cluster_vendi(x, clusters, kernel, order=2, spectrum=spectrum)
+
+
+def vendi_by_label(
+    x: Items, labels: Labels, kernel: Similarity, entropy: Entropy, spectrum: Spectrum
+) -> list[tuple[Hashable, int, Tensor]]:
+    """Each label, how many of x: (n, d) have it, and their Vendi score; in order of appearance.
+
+    Raises:
+        ValueError: not n labels.
+    """
+    rows, kernel = bind(x, kernel)
+    rows = gather(rows)
+    return [
+        (label, len(members), spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp())
+        for label, members in rows_by_label(labels, len(rows)).items()
+    ]
 
 
 @torch.no_grad()
 def intdiv(x: Items, kernel: Similarity) -> Tensor:
-    """1 - mean(K): internal diversity, how unlike two items drawn at random are, 0 <= intdiv < 1.
+    """1 - mean(K), the internal diversity: the mean dissimilarity of two items, 0 <= intdiv < 1.
 
     O(n^2 d) time, O(n d) memory.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, intdiv
+        >>> round(float(intdiv(torch.eye(4), Cosine())), 3)
+        0.75
     """
     rows, kernel = bind(x, kernel)
     return 1 - mean_similarity(gather(rows), kernel)
 
 
-def rows_by_label(
-    labels: "Tensor | np.ndarray | Sequence[Hashable]", n: int
-) -> dict[Hashable, list[int]]:
+def rows_by_label(labels: Labels, n: int) -> dict[Hashable, list[int]]:
     """The row numbers of each label, in order of appearance.
 
     Raises:
@@ -234,7 +291,7 @@ def rows_by_label(
 
 
 class Parts(NamedTuple):
-    """What scores of samples x with prompts t are made of: the entropies of these."""
+    """The kernels of samples x, of prompts t, and of both."""
 
     x: Part
     t: Part
@@ -242,7 +299,7 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, kernel_x: Kernel, kernel_t: Kernel, d: int) -> "Parts":
-        """Those of features of which the first d columns are x, and the rest t."""
+        """Of features whose first d columns are x, and the others t."""
         return cls(
             Part(kernel_x, stop=d),
             Part(kernel_t, start=d),
@@ -251,19 +308,19 @@ class Parts(NamedTuple):
 
 
 def bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
-    """The items as features that the kernel reads, and the kernel, whatever their kinds."""
+    """The items as rows that the kernel reads, or a stream of rows, and the kernel."""
     kernel = as_kernel(kernel)
     stream = as_stream(items) if reads_features(kernel) else None
     return kernel.bind(items) if stream is None else (stream, kernel)
 
 
 def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, Parts]:
-    """The columns of x, then those of t, and who reads which."""
+    """The columns of x, then those of t, and the kernels that read them."""
     if x is t and isinstance(x, Iterator):
         raise ValueError("x and t are one iterator, which can only be read once: give two")
     x, kernel_x = bind(x, kernel_x)
     t, kernel_t = bind(t, kernel_t)
-    if isinstance(x, Tensor) and isinstance(t, Tensor):  # numbers of things follow features
+    if isinstance(x, Tensor) and isinstance(t, Tensor):  # row numbers go where the features are
         x = x if reads_features(kernel_x) else x.to(t.device)
         t = t if reads_features(kernel_t) else t.to(x.device)
     return side_by_side(x, t), Parts.of(kernel_x, kernel_t, width(x))

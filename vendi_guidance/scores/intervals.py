@@ -1,8 +1,8 @@
 """Confidence intervals of scores.
 
-A score of n items misses that of the population they were drawn from by chance, and because n is
-finite: the diagonal of K raises the mean of K^2, and an untruncated Vendi score with a Gaussian
-kernel keeps growing (Ospanov & Farnia, UAI 2025). Each method says which of the two it covers.
+A score of n items differs from that of their population by chance, and because n is finite: the
+diagonal of K raises the mean of K^2, and an untruncated Vendi score with a Gaussian kernel keeps
+growing (Ospanov & Farnia, UAI 2025). Each method says which of the two it covers.
 """
 
 import math
@@ -26,7 +26,7 @@ from vendi_guidance.scores.spectra import Exact
 from vendi_guidance.scores.subsampling import Progress, Score, Subsets
 
 FEWEST = 20
-"""An interval needs so many items."""
+"""The least number of items for an interval."""
 
 # A score, the score that it is at order 2, and the signs in log score of the logarithms of the
 # means of K_X^2, K_T^2 and K_X^2∘K_T^2.
@@ -39,18 +39,18 @@ ORDER_TWO: tuple[tuple[Score, Score, tuple[float, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Interval:
-    """A score, and where what it estimates is expected.
+    """A score and its confidence interval.
 
     Attributes:
         score: of the items given.
-        estimate: what the interval is around: for "jackknife" the score without what K's diagonal
-            does to it, for "subsampling" `score` itself.
+        estimate: the centre: for "jackknife" the score corrected for the bias of K's diagonal, for
+            "subsampling" `score` itself.
         low, high: the ends.
-        level: how often such intervals cover what they are for.
+        level: of confidence.
         standard_error: of `estimate`.
         method: "jackknife" or "subsampling".
-        bound: (low, high) that holds the score of the population with probability `level` or more,
-            by a theorem (see `guarantees`); far wider. None where no theorem gives numbers.
+        bound: (low, high) that contains the score of the population with probability `level` or
+            more, by a theorem (see `bounds`); far wider. None where no theorem applies.
     """
 
     score: float
@@ -75,33 +75,37 @@ def score_interval(
 ) -> Interval:
     """A score with its confidence interval, for items drawn independently of one another.
 
-    `score_interval(rke, x, kernel)`, or `score_interval(vendi, x, kernel, truncation=100)`.
-
-    "jackknife", for exact `rke`, `conditional_rke` and `information_rke`, also under their names of
+    "jackknife", for exact `rke`, `conditional_rke` and `information_rke`, also as `vendi` etc. of
     order 2: the interval covers the score of the *population*, the limit for n -> infinity. Two
     passes over K: O(n^2 d) time, O(n d) memory.
 
-    "subsampling", for any other score: the interval covers what n fresh items score on average. It
-    is about *chance*, not about what more items would add to the score. That is little for
-    truncation well below n, or a cosine kernel and n well above d; for an untruncated score with a
-    Gaussian kernel it may have no end, and while the score still grows nearly with n the interval
-    is up to a quarter too narrow. What an approximate spectrum draws at random is not covered
-    either. Costs `subsamples` scores of n/2 items.
+    "subsampling", for any other score: the interval covers the mean score of n fresh items, not
+    what more items would add to it. That is little for truncation well below n, or a cosine kernel
+    and n well above d; for an untruncated score with a Gaussian kernel it may have no limit, and
+    while the score grows nearly with n the interval is up to a quarter too narrow. The randomness
+    of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
 
     Args:
         score: of this package, or any function.
-        arguments: of the score (see `Subsets`).
+        arguments: of the score (see `subsampling.Subsets`).
         level: of confidence, 0 < level < 1.
-        method: "jackknife" or "subsampling"; None is the first where it can be.
+        method: "jackknife" or "subsampling"; None is the jackknife where it applies.
         subsamples: how many random halves are scored, >= 10; 100 give the standard error to 7%.
         seed: of the halves.
-        progress: goes through the numbers of the halves; `tqdm.tqdm` shows how far it is.
+        progress: wraps the loop over the halves; `tqdm.tqdm` shows a progress bar.
         options: keyword arguments of the score.
 
     Raises:
         ValueError: level, method or subsamples out of range; fewer than FEWEST items; arguments
             that `Subsets` refuses; for the jackknife, no two items that are alike at all; and what
             the score raises.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, rke, score_interval
+        >>> found = score_interval(rke, torch.eye(4).repeat(20, 1), Cosine())
+        >>> found.low < round(found.score, 3) < found.high
+        True
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
@@ -126,8 +130,8 @@ def score_interval(
     if signs is None or method == "subsampling":
         method = "subsampling"
         estimate = whole
-        orders = subsets.orders(seed, subsamples, progress)
-        halves = [subsets(order[: subsets.n // 2]) for order in orders]
+        permutations = subsets.permutations(seed, subsamples, progress)
+        halves = [subsets(rows[: subsets.n // 2]) for rows in permutations]
         low, high, error = _around(whole, halves, subsets.n, z)
     else:
         method = "jackknife"
@@ -147,8 +151,8 @@ def _order_two_signs(score: Score, asked: dict[str, Any]) -> tuple[float, ...] |
 def _around(whole: float, halves: Sequence[float], n: int, z: float) -> tuple[float, float, float]:
     """Low, high and standard error of the score of n items, from the scores of random halves.
 
-    Of a mean, subsets of m vary 1/m - 1/n to 1/n as much. Where a score grows with the number of
-    items, so does its deviation, about in proportion: hence logarithms.
+    The variance of means of m out of n items is to that of n fresh items as 1/m - 1/n to 1/n. The
+    deviation of a score is about proportional to the score: hence logarithms.
     """
     m = n // 2
     shrink = math.sqrt(m / (n - m))

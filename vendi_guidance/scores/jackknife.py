@@ -1,8 +1,8 @@
 """Confidence intervals for the scores of order 2 of a population, from one sample of it.
 
 log RKE, log Conditional-RKE and log Information-RKE are signed sums of logarithms of means of
-k(X, Y)^2 over pairs of different items: functions of U-statistics, for which leaving an item out
-takes no more than its row sum.
+k(X, Y)^2 over pairs of different items: functions of U-statistics, whose value without an item
+follows from the row sum of that item.
 """
 
 import math
@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import NOTHING_IN_COMMON, Blocks, Kernel
-from vendi_guidance.kernels.tiles import upper_triangle
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.standard import LEAST_EXPONENT
+from vendi_guidance.kernels.tiles import Blocks, upper_triangle
 
 
 @torch.no_grad()
@@ -23,16 +24,16 @@ def jackknife(
     """Estimate, low, high and standard error of exp(sum signs * log E k^2).
 
     Linearised, the logarithm is a U-statistic of g = sum signs * k^2 / E k^2; its variance is
-    4 Var(E[g(X, Y) | X]) / n + second. Where all items have about as much in common with the others
-    (equal modes, far apart) the first term is no larger than its own error, and that goes with the
-    error of the estimate. So the interval holds each value that is within z standard errors *of
-    that value*: the variance is taken to follow the estimate along the regression of their
-    influence functions over the items.
+    4 Var(E[g(X, Y) | X]) / n + second. Where all items are about equally similar to the others
+    (equal modes, far apart), the first term is no larger than its own error, which is correlated
+    with the error of the estimate. So the interval contains each value within z standard errors *of
+    that value*: the variance is modelled as linear in the estimate, with the slope of the
+    regression of their influence functions over the items.
 
     Args:
-        items: what each kernel compares, n >= 3 entries in each.
+        items: what each kernel compares, n >= 3 entries each.
         kernels: one or two.
-        signs: of log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2; with one kernel of the first only.
+        signs: of log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2; of the first with one kernel.
         z: half the width of the interval, in standard errors.
 
     Raises:
@@ -43,7 +44,7 @@ def jackknife(
     x = bound[0][0]
     n = len(x)
     means, without = leave_one_out(row_sums(blocks, x))
-    if not (means > 2 * math.exp(2 * NOTHING_IN_COMMON)).all():
+    if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
         raise ValueError(f"no two of {n} items are alike: choose a kernel of larger bandwidth")
     sign = means.new_tensor(signs)
     relative = (n - 1) / 2 * (1 - without / means[:, None])  # E[k^2(x_i, Y)] / E k^2 - 1
@@ -54,17 +55,17 @@ def jackknife(
     doubled = 4 * first.square().sum() / (n * (n - 1))
     second = (2 * spread - n * doubled).clamp(min=0) / ((n - 1) * (n - 2))
     variance, least = float(doubled - second), float(second)
-    # influence on Var(E[g(X, Y) | X]), its constant left out: `first` sums to 0
+    # influence on Var(E[g(X, Y) | X]), up to a constant: `first` sums to 0
     influence = first.square() + 2 * passed_on - 4 / n * (sign * (relative @ first)) @ relative
     tilt = float(2 / n * first @ influence / first.square().sum()) if first.any() else 0.0
 
-    ends = means.new_tensor([0, *_reach(variance, tilt, least, z)])
+    ends = means.new_tensor([0, *_offsets(variance, tilt, least, z)])
     estimate, low, high = (sign @ means.log() + ends).exp().tolist()
     return estimate, low, high, estimate * math.sqrt(max(variance, least))
 
 
 def leave_one_out(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The means of matrices off their diagonal, and what they are without each item in turn.
+    """The means of matrices off their diagonal, and the same without each item in turn.
 
     Args:
         sums: (s, n) of the rows of s symmetric (n, n) matrices with zeros on the diagonal, n >= 3.
@@ -78,8 +79,10 @@ def leave_one_out(sums: Tensor) -> tuple[Tensor, Tensor]:
     return total / (n * (n - 1)), without
 
 
-def _squares(blocks: Sequence[Blocks], x: Tensor) -> Iterator[tuple[slice, slice, list[Tensor]]]:
-    """Tiles, upper triangle only, of what `row_sums` sums."""
+def _squared_tiles(
+    blocks: Sequence[Blocks], x: Tensor
+) -> Iterator[tuple[slice, slice, list[Tensor]]]:
+    """Upper-triangle tiles of k^2 of each kernel and then of their product, 0 on the diagonal."""
     for rows, columns in upper_triangle(x):
         tiles = [block(rows, columns).square_() for block in blocks]
         if len(tiles) == 2:
@@ -90,9 +93,9 @@ def _squares(blocks: Sequence[Blocks], x: Tensor) -> Iterator[tuple[slice, slice
 
 
 def row_sums(blocks: Sequence[Blocks], x: Tensor) -> Tensor:
-    """(s, n) sums, float64, of k^2 with everyone else, of each kernel and then of their product."""
+    """(s, n) row sums, float64, of the matrices that `_squared_tiles` gives."""
     sums = x.new_zeros(2 * len(blocks) - 1, len(x), dtype=torch.float64)
-    for rows, columns, tiles in _squares(blocks, x):
+    for rows, columns, tiles in _squared_tiles(blocks, x):
         for total, tile in zip(sums, tiles, strict=True):
             total[rows] += tile.sum(dim=1, dtype=torch.float64)
             if rows != columns:
@@ -107,7 +110,7 @@ def _second_pass(
     n = len(x)
     passed_on, spread = torch.zeros_like(first), torch.zeros_like(first[0])
     vector, factors = first.to(x.dtype), slopes.tolist()
-    for rows, columns, tiles in _squares(blocks, x):
+    for rows, columns, tiles in _squared_tiles(blocks, x):
         g = torch.zeros_like(tiles[0])
         for factor, tile in zip(factors, tiles, strict=True):
             g.add_(tile, alpha=factor)
@@ -116,11 +119,11 @@ def _second_pass(
             passed_on[columns] += g.T @ vector[rows]
         share = g.sub_(centre).square_().sum(dtype=torch.float64)
         spread += share if rows == columns else 2 * share
-    spread -= n * centre**2  # the zero diagonal's
+    spread -= n * centre**2  # that of the zero diagonal
     return passed_on / (n - 1), spread / (n * (n - 1))
 
 
-def _reach(variance: float, tilt: float, least: float, z: float) -> tuple[float, float]:
+def _offsets(variance: float, tilt: float, least: float, z: float) -> tuple[float, float]:
     """The least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)."""
     middle = z**2 * tilt / 2
     root = math.sqrt(max(middle**2 + z**2 * variance, 0))

@@ -14,22 +14,22 @@ Multiply: TypeAlias = Callable[[Tensor], Tensor]
 """(n, b) vectors V -> (n, b) A V, for a symmetric positive semi-definite A."""
 
 SPARE = 16
-"""So many vectors more than asked for: they make the last eigenvalues asked for converge."""
+"""Extra vectors, which make the last of the requested eigenvalues converge."""
 
 
 def leading_eigenpairs(
     multiply: Multiply, start: Tensor, count: int, tolerance: float = 3e-5
 ) -> tuple[Tensor, Tensor]:
-    """The `count` largest eigenvalues of A, each as often as it occurs, and their vectors.
+    """The `count` largest eigenvalues of A, with multiplicity, and their vectors.
 
-    A product with (n, b) vectors for each of some three to ten steps, b = start's columns, and
-    O(n (b steps)^2) beside; memory is that of b x steps vectors.
+    One product with (n, b) vectors, b the columns of start, for each of three to ten steps, and
+    O(n (b steps)^2) operations; memory is that of b x steps vectors.
 
     Args:
         multiply: A times vectors.
         start: (n, b) random vectors, b >= count + SPARE or n.
-        count: how many to find.
-        tolerance: stop when a step adds less than this share to the sum of those found.
+        count: how many to compute.
+        tolerance: stop when a step adds less than this share to their sum.
 
     Returns:
         (count,) eigenvalues, largest first, float64, and (n, count) orthonormal vectors.
@@ -40,7 +40,7 @@ def leading_eigenpairs(
     found = 0.0
     while True:
         product = multiply(block)
-        # the new columns of basis^T A basis: the basis is orthonormal, so no step is lost
+        # the new columns of basis^T A basis
         beside = (basis.T @ product).double()
         within = (block.T @ product).double()
         basis = torch.cat([basis, block], dim=1)
@@ -60,7 +60,7 @@ def leading_eigenpairs(
 
 
 def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
-    """Lanczos' T = Q^T A Q for each column v of start, Q the basis that A's powers make of v.
+    """Lanczos' T = Q^T A Q for each column v of start, Q a basis of the Krylov space of A and v.
 
     `steps` products with (n, p) vectors, orthogonalised against all earlier ones; memory is that
     of p x steps vectors.
@@ -88,7 +88,7 @@ def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
         w = w - basis.mT @ along
         w = (w - basis.mT @ (basis @ w))[..., 0]
         length = torch.linalg.vector_norm(w, dim=1)
-        # what is left of an exhausted space is rounding: weight 0, whatever its direction
+        # once the space is exhausted only rounding is left, which gets weight 0
         real = length > n**0.5 * torch.finfo(w.dtype).eps * diagonal[0].abs()
         beside.append(length.where(real, 0))
         v = (w * (real / length.where(real, 1))[:, None]).T
@@ -116,7 +116,7 @@ def gauss_quadrature(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _orthonormal(block: Tensor, basis: Tensor) -> Tensor:
-    """`block` made orthonormal to itself and the basis; where it adds nothing, rounding decides."""
-    for _ in range(2):  # once leaves rounding of the size of what was taken off
+    """`block` made orthonormal, in itself and to the basis."""
+    for _ in range(2):  # once leaves rounding errors of the size of the projection
         block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q
     return block

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, chunks
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
 
@@ -15,10 +15,10 @@ FLOAT64_UP_TO = 4096
 """Up to this many rows a matrix is decomposed in float64, beyond in the features' precision."""
 
 LEADING_BELOW = 32
-"""Where n is so many times the leading eigenvalues asked for, they are sought alone."""
+"""From this ratio of n to the requested leading eigenvalues, no others are computed."""
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
-"""(b, d) features -> (b, w) rows Z, for which K is Z Z^T or nearly so."""
+"""(b, d) features -> (b, w) rows Z, where K is Z Z^T or approximately so."""
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
     """The entropy of the spectrum of a (w, w) symmetric matrix of trace 1, 0-d float64."""
-    if entropy.is_of_squares:
+    if entropy.is_collision:
         return -torch.linalg.vector_norm(matrix, dim=1).double().square().sum().log()
     w, t = len(matrix), entropy.truncation
     if t is None or LEADING_BELOW * (t + SPARE) > w:
@@ -47,7 +47,7 @@ def second_moments(
 
     Args:
         rows: (n, d) features.
-        maps: the columns read, and z: (b, d) -> (b, w).
+        maps: parts, and z: (b, d) -> (b, w) of each.
         weights: (n,) probabilities p of the items; None is 1/n each.
 
     Returns:
@@ -81,5 +81,5 @@ def symmetric(total: Tensor) -> Tensor:
 
 
 def precise(matrix: Tensor) -> Tensor:
-    """In float64 where a decomposition in it takes seconds at most, else in float32 at least."""
+    """In float64 where a decomposition then takes seconds at most, else as it is."""
     return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix

@@ -1,39 +1,39 @@
-"""Scores that compare generated with reference pictures by who lies nearest to whom.
+"""Scores of generated against reference images by nearest neighbours in feature space.
 
-A picture's *ball* reaches to its k-th nearest other picture of the same set, that one included; the
-balls of a set stand for the region that its distribution fills. Distances are Euclidean, between
-features. They are computed tile by tile in float64, so that memory is that of the features and
-copies of a picture are at distance zero.
+The *ball* of an image extends to its k-th nearest other image of the same set, inclusive; the balls
+of a set approximate the support of its distribution. Distances are Euclidean, computed tile by tile
+in float64, so that memory is that of the features and copies of an image are at distance zero.
 
 Precision and recall: Kynkäänniemi et al. (NeurIPS 2019), equations (1) and (2). Density and
 coverage: Naeem et al. (ICML 2020). Authenticity: Alaa et al. (ICML 2022).
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import Features, as_features, upper_triangle
+from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.tiles import SIDE, rectangle, upper_triangle
 
 ROUNDING = 1e-12
-"""Squared distances are told apart down to this share of the squared lengths they come from."""
+"""Relative error of squared distances, as a share of the squared lengths they come from."""
 
 
 class ManifoldScores(NamedTuple):
-    """What the balls of n generated and m reference pictures say of one another.
+    """Scores of n generated and m reference images; shares lie in [0, 1].
 
     Attributes:
-        precision: the share of generated pictures that some reference picture's ball holds.
-        recall: the share of reference pictures that some generated picture's ball holds.
-        density: in how many reference balls a generated picture lies, on average, over k; from 0
-            to m/k, and 1 in expectation where both sets are of one distribution.
-        coverage: the share of reference pictures whose ball holds a generated picture;
-            in expectation about 1 - 2^-k where both sets are of one distribution and size.
-        authenticity: the share of generated pictures that are farther from their nearest reference
-            picture than that one is from its nearest other; the rest may be copies.
+        precision: the share of generated images inside the ball of some reference image.
+        recall: the share of reference images inside the ball of some generated image.
+        density: the mean number of reference balls around a generated image, over k; from 0 to m/k,
+            and 1 in expectation where both sets are of one distribution.
+        coverage: the share of reference images with a generated image inside their ball; in
+            expectation about 1 - 2^-k where both sets are of one distribution and size.
+        authenticity: the share of generated images that are farther from their nearest reference
+            image than that one is from its nearest other; the rest may be copies.
     """
 
     precision: float
@@ -46,46 +46,52 @@ class ManifoldScores(NamedTuple):
 def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> ManifoldScores:
     """Precision, recall, density, coverage and authenticity, from the same distances.
 
-    All depend on n, m and k: compare them at equal ones. O((n + m)^2 d) time.
+    All depend on n, m and k: compare scores at equal ones. O((n + m)^2 d) time.
 
     Args:
-        x: (n, d) features of generated pictures.
-        reference: (m, d) features of real ones; for authenticity, those that were trained on.
-        neighbours: k, how far the balls reach; that of authenticity is always 1. The papers have
-            3 for precision and recall, 5 for density and coverage.
+        x: (n, d) features of generated images.
+        reference: (m, d) features of real ones; for authenticity, those of the training set.
+        neighbours: k, which is always 1 for authenticity. The papers have 3 for precision and
+            recall, 5 for density and coverage.
 
     Raises:
-        ValueError: features that `as_pair` refuses; neighbours < 1; or a set of not more pictures
+        ValueError: features that `as_pair` refuses; neighbours < 1; or a set of not more images
             than neighbours.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import manifold_scores
+        >>> real = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
+        >>> manifold_scores(torch.tensor([[0.4], [0.6]]), real, neighbours=1).coverage
+        0.5
     """
     x, reference = as_pair(x, reference)
-    if neighbours < 1:
-        raise ValueError(f"neighbours must be at least 1, got {neighbours}")
-    for name, pictures in (("generated", x), ("reference", reference)):
-        if len(pictures) <= neighbours:
+    check_count("neighbours", neighbours)
+    for name, images in (("generated", x), ("reference", reference)):
+        if len(images) <= neighbours:
             raise ValueError(
-                f"got {len(pictures)} {name} pictures: {neighbours} neighbours of each need at "
-                f"least {neighbours + 1}; give more pictures or ask for fewer neighbours"
+                f"got {len(images)} {name} images: {neighbours} neighbours of each need at least "
+                f"{neighbours + 1}; give more images or ask for fewer neighbours"
             )
     origin = reference.mean(dim=0).double()
-    reach_x = _reaches(x, neighbours, origin)[:, -1]
-    reaches = _reaches(reference, neighbours, origin)
-    reach, reach_of_one = reaches[:, -1], reaches[:, 0]
+    radius_x = _squared_radii(x, neighbours, origin)[:, -1]
+    radii = _squared_radii(reference, neighbours, origin)
+    radius, nearest_radius = radii[:, -1], radii[:, 0]
 
     balls = origin.new_zeros(len(x))
     nearest = origin.new_full((len(x),), math.inf)
     authentic = torch.zeros_like(balls, dtype=torch.bool)
-    covered = torch.zeros_like(reach, dtype=torch.bool)
+    covered = torch.zeros_like(radius, dtype=torch.bool)
     recalled = torch.zeros_like(covered)
     for rows, columns in rectangle(x, reference):
-        # rounding must not put a picture outside a ball that it lies on the edge of
+        # rounding must not put an image outside a ball whose edge it is on
         distances = _squared_distances(x[rows], reference[columns], origin, 1 - ROUNDING)
-        inside = distances <= reach[columns]
+        inside = distances <= radius[columns]
         balls[rows] += inside.sum(dim=1)
         covered[columns] |= inside.any(dim=0)
-        recalled[columns] |= (distances <= reach_x[rows, None]).any(dim=0)
+        recalled[columns] |= (distances <= radius_x[rows, None]).any(dim=0)
         closest, where = distances.min(dim=1)
-        fresh = closest > reach_of_one[columns][where]
+        fresh = closest > nearest_radius[columns][where]
         authentic[rows] = torch.where(closest < nearest[rows], fresh, authentic[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
     return ManifoldScores(
@@ -98,12 +104,12 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
 
 
 def nearest_distance(x: Features, reference: Features) -> float:
-    """Mean Euclidean distance of a generated picture from its nearest reference picture, >= 0.
+    """Mean Euclidean distance of a generated image from its nearest reference image, >= 0.
 
     O(n m d) time.
 
     Args:
-        x: (n, d) features of generated pictures.
+        x: (n, d) features of generated images.
         reference: (m, d) features of real ones.
 
     Raises:
@@ -118,7 +124,7 @@ def nearest_distance(x: Features, reference: Features) -> float:
         closest, where = distances.min(dim=1)
         index[rows] = torch.where(closest < nearest[rows], where + columns.start, index[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
-    # anew from the difference: near zero, a root multiplies the rounding of what it is taken of
+    # computed again from the difference: near zero, a square root amplifies rounding errors
     parts = zip(x.split(SIDE), index.split(SIDE), strict=True)
     total = sum(
         torch.linalg.vector_norm(part.double() - reference[of], dim=1).sum() for part, of in parts
@@ -141,18 +147,7 @@ def as_pair(x: Features, reference: Features) -> tuple[Tensor, Tensor]:
     return x, reference.to(x.device)
 
 
-SIDE = 1024
-"""Of a tile: small enough for a processor's cache, large enough to keep it busy."""
-
-
-def rectangle(x: Tensor, y: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Tiles that cover the (n, m) matrix of x: (n, d) and y: (m, d)."""
-    for row in range(0, len(x), SIDE):
-        for column in range(0, len(y), SIDE):
-            yield slice(row, row + SIDE), slice(column, column + SIDE)
-
-
-def _reaches(x: Tensor, k: int, origin: Tensor) -> Tensor:
+def _squared_radii(x: Tensor, k: int, origin: Tensor) -> Tensor:
     """(n, k) squared distances of each item from its k nearest others, the nearest first."""
     found = origin.new_full((len(x), k), math.inf)
     for rows, columns in upper_triangle(x):
@@ -173,12 +168,12 @@ def _smallest(found: Tensor, more: Tensor) -> Tensor:
 def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, share: float = 1.0) -> Tensor:
     """share (|a|^2 + |b|^2) - 2<a, b> as seen from the origin, of a: (n, d) and b: (m, d).
 
-    At a share of 1 that is |a - b|^2. Norms that are large beside the distances cancel badly, which
-    an origin amid the items prevents.
+    At a share of 1 that is |a - b|^2. An origin amid the items prevents the cancellation that norms
+    far larger than the distances would cause.
     """
     p, q = a.double() - origin, b.double() - origin
-    squares = p.square().sum(dim=1)[:, None] + q.square().sum(dim=1)
-    return squares.mul_(share).addmm_(p, q.T, alpha=-2)
+    lengths = p.square().sum(dim=1)[:, None] + q.square().sum(dim=1)
+    return lengths.mul_(share).addmm_(p, q.T, alpha=-2)
 
 
 def _share(true: Tensor) -> float:

@@ -1,15 +1,22 @@
-"""The scores as `torchmetrics.Metric`s: features come batch by batch, to any number of processes.
+"""The scores as `torchmetrics.Metric`s: features come batch by batch, on any number of processes.
 
-With a `RandomFourier` spectrum a metric keeps float64 sums of fixed size, O(r^2), however many
-items it sees; with any other it keeps the features. Either way it returns what its function in
-`scores` returns for all of them at once. `forward` scores the batch by itself, too, which costs as
-much as `compute`: where nobody wants that score, call `update`.
+`update` and `forward` take `x: (b, d)` features of some items and, for scores with prompts, `t:
+(b, m)` features of their prompts, one row for each row of x; tensors or arrays. `compute` returns a
+0-d float64 tensor: what the function in `scores` returns for all items at once. `forward` also
+scores the batch by itself, at the cost of a `compute`: call `update` where that is not needed.
+Kernels, order, truncation and spectrum are those of the function; the scores of order 2 compute no
+eigenvalues. Further keyword arguments are those of every `Metric`.
 
-In a `MetricCollection`, name the features, `update(x=..., t=...)`, and each metric takes those that
-it reads; metrics that would keep the same keep it once.
+With a `RandomFourier` spectrum a metric keeps float64 sums of fixed size, O(r^2), for any number of
+items; with any other it keeps the features. In a `MetricCollection`, name the features,
+`update(x=..., t=...)`: each metric takes those that it reads, and equal states are shared.
+
+Every metric raises ValueError for a kernel that does not compare features and for keyword arguments
+that `Metric` does not know; on update, for features that `kernels.as_features` refuses or of
+another d than before, for x and t of different b, and for a kernel that the spectrum cannot do; on
+compute, for no items.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,10 +27,10 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import as_kernel, reads_features
-from vendi_guidance.kernels.standard import Features, Kernel, as_features
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, chunks, side_by_side, width
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
@@ -35,13 +42,7 @@ if TYPE_CHECKING:
 
 
 class EntropyMetric(Metric):
-    """exp of entropies, some added and some taken off: what the metrics here have in common.
-
-    Attributes:
-        kernels: one for each of the features that `update` takes.
-        entropy: its order and truncation.
-        spectrum: how it is got.
-    """
+    """exp of a signed sum of entropies: what the metrics here have in common."""
 
     higher_is_better: bool = True
     is_differentiable: bool = False
@@ -60,8 +61,8 @@ class EntropyMetric(Metric):
         for kernel in map(as_kernel, kernels):
             if not reads_features(kernel):
                 raise ValueError(
-                    f"metrics read features batch by batch, and {kernel} compares other things, "
-                    "all at once: use a function of vendi_guidance.scores.functional"
+                    f"metrics read features batch by batch, and {kernel} compares other items, "
+                    "all at once: use a function of vendi_guidance.scores"
                 )
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
@@ -82,24 +83,17 @@ class EntropyMetric(Metric):
             for name in self._inputs:
                 self.add_state(name, [], "cat")
 
-    @abstractmethod
-    def parts(self, d: int) -> dict[str, Part]:
-        """What there are entropies of, by name, for x of width d."""
-
     def compute(self) -> Tensor:
-        """The score of all items so far, 0-d float64.
-
-        Raises:
-            ValueError: there are none.
-        """
-        if isinstance(self.spectrum, RandomFourier):
-            self._refuse_none(int(self.count))
+        """The score of all items so far, 0-d float64; ValueError where there are none."""
+        by_sums = isinstance(self.spectrum, RandomFourier)
+        if not (int(self.count) if by_sums else len(self.x)):
+            raise ValueError(f"{type(self).__name__} has seen no items: call update before compute")
+        if by_sums:
             moments = [symmetric(getattr(self, name)).div_(self.count) for name in self._sums]
             entropies = [matrix_entropy(moment, self.entropy) for moment in moments]
         else:
-            self._refuse_none(len(self.x))
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
-            parts = self._wanted(features[0].shape[1])
+            parts = self._parts(features[0].shape[1])
             entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
         signed = zip(self.signs.values(), entropies, strict=True)
         return torch.stack([sign * entropy for sign, entropy in signed]).sum().exp()
@@ -107,17 +101,12 @@ class EntropyMetric(Metric):
     def plot(
         self, val: "Tensor | Sequence[Tensor] | None" = None, ax: "Axes | None" = None
     ) -> "tuple[Figure, Any]":
-        """A figure and its axes: one score as a point, several as a line.
-
-        Args:
-            val: what `compute` or `forward` returned, or a list of such; None calls `compute`.
-            ax: where to plot; None makes a figure.
+        """A figure and its axes: one score as a point, a list as a line; None calls `compute`.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
         """
-        figure, axes = self._plot(val, ax)
-        return figure, axes
+        return self._plot(val, ax)
 
     def _add(self, *items: Features) -> None:
         features = [as_features(item).detach() for item in items]
@@ -129,7 +118,7 @@ class EntropyMetric(Metric):
             if self._maps is None:
                 self._maps = [
                     (part, self.spectrum.map(part.kernel, part.width(width(rows))))
-                    for part in self._wanted(widths[0])
+                    for part in self._parts(widths[0])
                 ]
             for chunk in chunks(rows):
                 for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
@@ -140,17 +129,17 @@ class EntropyMetric(Metric):
                 getattr(self, name).append(each)
         self._widths = widths
 
-    def _wanted(self, d: int) -> list[Part]:
-        parts = self.parts(d)
-        return [parts[name] for name in self.signs]
-
-    def _refuse_none(self, count: int) -> None:
-        if not count:
-            raise ValueError(f"{type(self).__name__} has seen no items: call update before compute")
+    def _parts(self, d: int) -> list[Part]:
+        """The parts of x of width d, and of t, whose entropies have `signs`."""
+        if len(self.kernels) == 1:
+            return [Part(self.kernels[0])]
+        kernel_x, kernel_t = self.kernels
+        parts = Parts.of(kernel_x, kernel_t, d)
+        return [getattr(parts, name) for name in self.signs]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
-        # `.to(torch.bfloat16)` on a model reaches its metrics, and sums of thousands of items
-        # would not survive it: whatever is asked for, only devices change.
+        # `.to(torch.bfloat16)` on a model reaches its metrics, where sums of thousands of items
+        # would lose their precision: only the device changes.
         def move(state: Tensor) -> Tensor:
             moved = fn(state)
             return moved if moved.dtype == state.dtype else state.to(moved.device)
@@ -159,7 +148,7 @@ class EntropyMetric(Metric):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        # Updates work in place, and what was loaded is someone else's.
+        # Updates work in place, and must not change what was loaded.
         for name in self._defaults:
             setattr(self, name, deepcopy(getattr(self, name)))
 
@@ -168,30 +157,14 @@ class EntropyMetric(Metric):
 
 
 class VendiScore(EntropyMetric):
-    """exp H(K/n), the effective number of different items: see `scores.vendi`.
-
-    `update` and `forward` take
-
-    - x: (b, d) features of some items, tensor or array.
-
-    `compute` and `forward` return a 0-d float64 tensor, 1 <= score <= n.
-
-    Args:
-        kernel: how alike two items are.
-        order: of Renyi's entropy, 0 < order <= infinity.
-        truncation: how many eigenvalues to keep, an upper bound of the score then.
-        spectrum: how the entropy is got; `RandomFourier` needs no more memory for more items.
-        kwargs: those of every `torchmetrics.Metric`, such as `dist_sync_on_step`.
+    """exp H(K/n), the effective number of different items, 1 <= score <= n: see `scores.vendi`.
 
     Raises:
-        ValueError: order <= 0, truncation < 1, a kernel that does not compare features, or kwargs
-            that `Metric` does not know; on update, features that `kernels.as_features` refuses or
-            of another d than before, or a kernel that the spectrum cannot do; on compute, no items.
+        ValueError: order <= 0, truncation < 1, or as every metric here.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance.kernels.standard import Gaussian
-        >>> from vendi_guidance.scores.metrics import VendiScore
+        >>> from vendi_guidance import Gaussian, VendiScore
         >>> metric = VendiScore(Gaussian(1.0))
         >>> metric.update(torch.tensor([[0.0], [0.0], [9.0]]))
         >>> metric.update(torch.tensor([[9.0]]))
@@ -213,34 +186,19 @@ class VendiScore(EntropyMetric):
         super().__init__([kernel], Entropy(order, truncation), spectrum, **kwargs)
 
     def update(self, x: Features) -> None:
-        """Take in a batch of items: (b, d) features."""
+        """Add a batch of items: (b, d) features."""
         self._add(x)
-
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"x": Part(self.kernels[0])}
 
 
 class RKEScore(VendiScore):
-    """n^2 / |K|_F^2, which is `VendiScore` of order 2: see `scores.rke`.
-
-    `update` and `forward` take
-
-    - x: (b, d) features of some items, tensor or array.
-
-    `compute` and `forward` return a 0-d float64 tensor, 1 <= score <= n. No eigenvalues are needed.
-
-    Args:
-        kernel: how alike two items are.
-        spectrum: `RandomFourier` needs no more memory for more items, and O(r^2) time for a score.
-        kwargs: those of every `torchmetrics.Metric`.
+    """n^2 / |K|_F^2, which is `VendiScore` of order 2, 1 <= score <= n: see `scores.rke`.
 
     Raises:
-        ValueError: as `VendiScore`.
+        ValueError: as every metric here.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance.kernels.standard import Cosine
-        >>> from vendi_guidance.scores.metrics import RKEScore
+        >>> from vendi_guidance import Cosine, RKEScore
         >>> metric = RKEScore(Cosine())
         >>> metric.update(torch.eye(3))
         >>> metric.update(torch.eye(3))
@@ -268,40 +226,21 @@ class PromptMetric(EntropyMetric):
         super().__init__([kernel_x, kernel_t], Entropy(order, truncation), spectrum, **kwargs)
 
     def update(self, x: Features, t: Features) -> None:
-        """Take in a batch of items: (b, d) features, and (b, m) features of their prompts."""
+        """Add a batch of items: (b, d) features, and (b, m) features of their prompts."""
         self._add(x, t)
-
-    def parts(self, d: int) -> dict[str, Part]:
-        kernel_x, kernel_t = self.kernels
-        return Parts.of(kernel_x, kernel_t, d)._asdict()
 
 
 class ConditionalVendiScore(PromptMetric):
     """exp(H(K_X∘K_T / n) - H(K_T / n)): the diversity of x that the prompts t do not explain.
 
-    See `scores.conditional_vendi`. `update` and `forward` take
-
-    - x: (b, d) features of some items, tensor or array;
-    - t: (b, m) features of the prompts, one row for each row of x.
-
-    `compute` and `forward` return a 0-d float64 tensor, 1 <= score <= n (a truncated one may fall
-    short of 1).
-
-    Args:
-        kernel_x: how alike two items are.
-        kernel_t: how alike two prompts are.
-        order: of both entropies, 0 < order <= infinity.
-        truncation: of both spectra, how many eigenvalues to keep.
-        spectrum: how the entropies are got; `RandomFourier` needs no more memory for more items.
-        kwargs: those of every `torchmetrics.Metric`.
+    1 <= score <= n; truncated, it may be below 1. See `scores.conditional_vendi`.
 
     Raises:
-        ValueError: as `VendiScore`; on update, also x and t of different b.
+        ValueError: order <= 0, truncation < 1, or as every metric here.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance.kernels.standard import Gaussian
-        >>> from vendi_guidance.scores.metrics import ConditionalVendiScore
+        >>> from vendi_guidance import ConditionalVendiScore, Gaussian
         >>> metric = ConditionalVendiScore(Gaussian(1.0), Gaussian(1.0))
         >>> metric.update(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [0.0]]))
         >>> metric.update(torch.tensor([[18.0], [27.0]]), torch.tensor([[9.0], [9.0]]))
@@ -315,26 +254,14 @@ class ConditionalVendiScore(PromptMetric):
 class ConditionalRKEScore(ConditionalVendiScore):
     """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `ConditionalVendiScore` of order 2.
 
-    See `scores.conditional_rke`. `update` and `forward` take
-
-    - x: (b, d) features of some items, tensor or array;
-    - t: (b, m) features of the prompts, one row for each row of x.
-
-    `compute` and `forward` return a 0-d float64 tensor, 1 <= score <= n. No eigenvalues are needed.
-
-    Args:
-        kernel_x: how alike two items are.
-        kernel_t: how alike two prompts are.
-        spectrum: `RandomFourier` needs no more memory for more items, and O(r^2) time for a score.
-        kwargs: those of every `torchmetrics.Metric`.
+    1 <= score <= n. See `scores.conditional_rke`.
 
     Raises:
-        ValueError: as `ConditionalVendiScore`.
+        ValueError: as every metric here.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance.kernels.standard import Cosine
-        >>> from vendi_guidance.scores.metrics import ConditionalRKEScore
+        >>> from vendi_guidance import ConditionalRKEScore, Cosine
         >>> metric = ConditionalRKEScore(Cosine(), Cosine())
         >>> metric.update(torch.eye(3), torch.ones(3, 2))
         >>> round(float(metric.compute()), 3)
@@ -350,29 +277,15 @@ class ConditionalRKEScore(ConditionalVendiScore):
 class InformationVendiScore(PromptMetric):
     """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
 
-    See `scores.information_vendi`; with `ConditionalVendiScore` it multiplies to `VendiScore`.
-    `update` and `forward` take
-
-    - x: (b, d) features of some items, tensor or array;
-    - t: (b, m) features of the prompts, one row for each row of x.
-
-    `compute` and `forward` return a 0-d float64 tensor, 0 < score <= n, and of order 1 at least 1.
-
-    Args:
-        kernel_x: how alike two items are.
-        kernel_t: how alike two prompts are.
-        order: of the three entropies, 0 < order <= infinity.
-        truncation: of the three spectra, how many eigenvalues to keep.
-        spectrum: how the entropies are got; `RandomFourier` needs no more memory for more items.
-        kwargs: those of every `torchmetrics.Metric`.
+    0 < score <= n, of order 1 at least 1; with `ConditionalVendiScore` it multiplies to
+    `VendiScore`. See `scores.information_vendi`.
 
     Raises:
-        ValueError: as `ConditionalVendiScore`.
+        ValueError: order <= 0, truncation < 1, or as every metric here.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance.kernels.standard import Gaussian
-        >>> from vendi_guidance.scores.metrics import InformationVendiScore
+        >>> from vendi_guidance import Gaussian, InformationVendiScore
         >>> metric = InformationVendiScore(Gaussian(1.0), Gaussian(1.0))
         >>> metric.update(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [0.0]]))
         >>> metric.update(torch.tensor([[18.0], [27.0]]), torch.tensor([[9.0], [9.0]]))
@@ -387,26 +300,14 @@ class InformationVendiScore(PromptMetric):
 class InformationRKEScore(InformationVendiScore):
     """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `InformationVendiScore` of order 2.
 
-    See `scores.information_rke`. `update` and `forward` take
-
-    - x: (b, d) features of some items, tensor or array;
-    - t: (b, m) features of the prompts, one row for each row of x.
-
-    `compute` and `forward` return a 0-d float64 tensor, 0 < score <= n. No eigenvalues are needed.
-
-    Args:
-        kernel_x: how alike two items are.
-        kernel_t: how alike two prompts are.
-        spectrum: `RandomFourier` needs no more memory for more items, and O(r^2) time for a score.
-        kwargs: those of every `torchmetrics.Metric`.
+    0 < score <= n. See `scores.information_rke`.
 
     Raises:
-        ValueError: as `ConditionalVendiScore`.
+        ValueError: as every metric here.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance.kernels.standard import Cosine
-        >>> from vendi_guidance.scores.metrics import InformationRKEScore
+        >>> from vendi_guidance import Cosine, InformationRKEScore
         >>> metric = InformationRKEScore(Cosine(), Cosine())
         >>> metric.update(torch.eye(3), torch.eye(3))
         >>> round(float(metric.compute()), 3)
@@ -420,15 +321,7 @@ class InformationRKEScore(InformationVendiScore):
 
 
 def gather_rows(state: Tensor, group: Any = None) -> list[Tensor]:
-    """Kept features of all processes, of which some may have none and so do not know their width.
-
-    Args:
-        state: (n, d) features of this process, or (0,) where it has none.
-        group: the processes; None is all.
-
-    Returns:
-        (n, d) features of each.
-    """
+    """(n, d) features of each process, from the state of each: (n, d), or (0,) without items."""
     size = torch.tensor([state[:1].numel(), state.element_size()], device=state.device)
     width, itemsize = torch.stack(gather_all_tensors(size, group)).amax(dim=0).tolist()
     dtype = torch.float64 if itemsize == torch.float64.itemsize else torch.float32

@@ -1,4 +1,4 @@
-"""What a sample's diversity consists of: its modes, and the diversity of its groups.
+"""The modes of a sample, and the diversity of its groups.
 
 With phi the kernel's feature map, k(a, b) = <phi(a), phi(b)>, the eigenvectors v_j of
 C = sum_i phi(x_i) phi(x_i)^T / n are the modes whose weights are the eigenvalues of K/n, and
@@ -6,40 +6,37 @@ u_j(x) = <phi(x), v_j> is how much of mode j there is in x. With random Fourier 
 FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.base import Kernel, as_features
 from vendi_guidance.kernels.custom import Similarity
-from vendi_guidance.kernels.standard import Kernel, as_features
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, Stream, as_stream, chunks, gather, width
-from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.functional import EXACT, Items, bind, rows_by_label
+from vendi_guidance.scores.functional import EXACT, Items, Labels, bind, vendi_by_label
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO, LEADING_BELOW, Map, second_moments
 from vendi_guidance.scores.spectra import Exact, RandomFourier, Spectrum
 
-if TYPE_CHECKING:
-    import numpy as np
-
 FKEA = RandomFourier(4000)
 
 ROUNDING = 1e-6
-"""Eigenvalues below this share of the largest are taken for rounding errors."""
+"""Eigenvalues below this share of the largest count as rounding errors."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A direction in which items are alike, and those that have most of it.
+    """An eigenvector of C, and the items with the largest components along it.
 
     Attributes:
-        eigenvalue: of K/n, in (0, 1]; all modes' sum to 1. Where modes lie well apart, it is the
-            share of the items that are of this one, times how alike they are on average.
-        rows: numbers of the top items, best first.
+        eigenvalue: of K/n, in (0, 1]; those of all modes sum to 1. For well separated modes it is
+            the share of items in this one, times their mean similarity.
+        rows: row numbers of the top items, best first.
         loadings: u(x) of each of them, in [-1, 1].
     """
 
@@ -50,7 +47,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class GroupScore:
-    """How diverse a group of items is by itself: its Vendi score, 1 <= score <= size."""
+    """The Vendi score of one group of items, 1 <= score <= size."""
 
     label: Hashable
     size: int
@@ -66,16 +63,15 @@ def find_modes(
     top: int = 20,
     spectrum: RandomFourier | Exact = FKEA,
 ) -> list[Mode]:
-    """The leading modes of x, and the items that show what each is.
+    """The leading modes of x, and the items that show each best.
 
-    An eigenvector has no sign of its own. It gets the one that makes its largest |u(x)| positive,
-    so that the item with most of a mode comes first.
+    The sign of an eigenvector is chosen so that its largest |u(x)| is positive.
 
     Args:
-        x: (n, d) features, or a stream of them that can be read twice and in the same order.
+        x: (n, d) features, or a stream of them that can be read twice in the same order.
         kernel: how alike two items are.
-        count: how many modes; where K has a smaller rank, there are only so many.
-        top: how many items of each.
+        count: how many modes; there are fewer where K has a smaller rank.
+        top: how many items of each mode.
         spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2) memory beside x; or `Exact`, from
             the kernel's factor if it has one of fewer than n columns, else from K, n^2.
 
@@ -85,9 +81,17 @@ def find_modes(
     Raises:
         ValueError: count or top < 1, x can be read only once, another spectrum, or a kernel that
             the spectrum cannot do.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Exact, Gaussian, find_modes
+        >>> x = torch.tensor([[0.0], [9.0], [9.0]])
+        >>> [mode] = find_modes(x, Gaussian(1.0), count=1, top=2, spectrum=Exact())
+        >>> round(mode.eigenvalue, 3), sorted(mode.rows)
+        (0.667, [1, 2])
     """
-    if count < 1 or top < 1:
-        raise ValueError(f"count and top must be at least 1, got {count} and {top}")
+    check_count("count", count)
+    check_count("top", top)
     if isinstance(x, (Iterator, Stream)):
         raise ValueError(
             "modes read the features twice, and a generator gives them once: give a tensor, a "
@@ -111,7 +115,7 @@ def find_modes(
 def group_scores(
     x: Items,
     kernel: Similarity,
-    groups: "Tensor | np.ndarray | Sequence[Hashable]",
+    groups: Labels,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -119,44 +123,49 @@ def group_scores(
 ) -> list[GroupScore]:
     """The Vendi score of each group by itself, the least diverse group first.
 
-    Large groups have more room to be diverse: groups of unlike sizes compare better truncated.
+    Larger groups can reach larger scores: truncate to compare groups of different sizes.
 
     Args:
         x: (n, d) features.
         kernel: how alike two items are.
         groups: (n,) labels of any kind, such as prompts or what `k_means` finds.
-        order: of Renyi's entropy, 0 < order <= infinity.
+        order: of the Renyi entropy, 0 < order <= infinity.
         truncation: how many eigenvalues to keep (see `entropy.truncate`).
-        spectrum: how the entropy is got; each way states its cost.
+        spectrum: how the entropy is computed; each class states its cost.
 
     Raises:
         ValueError: order <= 0, truncation < 1, or not n labels.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, group_scores
+        >>> groups = group_scores(torch.eye(3), Cosine(), ["cat", "cat", "dog"])
+        >>> [(group.label, group.size, round(group.score, 3)) for group in groups]
+        [('dog', 1, 1.0), ('cat', 2, 2.0)]
     """
-    entropy = Entropy(order, truncation)
-    stream, kernel = bind(x, kernel)
-    rows = gather(stream)
-    scores = [
-        GroupScore(
-            label,
-            len(members),
-            float(spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp()),
-        )
-        for label, members in rows_by_label(groups, len(rows)).items()
-    ]
+    found = vendi_by_label(x, groups, kernel, Entropy(order, truncation), spectrum)
+    scores = [GroupScore(label, size, float(score)) for label, size, score in found]
     return sorted(scores, key=lambda group: group.score)
 
 
 def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
-    """(n,) numbers, from 0, of the clusters that k-means puts the items in; on the CPU.
+    """(n,) cluster numbers, from 0, by k-means; on the CPU.
 
     Args:
         x: (n, d) features, or a stream of them.
         clusters: how many, 1 <= clusters <= n.
-        seed: of the first guesses, of which the best of ten is taken.
+        seed: of the ten initialisations, of which the best is used.
 
     Raises:
         ValueError: clusters is not between 1 and n.
         ImportError: scikit-learn is not installed.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import k_means
+        >>> labels = k_means(torch.tensor([[0.0], [0.1], [9.0]]), 2)
+        >>> bool(labels[0] == labels[1]), bool(labels[0] == labels[2])
+        (True, False)
     """
     try:
         from sklearn.cluster import KMeans
@@ -164,8 +173,7 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
         raise ImportError(
             "k-means needs scikit-learn: pip install 'vendi-guidance[report]'"
         ) from error
-    stream = as_stream(x)
-    features = as_features(x) if stream is None else stream.gather()
+    features = gather(as_stream(x) or as_features(x))
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must be between 1 and n = {len(features)}, got {clusters}")
     fitted = KMeans(clusters, n_init=10, random_state=seed).fit(features.detach().cpu().numpy())

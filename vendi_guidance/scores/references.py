@@ -1,20 +1,18 @@
-"""How faithful a batch is to its prompts and to real pictures, and how much it repeats itself.
-
-Some scores must be told by a probe what a picture shows. A picture's *look* is what its prompt left
-open: for the demo's emoji, the vendor's style and the skin tone. Others read features, of any
-encoder: `clip_score` and the distances from a reference set. Scores of single pictures against such
-a set are in `neighbours`.
-"""
+"""How far a batch is from real images (KD, FD), and which looks it shows of what was asked for."""
 
 from collections.abc import Sequence, Sized
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.features.probe import Looks
-from vendi_guidance.kernels.standard import Cosine, Features, as_features, upper_triangle
+from vendi_guidance.kernels.base import Features
 from vendi_guidance.kernels.streams import chunks
-from vendi_guidance.scores.manifold import as_pair, rectangle
+from vendi_guidance.kernels.tiles import rectangle, upper_triangle
+from vendi_guidance.scores.manifold import as_pair
+
+if TYPE_CHECKING:
+    from vendi_guidance.features.probe import Looks
 
 
 def asked_concepts(prompts: Sequence[str], concepts: Sequence[str]) -> list[str | None]:
@@ -31,7 +29,7 @@ def asked_concepts(prompts: Sequence[str], concepts: Sequence[str]) -> list[str 
     return [by_words.get(prompt.split(",")[0].strip().casefold()) for prompt in prompts]
 
 
-def prompt_fidelity(asked: Sequence[str | None], seen: Looks) -> float | None:
+def prompt_fidelity(asked: Sequence[str | None], seen: "Looks") -> float | None:
     """The share of pictures that show what was asked for, in [0, 1].
 
     Args:
@@ -50,7 +48,7 @@ def prompt_fidelity(asked: Sequence[str | None], seen: Looks) -> float | None:
 
 
 def looks_by_prompt(
-    prompts: Sequence[str], asked: Sequence[str | None], seen: Looks
+    prompts: Sequence[str], asked: Sequence[str | None], seen: "Looks"
 ) -> dict[str, int]:
     """How many different looks were found for each prompt.
 
@@ -75,72 +73,29 @@ def looks_by_prompt(
     return {prompt: len(found) for prompt, found in looks.items()}
 
 
-def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
-    """Mean cosine between different pictures of the same prompt, in [-1, 1]; lower is more diverse.
-
-    The mean is over all such pairs, so a prompt with more pictures has more weight.
-
-    Args:
-        x: (n, d) features of the pictures.
-        prompts: n prompts; equal ones belong together.
-
-    Returns:
-        The mean, or None if no two pictures share a prompt.
-
-    Raises:
-        ValueError: x has other than n rows, is malformed (see `kernels.as_features`), or holds a
-            zero vector.
-    """
-    unit = Cosine().unit(as_features(x).double())
-    _check_lengths(prompts, range(len(unit)))
-    rows: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        rows.setdefault(prompt, []).append(row)
-    total, pairs = 0.0, 0
-    for group in rows.values():
-        # |sum of unit vectors|^2 is the sum over all pairs, each item with itself included
-        total += float(unit[group].sum(dim=0).square().sum()) - len(group)
-        pairs += len(group) * (len(group) - 1)
-    return total / pairs if pairs else None
-
-
-def clip_score(image_features: Features, prompt_features: Features) -> float:
-    """Mean of 100 max(cos, 0) of a picture and its prompt, in [0, 100]; higher is more faithful.
-
-    Hessel et al. (EMNLP 2021), with the factor 100 that torchmetrics has, where the paper has 2.5.
-
-    Args:
-        image_features: (n, d) features of the pictures.
-        prompt_features: (n, d) features of their prompts, of the same model, such as CLIP.
-
-    Raises:
-        ValueError: the two differ in n or in d, are malformed (see `kernels.as_features`), or hold
-            a zero vector.
-    """
-    images, prompts = as_pair(image_features, prompt_features)
-    _check_lengths(images, prompts)
-    unit = Cosine().unit
-    cosines = (unit(images.double()) * unit(prompts.double())).sum(dim=1)
-    return 100 * float(cosines.clamp(min=0, max=1).mean())
-
-
 def kernel_distance(x: Features, reference: Features) -> float:
     """Squared MMD of the kernel (<a, b>/d + 1)^3: KID, on features of any encoder.
 
     mean k(x_i, x_j) + mean k(r_i, r_j) - 2 mean k(x_i, r_j), the first two over i != j (Binkowski
     et al., ICLR 2018; Gretton et al., 2012, Lemma 6). It is unbiased: 0 in expectation where both
-    sets are of one distribution, whatever n and m, and so below 0 at times. KID is often reported
-    as the mean over random subsets of 1000; that has the same expectation, but depends on a seed
-    and varies more than this, which counts every pair once.
+    sets are of one distribution, so at times below 0. KID is often reported as the mean over random
+    subsets of 1000, which has the same expectation and a larger variance.
 
-    O((n + m)^2 d) time, in float64, tile by tile, so that memory is that of the features.
+    O((n + m)^2 d) time, in float64, O((n + m) d) memory.
 
     Args:
-        x: (n, d) features of generated pictures, n >= 2.
+        x: (n, d) features of generated images, n >= 2.
         reference: (m, d) features of real ones, m >= 2.
 
     Raises:
-        ValueError: fewer than 2 pictures of a kind, or features that `neighbours.as_pair` refuses.
+        ValueError: fewer than 2 images in a set, or features that `manifold.as_pair` refuses.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import kernel_distance
+        >>> real = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> kernel_distance(real, real) < kernel_distance(real + 1, real)
+        True
     """
     x, reference = as_pair(x, reference)
     _at_least_two(x, reference)
@@ -154,18 +109,25 @@ def kernel_distance(x: Features, reference: Features) -> float:
 def frechet_distance(x: Features, reference: Features) -> float:
     """|m - m_r|^2 + tr(C + C_r - 2 (C C_r)^(1/2)) of means m, covariances C: FID, on any features.
 
-    Heusel et al. (NeurIPS 2017); covariances with n - 1. It is biased upwards, the more so the
-    fewer the pictures: compare it at equal n and m, or use `kernel_distance`. No matrix square root
-    is taken, which would cost precision where there are fewer pictures than features.
+    Heusel et al. (NeurIPS 2017); covariances with n - 1. Its bias is upwards and grows as images
+    get fewer: compare it at equal n and m, or use `kernel_distance`. It takes no matrix square
+    root, which would lose precision where there are fewer images than features.
 
     O((n + m) d^2 + d^3) time, O(d^2) memory beside the features.
 
     Args:
-        x: (n, d) features of generated pictures, n >= 2.
+        x: (n, d) features of generated images, n >= 2.
         reference: (m, d) features of real ones, m >= 2.
 
     Raises:
-        ValueError: fewer than 2 pictures of a kind, or features that `neighbours.as_pair` refuses.
+        ValueError: fewer than 2 images in a set, or features that `manifold.as_pair` refuses.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import frechet_distance
+        >>> real = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> round(frechet_distance(real + 3, real), 3)
+        9.0
     """
     x, reference = as_pair(x, reference)
     _at_least_two(x, reference)
@@ -200,9 +162,9 @@ def _mean_and_root(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _at_least_two(x: Tensor, reference: Tensor) -> None:
-    for name, pictures in (("generated", x), ("reference", reference)):
-        if len(pictures) < 2:
-            raise ValueError(f"got 1 {name} picture: how a set spreads takes at least 2")
+    for name, images in (("generated", x), ("reference", reference)):
+        if len(images) < 2:
+            raise ValueError(f"got 1 {name} image: give at least 2")
 
 
 def _check_lengths(one: Sized, other: Sized) -> None:

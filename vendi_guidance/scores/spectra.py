@@ -1,23 +1,23 @@
-"""Ways to get the entropy of K/n, which a diversity score is the exponential of.
+"""Ways to compute the entropy of K/n, whose exponential is a diversity score.
 
-`Exact` decomposes the matrix, `Nystrom` and `RandomFourier` a smaller one whose product with its
-mirror image is nearly K, and `Lanczos` needs only products with K. None has a special case for
-K_X∘K_T: that is the Gram matrix of one kernel, `kernels.Product`.
+`Exact` decomposes the matrix, `Nystrom` and `RandomFourier` a smaller one, from a low-rank
+approximation of K, and `Lanczos` needs only products with K. None has a special case for K_X∘K_T:
+that is the Gram matrix of one kernel, `kernels.Product`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isinf
-from numbers import Integral
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.standard import EVERY_ROW, Kernel
+from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
-from vendi_guidance.kernels.tiles import Part, mean_squares
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
 from vendi_guidance.scores.linalg import (
@@ -31,92 +31,101 @@ from vendi_guidance.scores.linalg import (
 )
 
 DENSE_UP_TO = 20_000
-"""Up to this many rows `Lanczos` stores K, beyond it computes K anew for every product."""
+"""Up to this many rows `Lanczos` stores K; beyond, it computes K again for every product."""
 
 
 class Spectrum(ABC):
-    """A way to get the entropy of K/n."""
+    """A way to compute the entropy of K/n, or with weights p of diag(sqrt p) K diag(sqrt p)."""
 
     @abstractmethod
-    def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Tensor:
-        """The entropy of K/n, or of diag(sqrt p) K diag(sqrt p), or the nearest this way gets.
-
-        Args:
-            x: (n, d) features, as the kernel's `bind` returns them.
-            kernel: what K is made with.
-            entropy: which one is asked for.
-            weights: (n,) probabilities p of the items; None is 1/n each.
-
-        Returns:
-            0-d float64, in nats.
-        """
-
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        """`entropy` of each part, from one pass over the rows. Here, all are held in memory."""
-        x = gather(rows)
-        return [self.entropy(part.of(x), part.kernel, entropy, weights) for part in parts]
+        """The entropy of each part's K, or its approximation; rows are read once.
+
+        Args:
+            rows: (n, d) features, as the kernels' `bind` returns them, or a stream of them.
+            parts: kernels, and the columns they read.
+            entropy: its order and truncation.
+            weights: (n,) probabilities p of the items; None is 1/n each.
+
+        Returns:
+            0-d float64 tensors, in nats.
+        """
+
+    def entropy(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+    ) -> Tensor:
+        """`entropies` of one kernel of x: (n, d)."""
+        return self.entropies(x, [Part(kernel)], entropy, weights)[0]
 
 
 @dataclass(frozen=True)
 class Exact(Spectrum):
     """All eigenvalues, by a dense decomposition: O(n^3) time, O(n^2) memory.
 
-    Where less will do, less is done. Order 2 without weights needs no eigenvalues: O(n^2 d) time,
-    O(n d) memory. If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint:
-    w = d m), the (w, w) matrix of the same eigenvalues serves, O(n w^2) time, O(w^2) memory beside
-    x, which may be a stream. Truncated to t far below n, only the t leading eigenvalues are sought,
-    O(n^2 t), right to about 1e-5 of the score.
+    Three cases cost less. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
+    memory. If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint: w = d m),
+    the (w, w) matrix Z^T Z has the same eigenvalues: O(n w^2) time, O(w^2) memory beside x, which
+    may be a stream. Truncated to t far below n, only the t leading eigenvalues are computed:
+    O(n^2 t), with a relative error of the score of about 1e-5.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Exact, Gaussian
+        >>> x = torch.tensor([[0.0], [0.0], [9.0]])
+        >>> Exact().eigenvalues(x, Gaussian(1.0)).round(decimals=3).tolist()
+        [0.667, 0.333, 0.0]
     """
 
     def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
-        """(min(n, w),) float64, largest first, non-negative, summing to 1; arguments as there."""
+        """(min(n, w),) float64, largest first, non-negative, summing to 1."""
         return eigenvalues(_matrix(x, kernel, weights))
-
-    def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Tensor:
-        return matrix_entropy(_matrix(x, kernel, weights), entropy)
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
         if not isinstance(rows, Tensor):
-            ranks = [part.kernel.rank(part.width(rows.width)) for part in parts]
-            if all(rank is not None and rank <= FLOAT64_UP_TO for rank in ranks):
+            widths = [part.kernel.rank(part.width(rows.width)) for part in parts]
+            if all(w is not None and w <= FLOAT64_UP_TO for w in widths):
                 maps = [(part, part.kernel.factor) for part in parts]
                 return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
-            rows = rows.gather()
-        by_tiles = entropy.is_of_squares and weights is None
+            rows = gather(rows)
+        by_tiles = entropy.is_collision and weights is None
         if by_tiles and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
-            return [-squares.log() for squares in mean_squares(rows, parts)]
-        return super().entropies(rows, parts, entropy, weights)
+            return [-norm.log() for norm in squared_norms(rows, parts)]
+        matrices = (_matrix(part.of(rows), part.kernel, weights) for part in parts)
+        return [matrix_entropy(matrix, entropy) for matrix in matrices]
 
 
 @dataclass(frozen=True)
 class Nystrom(Spectrum):
     """K ~ K_nm K_mm^+ K_mn with m items drawn at random as landmarks (Williams & Seeger, 2000).
 
-    O(n m (d + m) + m^3) time, O(m^2) memory beside x. The mass that the landmarks do not explain
-    is shared out among the m eigenvalues, as truncation does, so the result is one of the truncated
-    score too (Ospanov & Farnia, 2025, Theorem 3).
+    O(n m (d + m) + m^3) time, O(m^2) memory beside x. The mass that the landmarks do not explain is
+    spread over the m eigenvalues as in truncation, so the result also approximates the truncated
+    score (Ospanov & Farnia, 2025, Theorem 3).
 
     Args:
-        rank: landmarks; n and above is all items, and exact.
+        rank: number of landmarks; n and above is all items, and exact.
         seed: of their draw.
 
     Raises:
         ValueError: rank < 1.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Gaussian, Nystrom, vendi
+        >>> x = torch.tensor([[0.0], [9.0]]).repeat(50, 1)
+        >>> round(float(vendi(x, Gaussian(1.0), spectrum=Nystrom(10), truncation=2)), 3)
+        2.0
     """
 
     rank: int
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least_one("rank", self.rank)
+        check_count("rank", self.rank)
 
     def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
@@ -138,10 +147,12 @@ class Nystrom(Spectrum):
         explained = torch.nn.functional.pad(explained, (0, m - len(explained)))
         return fill_up(explained / explained.sum().clamp(min=1))
 
-    def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Tensor:
-        return entropy.of(self.eigenvalues(x, kernel, weights))
+    def entropies(
+        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+    ) -> list[Tensor]:
+        x = gather(rows)
+        spectra = (self.eigenvalues(part.of(x), part.kernel, weights) for part in parts)
+        return [entropy.of(spectrum) for spectrum in spectra]
 
 
 @dataclass(frozen=True)
@@ -154,19 +165,26 @@ class RandomFourier(Spectrum):
     up to that of the whole.
 
     Args:
-        features: 2r, the columns of Z.
+        features: 2r, the number of columns of Z.
         seed: of the frequencies.
 
     Raises:
         ValueError: features is not an even whole number of at least 2; on use, a kernel that is
             not a function of a - b.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Gaussian, RandomFourier, vendi
+        >>> x = torch.zeros(5, 3)
+        >>> round(float(vendi(x, Gaussian(1.0), spectrum=RandomFourier(64))), 3)
+        1.0
     """
 
     features: int
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least_one("features", self.features)
+        check_count("features", self.features)
         if self.features % 2:
             raise ValueError(
                 "features must be even, a cosine and a sine for each frequency, "
@@ -199,11 +217,6 @@ class RandomFourier(Spectrum):
         """(2r,) float64, largest first, non-negative, summing to 1."""
         return eigenvalues(self.moments(x, [Part(kernel)], weights)[0])
 
-    def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Tensor:
-        return self.entropies(x, [Part(kernel)], entropy, weights)[0]
-
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
@@ -218,7 +231,7 @@ class RandomFourier(Spectrum):
 
 
 class Estimate(NamedTuple):
-    """An entropy in nats, and the standard error of its estimation from the same data."""
+    """An entropy in nats, and the standard error of the estimation."""
 
     entropy: Tensor
     standard_error: Tensor
@@ -229,21 +242,27 @@ class Lanczos(Spectrum):
     """tr f(K/n) from products with K and random vectors: for more items than `Exact` can take.
 
     Stochastic Lanczos quadrature (Ubaru, Chen & Saad, 2017) of f(l) = -l log l, or l^order. The
-    leading eigenpairs are found first, and only the rest is left to chance; of f, the part
-    a l + b l^2 is exact, from tr A = 1 and tr A^2 = |K/n|_F^2, and only the rest is probed.
+    leading eigenpairs are computed first and deflated. Of f, the part a l + b l^2 is exact, from
+    tr A = 1 and tr A^2 = |K/n|_F^2, and only the remainder is estimated.
 
     O(n^2 (deflated + probes)) time for each step. Memory is that of K, n^2, up to 20,000 items;
-    beyond, K is computed anew for every product, in O(n (deflated + probes) steps) memory.
-    Truncated scores are got as `Exact` gets them.
+    beyond, K is computed again for every product, in O(n (deflated + probes) steps) memory.
+    Truncated scores are computed as by `Exact`.
 
     Args:
         steps: nodes of the quadrature of each probe.
-        probes: random vectors.
+        probes: number of random vectors.
         seed: of the random vectors.
-        deflated: how many leading eigenpairs are found.
+        deflated: how many leading eigenpairs are computed.
 
     Raises:
-        ValueError: steps, probes or deflated < 1, or probes < 2, which has no error bar.
+        ValueError: steps or deflated < 1, or probes < 2, which has no error bar.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Cosine, Lanczos, vendi
+        >>> round(float(vendi(torch.eye(8).repeat(4, 1), Cosine(), spectrum=Lanczos())), 3)
+        8.0
     """
 
     steps: int = 24
@@ -253,25 +272,26 @@ class Lanczos(Spectrum):
 
     def __post_init__(self) -> None:
         for name in ("steps", "probes", "deflated"):
-            _at_least_one(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         if self.probes < 2:
             raise ValueError(f"probes must be at least 2 for an error bar, got {self.probes}")
 
-    def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Tensor:
-        return self.estimate(x, kernel, entropy, weights).entropy
+    def entropies(
+        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+    ) -> list[Tensor]:
+        x = gather(rows)
+        return [self.estimate(part.of(x), part.kernel, entropy, weights).entropy for part in parts]
 
     def estimate(
         self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Estimate:
         """The entropy and its standard error; arguments as in `entropy`.
 
-        The error is that over the probes, what the last third of the steps changed, and what
-        rounding may do. It is 0 where no products were needed.
+        The error adds up that over the probes, the change in the last third of the steps, and
+        rounding. It is 0 where no products were needed.
         """
         n, block = len(x), (entropy.truncation or self.deflated) + SPARE
-        if entropy.is_of_squares or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
+        if entropy.is_collision or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
             [exact] = Exact().entropies(x, [Part(kernel)], entropy, weights)
             return Estimate(exact, exact.new_zeros(()))
         strips = _strips(x, kernel, weights)
@@ -289,7 +309,7 @@ class Lanczos(Spectrum):
             return Estimate(-top[0].log(), top.new_zeros(()))
         found = _summand(top, entropy.order).sum()
         rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
-        # what products in this precision make of an eigenvalue of 0, n times
+        # n eigenvalues of 0, as products in this precision return them
         rounding = n * _summand(eps * top[0], entropy.order)
         if rest <= n * eps:
             return _estimate(found, rounding + 8 * eps * found, entropy.order)
@@ -301,11 +321,11 @@ class Lanczos(Spectrum):
         probes = deflate(signs)
         lengths = probes.square().sum(dim=0).double()
         lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
-        squares = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
-        moments = torch.stack([rest, (squares - top.square().sum()).clamp(min=0)])
+        norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
+        moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
 
         def traces(tridiagonal: Tensor) -> Tensor:
-            """tr f of the rest, as each probe sees it: (probes,)."""
+            """tr f of the rest, estimated from each probe: (probes,)."""
             nodes, shares = gauss_quadrature(tridiagonal)
             nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
             controls = torch.stack([nodes, nodes.square()], dim=-1)
@@ -324,7 +344,7 @@ class Lanczos(Spectrum):
 
 
 def _estimate(trace: Tensor, error: Tensor, order: float) -> Estimate:
-    """The entropy whose trace of `_summand` this is."""
+    """The entropy with this trace of `_summand`."""
     if order == 1:
         return Estimate(trace.clamp(min=0), error)
     return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
@@ -339,7 +359,7 @@ def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
 
 
 def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], Iterator[Tensor]]:
-    """K/n in strips of rows, as often as asked for."""
+    """K/n in strips of rows; each call iterates over all of them."""
     n, root = len(x), _roots(x, weights)
     if n <= DENSE_UP_TO:
         whole = _matrix(x, kernel, weights)
@@ -349,7 +369,7 @@ def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], I
     def strips() -> Iterator[Tensor]:
         for start in range(0, n, CHUNK):
             rows = slice(start, min(start + CHUNK, n))
-            strip = blocks(rows, EVERY_ROW)
+            strip = blocks(rows, slice(None))
             strip[:, rows].fill_diagonal_(1)
             yield strip.mul_(root[rows]).mul_(root.T)
 
@@ -357,7 +377,7 @@ def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], I
 
 
 def _summand(p: Tensor, order: float) -> Tensor:
-    """What an eigenvalue adds to the entropy of order 1, or to the sum of powers of another."""
+    """What an eigenvalue adds to the entropy of order 1, else to the sum of powers."""
     return torch.special.entr(p) if order == 1 else p**order
 
 
@@ -370,8 +390,3 @@ def _roots(x: Tensor, weights: Tensor | None) -> Tensor:
     """(n, 1) square roots of the items' probabilities."""
     p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
     return p.sqrt()[:, None]
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value}")

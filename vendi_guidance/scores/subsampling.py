@@ -1,4 +1,4 @@
-"""A score of some of the items, as often as asked for."""
+"""A score of subsets of the items."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -13,17 +13,17 @@ Score: TypeAlias = Callable[..., Any]
 """Items and kernels in, a number or a 0-d tensor out."""
 
 Progress: TypeAlias = Callable[[range], Iterable[int]]
-"""Passes numbers on; `tqdm.tqdm` shows how far it is."""
+"""Wraps a loop; `tqdm.tqdm` shows a progress bar."""
 
 
 class Subsets:
-    """A score whose positional arguments are cut down to the same rows.
+    """A score of subsets: its positional arguments are restricted to the same rows.
 
     Args:
         score: any function.
-        arguments: its positional arguments: first what has an entry for each item (tensors, arrays,
-            sequences), then as many kernels or one fewer: (x, kernel), (x, t, kernel_x, kernel_t),
-            (x, clusters, kernel).
+        arguments: its positional arguments: first those with an entry for each item (tensors,
+            arrays, sequences), then as many kernels or one fewer: (x, kernel),
+            (x, t, kernel_x, kernel_t), (x, clusters, kernel).
         options: its keyword arguments.
 
     Attributes:
@@ -31,8 +31,8 @@ class Subsets:
         n: how many items there are.
 
     Raises:
-        ValueError: no arguments, items that do not lie in memory one by one, different numbers of
-            them, or weights, which are for all items together.
+        ValueError: no arguments, streams, different numbers of items, or weights, which cannot be
+            restricted.
     """
 
     def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -60,8 +60,8 @@ class Subsets:
         items = self.items if rows is None else [_take(entries, rows) for entries in self.items]
         return float(self.score(*items, *self.kernels, **self.options))
 
-    def orders(self, seed: int, count: int, progress: Progress) -> Iterable[Tensor]:
-        """(n,) row numbers in `count` random orders."""
+    def permutations(self, seed: int, count: int, progress: Progress) -> Iterable[Tensor]:
+        """(n,) row numbers in random order, `count` times."""
         generator = torch.Generator().manual_seed(seed)
         for _ in progress(range(count)):
             yield torch.randperm(self.n, generator=generator)

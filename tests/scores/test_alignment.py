@@ -1,0 +1,105 @@
+"""In-batch similarity of features made by hand, and CLIPScore against torchmetrics."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
+
+from vendi_guidance.scores.alignment import clip_score, in_batch_similarity
+
+small = settings(deadline=None, max_examples=40)
+
+PROMPTS = ["ear"] * 5 + ["nose"] * 3
+
+
+def normal(n: int, d: int, seed: int) -> torch.Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
+    x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    pairs = [
+        torch.cosine_similarity(x[i], x[j], dim=0)
+        for i, j in itertools.combinations(range(8), 2)
+        if PROMPTS[i] == PROMPTS[j]
+    ]
+    assert len(pairs) == 13
+    expected = torch.stack(pairs).mean().item()
+    assert in_batch_similarity(x, PROMPTS) == pytest.approx(expected, rel=1e-5)
+
+
+def test_in_batch_similarity_of_equal_pictures_is_one_and_knows_its_limits():
+    assert in_batch_similarity(torch.ones(3, 2), ["a", "a", "a"]) == pytest.approx(1)
+    assert in_batch_similarity(torch.tensor([[1.0, 0], [-2, 0]]), ["a", "a"]) == pytest.approx(-1)
+    assert in_batch_similarity(torch.ones(2, 2), ["a", "b"]) is None
+
+
+def test_lists_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="got 1 and 2 items"):
+        in_batch_similarity(torch.ones(2, 2), ["a"])
+
+
+# CLIPScore
+
+
+class FeaturesAsPictures:
+    """A CLIP and its processor in one: pictures are their features, texts the rows of a matrix."""
+
+    def __init__(self, prompt_features):
+        self.prompt_features = prompt_features
+
+    def to(self, device):
+        return self
+
+    def __call__(self, text=None, images=None, **_):
+        if images is not None:
+            return {"pixel_values": torch.stack(images).flatten(1)}
+        rows = torch.tensor([int(row) for row in text])
+        return {"input_ids": rows, "attention_mask": torch.ones_like(rows)[:, None]}
+
+    def get_image_features(self, pixels):
+        return pixels
+
+    def get_text_features(self, rows, mask):
+        return self.prompt_features[rows]
+
+    class config:  # noqa: N801
+        pass
+
+
+def test_the_clip_score_is_that_of_torchmetrics_where_no_cosine_is_negative():
+    images, prompts = normal(30, 8, 0).abs(), normal(30, 8, 1).abs()
+    model = FeaturesAsPictures(prompts)
+    texts = [str(row) for row in range(30)]
+    expected = torchmetrics_clip_score(images[:, None, None], texts, lambda: (model, model))
+    assert clip_score(images, prompts) == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_the_clip_score_is_the_mean_of_hundredfold_cosines_none_below_zero():
+    images = torch.tensor([[3.0, 0], [1, 1], [0, 2]])
+    prompts = torch.tensor([[2.0, 0], [1, 0], [0, -1]])
+    assert clip_score(images, prompts) == pytest.approx(100 * (1 + math.sqrt(0.5) + 0) / 3)
+    assert clip_score(images, images) == pytest.approx(100)
+    assert clip_score(images, -images) == 0
+
+
+@small
+@given(st.integers(1, 12), st.integers(1, 8), st.integers(0, 2**32 - 1), st.floats(0.01, 100))
+def test_the_clip_score_is_a_percentage_and_does_not_see_lengths(n, d, seed, scale):
+    images, prompts = normal(n, d, seed), normal(n, d, seed + 1) + 0.5
+    score = clip_score(images, prompts)
+    assert 0 <= score <= 100
+    assert clip_score(images, images) <= 100
+    assert clip_score(scale * images.numpy(), prompts) == pytest.approx(score)
+
+
+def test_what_the_clip_score_refuses():
+    with pytest.raises(ValueError, match="got 3 and 2 items"):
+        clip_score(torch.ones(3, 2), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="agree in d, got 2 and 4"):
+        clip_score(torch.ones(3, 2), torch.ones(3, 4))
+    with pytest.raises(ValueError, match="row 1 is a zero vector"):
+        clip_score(torch.ones(3, 2), torch.tensor([[1.0, 0], [0, 0], [1, 1]]))

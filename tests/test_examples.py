@@ -1,0 +1,61 @@
+"""The examples in the docstrings hold, and every public name has one."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+import vendi_guidance.pipelines
+
+import vendi_guidance
+
+WITHOUT_EXAMPLE = {
+    "FrameMean",
+    "FromFunction",
+    "ImageSpace",
+    "Report",
+    "SlidingWindow",
+    "VendiGuidance",
+    "VendiGuidedFluxPipeline",
+    "VendiGuidedPixArtAlphaPipeline",
+    "VendiGuidedPixArtSigmaPipeline",
+    "VendiGuidedSDXLPipeline",
+    "compare",
+    "dinov2_encoder",
+    "evaluate",
+    "exemplar_features",
+    "load_features",
+    "open_clip_encoder",
+    "open_image_embedder",
+    "open_prompt_embedder",
+}
+"""Public names that have no example yet."""
+
+
+def modules_with_examples() -> list[str]:
+    """Found in the source, since importing every module takes long."""
+    paths = [*vendi_guidance.__path__, *vendi_guidance.pipelines.__path__]
+    prefixes = ["vendi_guidance."] * len(vendi_guidance.__path__) + ["vendi_guidance.pipelines."]
+    return sorted(
+        {
+            found.name
+            for path, prefix in zip(paths, prefixes, strict=False)
+            for found in pkgutil.walk_packages([path], prefix)
+            if ">>> " in Path(found.module_finder.find_spec(found.name).origin).read_text("utf-8")
+        }
+    )
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_the_examples_of_a_module_hold(name):
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert tried and not failed
+
+
+@pytest.mark.parametrize("name", sorted(vendi_guidance.__all__))
+def test_every_public_name_has_an_example(name):
+    docstring = inspect.getdoc(getattr(vendi_guidance, name)) or ""
+    has_example = "\nExample:\n    >>> " in docstring
+    assert has_example != (name in WITHOUT_EXAMPLE)

@@ -1,0 +1,73 @@
+"""Kernels, scores and the core of guidance need torch, numpy, scipy and safetensors alone."""
+
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vendi_guidance.kernels
+import vendi_guidance.scores
+
+ROOT = Path(__file__).parents[1]
+
+BLOCKED = (
+    "accelerate click diffusers huggingface_hub jinja2 matplotlib PIL rich sklearn torchmetrics"
+)
+BLOCKED += " torchvision tqdm transformers"
+
+PROGRAM = """
+import importlib, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}.split():
+            raise ImportError(name + " is blocked")
+
+sys.meta_path.insert(0, Blocker())
+{statement}
+"""
+
+
+def run(statement: str) -> subprocess.CompletedProcess:
+    """A statement in a Python of its own, where the optional packages cannot be imported."""
+    program = PROGRAM.format(blocked=BLOCKED, statement=statement)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def modules(package) -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
+
+
+def test_kernels_and_scores_import_without_the_optional_packages():
+    names = [*modules(vendi_guidance.kernels), *modules(vendi_guidance.scores)]
+    names.remove("vendi_guidance.scores.metrics")
+    found = run(f"for name in {names}: importlib.import_module(name)")
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("name", ["objectives", "window"])
+def test_the_core_of_guidance_imports_without_the_optional_packages(name):
+    found = run(f"import vendi_guidance.guidance.{name}")
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_public_scores_import_and_run_without_the_optional_packages():
+    homes = ("vendi_guidance.kernels.", "vendi_guidance.scores.")
+    public = vendi_guidance._HOME_OF.items()
+    names = [name for name, home in public if home.startswith(homes) and "metrics" not in home]
+    assert {"vendi", "rke", "conditional_vendi", "Gaussian", "find_modes"} <= set(names)
+    score = "print(round(float(vendi(torch.eye(3), Cosine())), 3))"
+    found = run(f"import torch\nfrom vendi_guidance import {', '.join(names)}\n{score}")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "3.0\n"
+
+
+@pytest.mark.parametrize("name", BLOCKED.split())
+def test_the_blocker_blocks(name):
+    found = run(f"import {name}")
+    assert f"ImportError: {name} is blocked" in found.stderr

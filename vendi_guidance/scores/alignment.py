@@ -1,0 +1,73 @@
+"""How well images match their prompts, and how similar images of one prompt are."""
+
+from collections.abc import Sequence
+
+from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.standard import Cosine
+from vendi_guidance.scores.manifold import as_pair
+
+
+def clip_score(image_features: Features, prompt_features: Features) -> float:
+    """Mean of 100 max(cos, 0) of an image and its prompt, in [0, 100]; higher is more faithful.
+
+    Hessel et al. (EMNLP 2021), with the factor 100 of torchmetrics where the paper has 2.5.
+
+    Args:
+        image_features: (n, d) features of the images.
+        prompt_features: (n, d) features of their prompts, of the same model, such as CLIP.
+
+    Raises:
+        ValueError: the two differ in n or in d, are malformed (see `kernels.as_features`), or
+            contain a zero vector.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import clip_score
+        >>> clip_score(torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, -1.0]]))
+        50.0
+    """
+    images, prompts = as_pair(image_features, prompt_features)
+    _check_lengths(len(images), len(prompts))
+    unit = Cosine().unit
+    cosines = (unit(images.double()) * unit(prompts.double())).sum(dim=1)
+    return 100 * float(cosines.clamp(min=0, max=1).mean())
+
+
+def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
+    """Mean cosine between different images of the same prompt, in [-1, 1]; lower is more diverse.
+
+    The mean is over all such pairs, so a prompt with more images has more weight.
+
+    Args:
+        x: (n, d) features of the images.
+        prompts: n prompts; equal ones belong together.
+
+    Returns:
+        The mean, or None if no two images share a prompt.
+
+    Raises:
+        ValueError: x has other than n rows, is malformed (see `kernels.as_features`), or contains a
+            zero vector.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import in_batch_similarity
+        >>> in_batch_similarity(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), ["a", "a", "b"])
+        1.0
+    """
+    unit = Cosine().unit(as_features(x).double())
+    _check_lengths(len(prompts), len(unit))
+    rows: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(prompt, []).append(row)
+    total, pairs = 0.0, 0
+    for group in rows.values():
+        # |sum of unit vectors|^2 is the sum over all pairs, each item with itself included
+        total += float(unit[group].sum(dim=0).square().sum()) - len(group)
+        pairs += len(group) * (len(group) - 1)
+    return total / pairs if pairs else None
+
+
+def _check_lengths(one: int, other: int) -> None:
+    if one != other:
+        raise ValueError(f"got {one} and {other} items for the same images")
