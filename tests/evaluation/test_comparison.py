@@ -111,5 +111,5 @@ def test_reports_of_other_settings_are_not_compared(other, what):
 
 def test_a_bandwidth_of_the_first_reports_own_may_be_handed_on():
     first = report_of(24, kernel_image=None, prompt_embedder=WORDS)
-    second = report_of(24, seed=1, kernel_image=first.evidence.kernel_x)
+    second = report_of(24, seed=1, kernel_image=first.inputs.kernel_x)
     assert compare(first, second).differences["vendi"].change > 0

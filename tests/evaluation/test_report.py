@@ -13,7 +13,7 @@ from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.writer import as_markdown, score_rows
 
 ONE = {"report.html", "report.md", "report.json", "spectrum.png", "similarities-1.png"}
-PROMPTS_TOO = {"decomposition.png", "growth.png", "comparison.png"}
+PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_what_is_written_again_replaces_what_was_there(report, tmp_path):
     (tmp_path / "report.json").write_text("earlier")
     (tmp_path / "notes.txt").write_text("mine")
     report.save(tmp_path)
-    assert json.loads((tmp_path / "report.json").read_text())["version"] == 2
+    assert json.loads((tmp_path / "report.json").read_text())["version"] == 3
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

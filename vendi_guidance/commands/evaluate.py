@@ -187,7 +187,7 @@ def main(
             )
         )
         # the second batch is seen through the kernels of the first
-        kernels = reports[0].evidence.kernel_x, reports[0].evidence.kernel_t
+        kernels = reports[0].inputs.kernel_x, reports[0].inputs.kernel_t
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison)
 

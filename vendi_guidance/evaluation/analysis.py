@@ -1,4 +1,4 @@
-"""What a batch shows for its numbers: groups, modes, near-duplicates, spectra, growth.
+"""What a batch shows for its numbers: groups, modes, near-duplicates, spectra, convergence curves.
 
 Of large batches these look at a part, drawn at random once; each says of how many.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.kernels.standard import upper_triangle
 from vendi_guidance.kernels.tiles import tile
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
@@ -24,7 +24,7 @@ DENSE_UP_TO = 2000
 PAIRS_UP_TO = 20_000
 """Near-duplicates are sought among so many."""
 
-GROWN_TO = 1000
+CURVES_TO = 1000
 """Convergence curves reach so far."""
 
 MODES, OF_EACH = 6, 8
@@ -61,7 +61,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Exhibits:
+class Analysis:
     """What there is to see.
 
     Attributes:
@@ -70,7 +70,7 @@ class Exhibits:
         pairs: the most alike, no picture twice.
         spectra: eigenvalues, largest first, of K_X/n, and where there are prompts of K_T/n and
             K_X∘K_T/n, by "pictures", "prompts" and "joint".
-        growth: of "conditional_vendi" and "vendi" as pictures are added.
+        convergence: of "conditional_vendi" and "vendi" as pictures are added.
         similarities: (b, b) of the pictures `rows`, which are in order of their groups.
         looked_at: how many pictures modes and spectra, and how many pairs, are of.
     """
@@ -79,36 +79,36 @@ class Exhibits:
     modes: list[Mode]
     pairs: list[Pair]
     spectra: dict[str, list[float]]
-    growth: dict[str, Convergence]
+    convergence: dict[str, Convergence]
     similarities: Tensor
     rows: list[int]
     looked_at: dict[str, int]
 
 
 @torch.no_grad()
-def gather_exhibits(evidence: Evidence, *, seed: int = 0) -> Exhibits:
+def analyse(inputs: ScoreInputs, *, seed: int = 0) -> Analysis:
     """Everything there is to see of a batch.
 
     Args:
-        evidence: the batch.
+        inputs: the batch.
         seed: of the parts that are looked at of large batches.
     """
-    some = _sample(len(evidence), DENSE_UP_TO, seed)
-    part = evidence.take(some)
-    more = _sample(len(evidence), PAIRS_UP_TO, seed)
+    some = _sample(len(inputs), DENSE_UP_TO, seed)
+    part = inputs.take(some)
+    more = _sample(len(inputs), PAIRS_UP_TO, seed)
     rows = some[_in_order_of_groups(part)]
-    gram = part.kernel_x.gram(evidence.x[rows])
-    return Exhibits(
-        groups=_groups(evidence),
+    gram = part.kernel_x.gram(inputs.x[rows])
+    return Analysis(
+        groups=_groups(inputs),
         modes=[
             Mode(mode.eigenvalue, tuple(some[list(mode.rows)].tolist()), mode.loadings)
             for mode in find_modes(
                 part.x, part.kernel_x, count=MODES, top=OF_EACH, spectrum=Exact()
             )
         ],
-        pairs=_pairs(evidence.take(more), more),
+        pairs=_pairs(inputs.take(more), more),
         spectra=_spectra(part),
-        growth=_growth(evidence, seed),
+        convergence=_curves(inputs, seed),
         similarities=gram,
         rows=rows.tolist(),
         looked_at={"modes": len(some), "pairs": len(more)},
@@ -121,31 +121,31 @@ def _sample(n: int, most: int, seed: int) -> Tensor:
     return drawn[:most].sort().values
 
 
-def _in_order_of_groups(part: Evidence) -> Tensor:
+def _in_order_of_groups(part: ScoreInputs) -> Tensor:
     groups = rows_by_label(part.groups or [None] * len(part), len(part))
     return torch.tensor([row for rows in groups.values() for row in rows])
 
 
-def _groups(evidence: Evidence) -> list[Group]:
-    if evidence.groups is None:
+def _groups(inputs: ScoreInputs) -> list[Group]:
+    if inputs.groups is None:
         return []
-    members = rows_by_label(evidence.groups, len(evidence))
-    if len(members) == len(evidence):
+    members = rows_by_label(inputs.groups, len(inputs))
+    if len(members) == len(inputs):
         return []
-    labels = [str(label) for label in evidence.groups]
+    labels = [str(label) for label in inputs.groups]
     looks: dict[str, int] = {}
-    if evidence.asked is not None and evidence.seen is not None:
-        looks = looks_by_prompt(labels, evidence.asked, evidence.seen)
+    if inputs.asked is not None and inputs.seen is not None:
+        looks = looks_by_prompt(labels, inputs.asked, inputs.seen)
     found = []
     for label, rows in members.items():
-        x = evidence.x[rows[:DENSE_UP_TO]]
+        x = inputs.x[rows[:DENSE_UP_TO]]
         similarity = in_batch_similarity(x, ["one"] * len(x)) if x.any(1).all() else None
-        score = float(vendi(x, evidence.kernel_x))
+        score = float(vendi(x, inputs.kernel_x))
         found.append(Group(label, tuple(rows), score, similarity, looks.get(str(label))))
     return sorted(found, key=lambda group: group.vendi)
 
 
-def _pairs(part: Evidence, numbers: Tensor) -> list[Pair]:
+def _pairs(part: ScoreInputs, numbers: Tensor) -> list[Pair]:
     """Pictures and their nearest, the most alike first, no picture twice."""
     n = len(part)
     blocks = part.kernel_x.blocks(part.x)
@@ -171,7 +171,7 @@ def _pairs(part: Evidence, numbers: Tensor) -> list[Pair]:
     return pairs
 
 
-def _spectra(part: Evidence) -> dict[str, list[float]]:
+def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
     """Where prompts repeat, K_T has no more eigenvalues than there are prompts."""
     names = ("pictures", "prompts", "joint")
     found = (values[:EIGENVALUES] for values in part.eigenvalues())
@@ -181,20 +181,20 @@ def _spectra(part: Evidence) -> dict[str, list[float]]:
     }
 
 
-def _growth(evidence: Evidence, seed: int) -> dict[str, Convergence]:
-    n = min(len(evidence), GROWN_TO)
+def _curves(inputs: ScoreInputs, seed: int) -> dict[str, Convergence]:
+    n = min(len(inputs), CURVES_TO)
     if n < 2 * FEWEST:
         return {}
     sizes = [round(FEWEST * (n / FEWEST) ** (step / 7)) for step in range(8)]
-    grown = {"vendi": convergence(vendi, evidence.x, evidence.kernel_x, sizes=sizes, seed=seed)}
-    if evidence.t is not None:
-        grown["conditional_vendi"] = convergence(
+    curve = {"vendi": convergence(vendi, inputs.x, inputs.kernel_x, sizes=sizes, seed=seed)}
+    if inputs.t is not None:
+        curve["conditional_vendi"] = convergence(
             conditional_vendi,
-            evidence.x,
-            evidence.t,
-            evidence.kernel_x,
-            evidence.kernel_t,
+            inputs.x,
+            inputs.t,
+            inputs.kernel_x,
+            inputs.kernel_t,
             sizes=sizes,
             seed=seed,
         )
-    return grown
+    return curve

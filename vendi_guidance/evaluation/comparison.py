@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.evaluator import Report, scores_of_parts, spectrum_for
-from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import Draws, draw_parts
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
 from vendi_guidance.scores.functional import rows_by_label
@@ -154,7 +154,7 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
                 f"{first.name} and {second.name} cannot be compared: {key} is {values[0]} of one "
                 f"and {values[1]} of the other; evaluate both with the same"
             )
-    both = [first.evidence, second.evidence]
+    both = [first.inputs, second.inputs]
     rows = _as_many(*both)
     both = [one.take(kept) for one, kept in zip(both, rows, strict=True)]
     n = len(both[0])
@@ -182,7 +182,7 @@ def _decisive(setting: Any) -> Any:
     return setting
 
 
-def _as_many(first: Evidence, second: Evidence) -> tuple[Tensor, Tensor]:
+def _as_many(first: ScoreInputs, second: ScoreInputs) -> tuple[Tensor, Tensor]:
     """Rows of as many pictures of each: of each label that both have, else of all."""
     if first.groups is not None and second.groups is not None:
         groups = [rows_by_label(one.groups or [], len(one)) for one in (first, second)]

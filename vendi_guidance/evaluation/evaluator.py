@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.evaluation.analysis import Exhibits, gather_exhibits
+from vendi_guidance.evaluation.analysis import Analysis, analyse
 from vendi_guidance.evaluation.basis import basis_of
 from vendi_guidance.evaluation.batches import Images, Pictures, as_batch
 from vendi_guidance.evaluation.embedding import (
@@ -27,7 +27,7 @@ from vendi_guidance.evaluation.embedding import (
     embed_prompts,
     looks_of,
 )
-from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.measures import MEASURES, Measure
 from vendi_guidance.features.embedders import BadImage, Probe, open_image_embedder
@@ -73,18 +73,18 @@ class Report:
         scores: by their names in `measures.MEASURES`.
         settings: all that decides them, JSON values.
         skipped: the files that could not be read.
-        exhibits: what there is to see.
+        analysis: what there is to see.
         images: the n pictures that were evaluated.
-        evidence: what the scores are of, one row a picture.
+        inputs: what the scores are of, one row a picture.
     """
 
     name: str
     scores: dict[str, Score]
     settings: dict[str, Any]
     skipped: list[BadImage]
-    exhibits: Exhibits
+    analysis: Analysis
     images: Pictures = field(repr=False)
-    evidence: Evidence = field(repr=False)
+    inputs: ScoreInputs = field(repr=False)
 
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write `report.html`, `report.md`, `report.json` and figures as PNG files.
@@ -131,7 +131,7 @@ def evaluate(
             and `open_prompt_embedder`), itself, or the n features.
         kernel_image, kernel_prompt: how alike two pictures, and two prompts, are. None is a
             Gaussian of the embedder's usual bandwidth, or of the median distance where there is
-            none: of a second batch to compare with, give that of the first (`report.evidence`).
+            none: of a second batch to compare with, give that of the first (`report.inputs`).
         truncation: how many eigenvalues the truncated scores keep; None leaves these out.
         groups: n labels of pictures that belong together; None is the prompts.
         reference: real pictures to compare with, as `images`, or their (m, d) features.
@@ -170,7 +170,7 @@ def evaluate(
         "kernel_image": settings_x,
         "truncation": truncation,
     }
-    evidence = Evidence(
+    inputs = ScoreInputs(
         x,
         kernel_x,
         groups=batch.prompts if groups is None else [groups[i] for i in kept],
@@ -180,16 +180,16 @@ def evaluate(
     if batch.prompts is not None:
         t, described = embed_prompts(batch.prompts, prompt_embedder)
         kernel_t, settings_t = choose_kernel(kernel_prompt, PROMPT_SIGMAS, described, t)
-        evidence = replace(evidence, t=t, kernel_t=kernel_t)
+        inputs = replace(inputs, t=t, kernel_t=kernel_t)
         settings["prompts"] = len(set(batch.prompts))
         settings |= {"prompt_embedder": described, "kernel_prompt": settings_t}
         if clip is not None:
             cosines, settings["clip"] = clip_scores(batch.images, batch.prompts, clip, reader)
-            evidence = replace(evidence, clip=cosines)
+            inputs = replace(inputs, clip=cosines)
         asked = fidelity.asked_concepts(batch.prompts, probe.names[0] if probe else [])
         if probe and any(asked):
-            evidence = replace(
-                evidence, asked=asked, seen=looks_of(probe, batch.images, x, described_x)
+            inputs = replace(
+                inputs, asked=asked, seen=looks_of(probe, batch.images, x, described_x)
             )
             settings["judged"] = sum(concept is not None for concept in asked)
     if reference is not None:
@@ -197,20 +197,20 @@ def evaluate(
             real = as_features(reference)
         else:
             real = reader.embed(as_batch(reference).images, image_embedder).features
-        evidence = replace(evidence, reference=real)
+        inputs = replace(inputs, reference=real)
         settings["references"] = len(real)
     spectrum = spectrum_for(len(x))
     settings["spectrum"] = _described(spectrum)
-    draws = draw_parts([evidence.groups], [len(evidence)])
+    draws = draw_parts([inputs.groups], [len(inputs)])
     settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
     return Report(
         name or batch.name or "the batch",
-        _scores(evidence, spectrum, settings, draws, progress),
+        _scores(inputs, spectrum, settings, draws, progress),
         settings,
         skipped,
-        gather_exhibits(evidence),
+        analyse(inputs),
         batch.images,
-        evidence,
+        inputs,
     )
 
 
@@ -227,35 +227,35 @@ def _described(spectrum: Spectrum) -> dict[str, Any]:
 
 
 def scores_of_parts(
-    evidence: Sequence[Evidence], draws: Draws, progress: bool
+    inputs: Sequence[ScoreInputs], draws: Draws, progress: bool
 ) -> list[list[dict[str, float]]]:
     """For each batch, the scores of its part in every draw."""
-    lighter = [_with_fewer_references(one) for one in evidence]
-    found: list[list[dict[str, float]]] = [[] for _ in evidence]
+    lighter = [_with_fewer_references(one) for one in inputs]
+    found: list[list[dict[str, float]]] = [[] for _ in inputs]
     for number in tqdm(range(len(draws.parts)), "intervals", disable=None if progress else True):
         for one, rows, scores in zip(lighter, draws.parts[number], found, strict=True):
             scores.append(one.take(rows).scores(Exact()))
     return found
 
 
-def _with_fewer_references(evidence: Evidence) -> Evidence:
-    real = evidence.reference
+def _with_fewer_references(inputs: ScoreInputs) -> ScoreInputs:
+    real = inputs.reference
     if real is None or len(real) <= REFERENCES_OF_A_PART:
-        return evidence
+        return inputs
     drawn = torch.randperm(len(real), generator=torch.Generator().manual_seed(0))
-    return replace(evidence, reference=real[drawn[:REFERENCES_OF_A_PART]])
+    return replace(inputs, reference=real[drawn[:REFERENCES_OF_A_PART]])
 
 
 def _scores(
-    evidence: Evidence,
+    inputs: ScoreInputs,
     spectrum: Spectrum,
     settings: dict[str, Any],
     draws: Draws | None,
     progress: bool,
 ) -> dict[str, Score]:
     """In the order of `MEASURES`."""
-    values = evidence.scores(spectrum)
-    parts = [] if draws is None else scores_of_parts([evidence], draws, progress)[0]
+    values = inputs.scores(spectrum)
+    parts = [] if draws is None else scores_of_parts([inputs], draws, progress)[0]
     found = {}
     for name, measure in MEASURES.items():
         if name in values:

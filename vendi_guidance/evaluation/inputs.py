@@ -44,7 +44,7 @@ class Entropies(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class ScoreInputs:
     """A batch of n pictures, as far as scores can see it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, rows: Tensor) -> "Evidence":
+    def take(self, rows: Tensor) -> "ScoreInputs":
         """What is known of some of the pictures: (b,) row numbers."""
         numbers = rows.tolist()
         kept: dict[str, Any] = {}
@@ -120,7 +120,7 @@ class Evidence:
 
     @torch.no_grad()
     def scores(self, spectrum: Spectrum) -> dict[str, float]:
-        """Every score that there is evidence for, by its name in `measures.MEASURES`.
+        """Every score that there is inputs for, by its name in `measures.MEASURES`.
 
         Args:
             spectrum: how the entropies behind the Vendi scores are got; those of order 2 are exact.

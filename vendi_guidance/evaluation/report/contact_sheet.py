@@ -26,8 +26,8 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
     Raises:
         OSError: the file cannot be written.
     """
-    by_label = [{str(group.label): group for group in one.exhibits.groups} for one in reports]
-    labels = list(dict.fromkeys(str(g) for one in reports for g in one.evidence.groups or []))
+    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    labels = list(dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or []))
     labels = [label for label in labels if any(label in groups for groups in by_label)]
     if not labels:
         return False

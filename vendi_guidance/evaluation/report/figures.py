@@ -51,7 +51,7 @@ def draw_figures(reports: Sequence[Report]) -> dict[str, Figure]:
     with style():
         drawn = {
             "decomposition": _decomposition(reports),
-            "growth": _growth(reports),
+            "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
         }
         for number, report in enumerate(reports, start=1):
@@ -110,11 +110,11 @@ def _decomposition(reports: Sequence[Report]) -> Figure | None:
     return figure
 
 
-def _growth(reports: Sequence[Report]) -> Figure | None:
+def _convergence(reports: Sequence[Report]) -> Figure | None:
     names = [
         name
         for name in ("conditional_vendi", "vendi")
-        if any(name in report.exhibits.growth for report in reports)
+        if any(name in report.analysis.convergence for report in reports)
     ]
     if not names:
         return None
@@ -122,13 +122,13 @@ def _growth(reports: Sequence[Report]) -> Figure | None:
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, names, strict=True):
         for place, report in enumerate(reports):
-            if name in report.exhibits.growth:
-                grown = report.exhibits.growth[name]
-                axes.plot(grown.sizes, grown.mean, color=COLOURS[place])
+            if name in report.analysis.convergence:
+                curve = report.analysis.convergence[name]
+                axes.plot(curve.sizes, curve.mean, color=COLOURS[place])
                 axes.fill_between(
-                    grown.sizes,
-                    grown.low,
-                    grown.high,
+                    curve.sizes,
+                    curve.low,
+                    curve.high,
                     color=COLOURS[place],
                     alpha=0.25,
                     linewidth=0,
@@ -145,7 +145,7 @@ def _spectrum(reports: Sequence[Report]) -> Figure:
     axes = figure.subplots()
     for place, report in enumerate(reports):
         for name, dashes in (("pictures", "-"), ("joint", "--"), ("prompts", ":")):
-            values = report.exhibits.spectra.get(name, [])
+            values = report.analysis.spectra.get(name, [])
             marker = "o" if len(values) == 1 else ""
             axes.plot(
                 range(1, len(values) + 1),
@@ -156,7 +156,7 @@ def _spectrum(reports: Sequence[Report]) -> Figure:
                 label=None if place else name,
             )
     axes.set(xscale="log", yscale="log", xlabel="rank", ylabel="eigenvalue")
-    if "joint" in reports[0].exhibits.spectra:
+    if "joint" in reports[0].analysis.spectra:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
     _name_runs(axes, reports)
     return figure
@@ -164,7 +164,7 @@ def _spectrum(reports: Sequence[Report]) -> Figure:
 
 def _heat_map(report: Report) -> Figure:
     """Similarities of pictures in order of their prompts, evenly spread where there are many."""
-    k = report.exhibits.similarities
+    k = report.analysis.similarities
     kept = torch.linspace(0, len(k) - 1, min(len(k), HEAT_UP_TO)).round().long()
     figure = Figure(figsize=(WIDTH, WIDTH * 0.8), layout="constrained")
     axes = figure.subplots()
@@ -181,9 +181,9 @@ def _heat_map(report: Report) -> Figure:
     bar.outline.set_visible(False)
     axes.spines[:].set_visible(False)
     axes.set(xticks=[], yticks=[])
-    labels = report.evidence.groups
+    labels = report.inputs.groups
     if labels is not None:
-        shown = [labels[report.exhibits.rows[i]] for i in kept.tolist()]
+        shown = [labels[report.analysis.rows[i]] for i in kept.tolist()]
         starts = [i for i in range(len(shown)) if i == 0 or shown[i] != shown[i - 1]]
         if 1 < len(starts) <= NAMED_GROUPS:
             middles = [

@@ -103,7 +103,7 @@ class Run:
 
     def caption(self, row: int) -> str:
         """What a picture is, for those who do not see it."""
-        labels = self.report.evidence.groups
+        labels = self.report.inputs.groups
         return f"picture {row + 1}" if labels is None else f"picture {row + 1}: {labels[row]}"
 
 
@@ -117,7 +117,7 @@ class Together:
 
 def _groups(reports: Sequence[Report]) -> list[Together]:
     """Those of the first run, its least diverse first, and then what only the second has."""
-    by_label = [{str(group.label): group for group in one.exhibits.groups} for one in reports]
+    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
     labels = dict.fromkeys(label for groups in by_label for label in groups)
     return [Together(label, tuple(groups.get(label) for groups in by_label)) for label in labels]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vendi_guidance.evaluation.comparison import Comparison
 
 FORMAT = "vendi-guidance report"
-VERSION = 2
+VERSION = 3
 
 
 def save_report(
@@ -66,7 +66,7 @@ def as_json(reports: Sequence[Report], comparison: "Comparison | None" = None) -
 
 
 def _run(report: Report) -> dict[str, Any]:
-    shown = report.exhibits
+    shown = report.analysis
     return {
         "name": report.name,
         "settings": report.settings,
@@ -77,9 +77,9 @@ def _run(report: Report) -> dict[str, Any]:
         "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
         "eigenvalues": shown.spectra,
-        "growth": {
-            name: {key: getattr(grown, key).tolist() for key in ("sizes", "mean", "low", "high")}
-            for name, grown in shown.growth.items()
+        "convergence": {
+            name: {key: getattr(curve, key).tolist() for key in ("sizes", "mean", "low", "high")}
+            for name, curve in shown.convergence.items()
         },
     }
 
