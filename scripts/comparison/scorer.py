@@ -21,17 +21,13 @@ from torch import Tensor
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, load_sheets
 from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
+from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.embedders import Looks, Probe, TextEmbedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
-from vendi_guidance.scores.references import (
-    in_batch_similarity,
-    kernel_distance,
-    looks_by_prompt,
-    prompt_fidelity,
-)
+from vendi_guidance.scores.references import in_batch_similarity, kernel_distance
 
 NEIGHBOURS = 5
 KERNELS = (Gaussian(SIGMA_IMAGE), Gaussian(SIGMA_PROMPT))
@@ -146,10 +142,10 @@ class Judge:
             seconds: that drawing all n took.
         """
         seen, own, t = self.probe.looks(images), self.features(images), self.text.embed(prompts)
-        looks = looks_by_prompt(prompts, prompts, seen)
+        labels = seen.labels(prompts)
         values: Values = {
-            "fidelity": prompt_fidelity(prompts, seen),
-            "looks": fmean(looks.values()),
+            "fidelity": prompt_fidelity(labels),
+            "looks": fmean(looks_by_group(prompts, labels).values()),
             "look_entropy": look_entropy(prompts, seen),
             "in_batch_similarity": in_batch_similarity(own["probe"], prompts),
             "conditional_vendi": float(conditional_vendi(own["probe"], t, *KERNELS)),

@@ -9,7 +9,7 @@ from tests.helpers.batches_at_hand import (
     COLOURS,
     SETTINGS,
     WORDS,
-    Told,
+    labels_of,
     prompts,
     report_of,
     squares,
@@ -89,16 +89,37 @@ def test_intervals_hold_the_scores_and_are_narrower_for_more_prompts():
     assert report_of(16, prompts=prompts(16, 2)).scores["vendi"].low is None
 
 
-def test_a_probe_says_how_faithful_the_pictures_are():
+def test_labels_say_how_faithful_the_pictures_are():
     asked = ["cat"] * 8 + ["DOG, asleep"] * 8 + ["castle"] * 8
-    report = report_of(24, prompts=asked, probe=Told(["cat"] * 12 + ["dog"] * 12))
+    labels = labels_of(asked, ["cat"] * 12 + ["dog"] * 12)
+    report = report_of(24, prompts=asked, labels=labels)
     assert report.scores["fidelity"].value == pytest.approx(12 / 16)
     assert report.scores["looks_per_prompt"].value == 2
-    assert report.settings["judged"] == 16
+    assert report.settings["labeled"] == 16
     looks = {group.label: group.looks for group in report.analysis.groups}
     assert looks == {"cat": 2, "DOG, asleep": 2, "castle": None}
-    unknown = report_of(24, prompts=["castle"] * 24, probe=Told(["cat"] * 24))
+    unknown = report_of(24, prompts=["castle"] * 24, labels=labels._replace(asked=[None] * 24))
     assert "fidelity" not in unknown.scores
+
+
+def test_labels_may_come_from_a_function_of_pictures_and_prompts():
+    def labels(images, prompts):
+        return labels_of(prompts, ["cat" if image.size == (8, 8) else "dog" for image in images])
+
+    found = values(report_of(300, prompts=["cat", "dog"] * 150, labels=labels))
+    assert (found["fidelity"], found["looks_per_prompt"]) == (0.5, 0.5)
+    assert "fidelity" not in report_of(24, prompts=None, labels=labels).scores
+    with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
+        report_of(24, labels=lambda *_: labels_of(["cat"] * 3, ["cat"] * 3))
+
+
+def test_labels_of_files_that_cannot_be_read_are_left_out(tmp_path):
+    for number, image in enumerate(squares(4)):
+        image.save(tmp_path / f"{number}.png")
+    (tmp_path / "1.png").write_bytes(b"broken")
+    labels = labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"])
+    report = evaluate(tmp_path, ["cat"] * 4, labels=labels, **SETTINGS)
+    assert report.scores["fidelity"].value == 1 and report.settings["labeled"] == 3
 
 
 def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from tests.helpers.batches_at_hand import Told, report_of, squares
+from tests.helpers.batches_at_hand import labels_of, report_of, squares
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES
@@ -96,7 +96,7 @@ def test_a_name_means_nothing_to_markdown():
 
 
 def test_a_score_that_only_one_run_has_is_no_change():
-    judged = report_of(16, prompts=["cat"] * 16, probe=Told(["cat"] * 16))
+    judged = report_of(16, prompts=["cat"] * 16, labels=labels_of(["cat"] * 16, ["cat"] * 16))
     plain = report_of(16, prompts=["cat"] * 16)
     rows = {row[0].text: row[1:] for row in score_rows([judged, plain], compare(judged, plain))}
     assert [cell.text for cell in rows["prompt fidelity"]] == ["1.000", "–", "–", ""]

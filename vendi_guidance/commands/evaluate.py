@@ -34,9 +34,8 @@ from vendi_guidance.features.embedders import (
     open_image_embedder,
     open_prompt_embedder,
 )
-from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.kernels.standard import Gaussian, Kernel
-from vendi_guidance.scores.references import asked_concepts
 
 NAMED = 10
 """So many files that cannot be read are named."""
@@ -141,7 +140,7 @@ def main(
     batches = [as_batch(folder) for folder in folders]
     probe = load_probe(probe_folder)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    is_demo = any(asked_concepts(prompts, probe.names[0]))
+    is_demo = any(probe.asked(prompts))
     images = open_image_embedder(
         image_embedder or (f"probe:{probe_folder}" if is_demo else "dinov2"), device=device
     )
@@ -179,7 +178,7 @@ def main(
                 truncation=truncation,
                 reference=real,
                 clip=halves,
-                probe=probe,
+                labels=ProbeLabeler(probe) if is_demo else None,
                 cache=cache,
                 workers=workers,
                 on_bad_image=on_bad_image,
@@ -218,11 +217,11 @@ def remark(report: Report) -> str:
     if "prompts" not in settings:
         return f"{text} without prompts: conditional scores are left out."
     text += f" of {counted(settings['prompts'], 'prompt')}"
-    if "judged" not in settings:
+    if "labeled" not in settings:
         return f"{text}; no prompt names what the probe knows: fidelity and looks are left out."
-    if settings["judged"] < settings["images"]:
+    if settings["labeled"] < settings["images"]:
         return (
-            f"{text}; fidelity and looks are of the {settings['judged']} whose prompt the probe "
+            f"{text}; fidelity and looks are of the {settings['labeled']} whose prompt the probe "
             "knows."
         )
     return text + "."

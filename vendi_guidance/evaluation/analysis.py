@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.inputs import ScoreInputs
+from vendi_guidance.evaluation.labels import looks_by_group
 from vendi_guidance.kernels.standard import upper_triangle
 from vendi_guidance.kernels.tiles import tile
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, rows_by_label, vendi
 from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes
-from vendi_guidance.scores.references import in_batch_similarity, looks_by_prompt
+from vendi_guidance.scores.references import in_batch_similarity
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000
@@ -41,7 +42,7 @@ class Group:
         rows: their numbers.
         vendi: how many different pictures there are among them, 1 to their number.
         similarity: mean cosine of two of them; None of a single one.
-        looks: how many distinct correct looks a probe sees; None without one.
+        looks: how many distinct correct variants its labels have; None without labels.
     """
 
     label: Hashable
@@ -132,16 +133,13 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
     members = rows_by_label(inputs.groups, len(inputs))
     if len(members) == len(inputs):
         return []
-    labels = [str(label) for label in inputs.groups]
-    looks: dict[str, int] = {}
-    if inputs.asked is not None and inputs.seen is not None:
-        looks = looks_by_prompt(labels, inputs.asked, inputs.seen)
+    looks = {} if inputs.labels is None else looks_by_group(inputs.groups, inputs.labels)
     found = []
     for label, rows in members.items():
         x = inputs.x[rows[:DENSE_UP_TO]]
         similarity = in_batch_similarity(x, ["one"] * len(x)) if x.any(1).all() else None
         score = float(vendi(x, inputs.kernel_x))
-        found.append(Group(label, tuple(rows), score, similarity, looks.get(str(label))))
+        found.append(Group(label, tuple(rows), score, similarity, looks.get(label)))
     return sorted(found, key=lambda group: group.vendi)
 
 

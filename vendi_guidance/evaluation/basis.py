@@ -14,7 +14,7 @@ def basis_of(name: str, settings: dict[str, Any]) -> str:
     if name == "seconds_per_image":
         return n
     if name in ("fidelity", "looks_per_prompt"):
-        return f"the probe; n = {settings['judged']:,}"
+        return f"labels; n = {settings['labeled']:,}"
     if name == "clip_score":
         return f"{embedder_in_words(settings['clip'])}; {n}"
     if name == "in_batch_similarity":

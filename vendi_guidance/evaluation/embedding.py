@@ -13,14 +13,11 @@ from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.features.embedders import (
     BadImage,
     ImageEmbedder,
-    Looks,
-    Probe,
     PromptEmbedder,
     embed_files,
     open_image_embedder,
     open_prompt_embedder,
 )
-from vendi_guidance.features.network import digest_of
 from vendi_guidance.kernels.custom import Similarity, as_kernel
 from vendi_guidance.kernels.standard import Features, Gaussian, Kernel, as_features
 from vendi_guidance.scores.bandwidth import median_distance
@@ -139,29 +136,6 @@ def clip_scores(
         )
     cosines = torch.nn.functional.cosine_similarity(x.double(), t.double(), dim=1)
     return 100 * cosines.clamp(min=0, max=1), described
-
-
-@torch.no_grad()
-def looks_of(
-    probe: Probe, pictures: Pictures, features: Tensor, described: dict[str, Any]
-) -> Looks:
-    """What a probe sees in n pictures.
-
-    Args:
-        features: (n, d) features of the pictures; if they are this probe's, they are not got twice.
-        described: what gave the features.
-    """
-    if described.get("settings", {}).get("sha256") == digest_of(probe.body):
-        classes = (head(features).argmax(dim=1).tolist() for head in probe.heads)
-        return Looks(
-            *([names[i] for i in row] for names, row in zip(probe.names, classes, strict=True))
-        )
-    seen = [
-        probe.looks(pictures[start : start + CHUNK]) for start in range(0, len(pictures), CHUNK)
-    ]
-    return Looks(
-        *([name for names in column for name in names] for column in zip(*seen, strict=True))
-    )
 
 
 def choose_kernel(

@@ -25,15 +25,14 @@ from vendi_guidance.evaluation.embedding import (
     choose_kernel,
     clip_scores,
     embed_prompts,
-    looks_of,
 )
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
+from vendi_guidance.evaluation.labels import check_labels, label_images
 from vendi_guidance.evaluation.measures import MEASURES, Measure
-from vendi_guidance.features.embedders import BadImage, Probe, open_image_embedder
+from vendi_guidance.features.embedders import BadImage, Labeler, Labels, open_image_embedder
 from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.standard import as_features
-from vendi_guidance.scores import references as fidelity
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 
 EXACT_UP_TO, LANCZOS_UP_TO = 3000, 20_000
@@ -113,7 +112,7 @@ def evaluate(
     groups: Sequence[Hashable] | None = None,
     reference: Images | None = None,
     clip: "Clip | None" = None,
-    probe: Probe | None = None,
+    labels: Labels | Labeler | None = None,
     seconds: Sequence[float] | None = None,
     cache: Path | None = None,
     workers: int = 0,
@@ -136,8 +135,8 @@ def evaluate(
         groups: n labels of pictures that belong together; None is the prompts.
         reference: real pictures to compare with, as `images`, or their (m, d) features.
         clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
-        probe: what says which concept and look a picture shows; without it, or if no prompt names
-            a concept that it knows, prompt fidelity and looks are left out.
+        labels: what each image shows: n labels, or what gives them (see `Labeler`), which needs
+            prompts. Where no prompt asks for a known label, prompt fidelity and looks are left out.
         seconds: what each picture took; None takes what the folder says.
         cache: a folder where the features of files are kept between calls.
         workers: how many processes decode files.
@@ -186,12 +185,13 @@ def evaluate(
         if clip is not None:
             cosines, settings["clip"] = clip_scores(batch.images, batch.prompts, clip, reader)
             inputs = replace(inputs, clip=cosines)
-        asked = fidelity.asked_concepts(batch.prompts, probe.names[0] if probe else [])
-        if probe and any(asked):
-            inputs = replace(
-                inputs, asked=asked, seen=looks_of(probe, batch.images, x, described_x)
-            )
-            settings["judged"] = sum(concept is not None for concept in asked)
+    if isinstance(labels, Labels):
+        labels = check_labels(labels, n).take(kept)
+    elif labels is not None and batch.prompts is not None:
+        labels = label_images(labels, batch.images, batch.prompts, x, described_x)
+    if isinstance(labels, Labels) and any(labels.asked):
+        inputs = replace(inputs, labels=labels)
+        settings["labeled"] = sum(asked is not None for asked in labels.asked)
     if reference is not None:
         if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:
             real = as_features(reference)

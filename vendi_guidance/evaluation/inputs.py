@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.features.embedders import Looks
+from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.standard import Kernel
 from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores import references as fidelity
@@ -55,7 +56,7 @@ class ScoreInputs:
         groups: n labels; pictures of one label belong together, as those of one prompt do.
         truncation: of the truncated Vendi scores; None leaves these out.
         clip: (n,) of each picture 100 max(cos, 0) with its prompt.
-        asked, seen: which concept each prompt asks for, and what a probe sees (see `fidelity`).
+        labels: of the n images; at least one of them is asked for.
         seconds: (n,) what each picture took.
         reference: (m, d) features of real pictures.
     """
@@ -67,8 +68,7 @@ class ScoreInputs:
     groups: Sequence[Hashable] | None = None
     truncation: int | None = None
     clip: Tensor | None = None
-    asked: Sequence[str | None] | None = None
-    seen: Looks | None = None
+    labels: Labels | None = None
     seconds: Tensor | None = None
     reference: Tensor | None = None
 
@@ -81,10 +81,10 @@ class ScoreInputs:
         kept: dict[str, Any] = {}
         for column in fields(self):
             value = getattr(self, column.name)
-            if column.name == "seen" and value is not None:
-                kept["seen"] = Looks(*([names[i] for i in numbers] for names in value))
-            elif column.name == "reference":
+            if column.name == "reference":
                 continue
+            if isinstance(value, Labels):
+                kept[column.name] = value.take(numbers)
             elif isinstance(value, Tensor):
                 kept[column.name] = value[rows]
             elif isinstance(value, Sequence):
@@ -141,9 +141,10 @@ class ScoreInputs:
             )
             if similarity is not None:
                 yield "in_batch_similarity", similarity
-            if self.asked is not None and self.seen is not None and any(self.asked):
-                looks = fidelity.looks_by_prompt(labels, self.asked, self.seen)
-                yield "fidelity", float(fidelity.prompt_fidelity(self.asked, self.seen) or 0)
+        if self.labels is not None and any(self.labels.asked):
+            yield "fidelity", float(prompt_fidelity(self.labels) or 0)
+            if self.groups is not None:
+                looks = looks_by_group(self.groups, self.labels)
                 yield "looks_per_prompt", sum(looks.values()) / len(looks)
         if self.clip is not None:
             yield "clip_score", float(self.clip.mean())

@@ -3,10 +3,10 @@
 Whatever has these three members is an embedder; `FromFunction` makes one of any function.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -174,3 +174,32 @@ def _read_npy(path: Path) -> dict[str, np.ndarray]:
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
+
+
+class Labels(NamedTuple):
+    """What n images show, as a classifier or a person says.
+
+    Attributes:
+        asked: for each image the label that its prompt asks for, None where that is unknown.
+        shown: the label that it shows.
+        variant: which version of the label it shows, in what the prompt left open, such as a style.
+
+    Example:
+        >>> labels = Labels(["cat", "cat"], ["cat", "dog"], ["black", "brown"])
+        >>> labels.take([1])
+        Labels(asked=['cat'], shown=['dog'], variant=['brown'])
+    """
+
+    asked: Sequence[str | None]
+    shown: Sequence[str]
+    variant: Sequence[Hashable]
+
+    def take(self, rows: Sequence[int]) -> "Labels":
+        """The labels of some of the images, by row numbers."""
+        return Labels._make([column[row] for row in rows] for column in self)
+
+
+class Labeler(Protocol):
+    """Gives labels of images and their prompts."""
+
+    def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels: ...

@@ -4,6 +4,8 @@ from vendi_guidance.features.base import (
     FrameMean,
     FromFunction,
     ImageEmbedder,
+    Labeler,
+    Labels,
     PromptEmbedder,
     load_features,
 )
@@ -19,6 +21,8 @@ __all__ = [
     "FrameMean",
     "FromFunction",
     "ImageEmbedder",
+    "Labeler",
+    "Labels",
     "Looks",
     "Probe",
     "PromptEmbedder",
