@@ -77,7 +77,7 @@ def test_the_data_hold_every_number_and_what_decides_it(report, comparison, tmp_
     assert content["comparison"]["verdict"] == comparison.verdict()
     differences = content["comparison"]["differences"]
     assert set(differences) == set(comparison.differences)
-    assert differences["vendi"]["beyond_chance"] is True
+    assert differences["vendi"]["significant"] is True
 
 
 def test_the_text_has_a_row_for_every_score(report, comparison):

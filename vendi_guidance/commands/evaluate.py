@@ -22,11 +22,11 @@ from rich.console import Console
 from torch import Tensor
 
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.evaluation.basis import embedder_in_words, kernel_in_words
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.evaluation.embedding import PictureReader
+from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.writer import save_report, score_table
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.embedders import (
@@ -156,7 +156,7 @@ def main(
         )
     real: Tensor | None = None
     if reference is not None:
-        reader = PictureReader(cache, workers, on_bad_image, progress=True)
+        reader = ImageReader(cache, workers, on_bad_image, progress=True)
         real = reader.embed(as_batch(reference).images, images).features
     elif is_demo and images.name == "probe":
         real = load_features(asset("demo-probe") / "training_features.safetensors")
@@ -198,8 +198,8 @@ def main(
     settings = reports[0].settings
     for what in ("image", "prompt"):
         if f"{what}_embedder" in settings:
-            embedder = embedder_in_words(settings[f"{what}_embedder"])
-            click.echo(f"{what}s: {embedder}, {kernel_in_words(settings[f'kernel_{what}'])}")
+            embedder = describe_embedder(settings[f"{what}_embedder"])
+            click.echo(f"{what}s: {embedder}, {describe_kernel(settings[f'kernel_{what}'])}")
     if comparison is not None:
         click.echo(comparison.verdict())
     click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")

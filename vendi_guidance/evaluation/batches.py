@@ -1,6 +1,6 @@
 """Finished batches, whatever they come as."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,18 +21,24 @@ Images: TypeAlias = Any
 PROMPT_COLUMNS = ("prompt", "text", "caption")
 
 
+CHUNK = 256
+"""How many images are decoded at a time."""
+
+
 class Pictures(Sequence[Image.Image]):
-    """Pictures as RGB, read when they are asked for.
+    """RGB images, each read when it is asked for.
 
     Args:
         sources: a path, a PIL image, an array or a tensor each.
+        rows: which of them; None is all.
     """
 
-    def __init__(self, sources: Sequence[Any]) -> None:
+    def __init__(self, sources: Sequence[Any], rows: Sequence[int] | None = None) -> None:
         self.sources = sources
+        self.rows = range(len(sources)) if rows is None else rows
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> Image.Image: ...
@@ -40,31 +46,22 @@ class Pictures(Sequence[Image.Image]):
     def __getitem__(self, index: slice) -> "list[Image.Image]": ...
     def __getitem__(self, index: int | slice) -> "Image.Image | list[Image.Image]":
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return _as_picture(self.sources[index])
+            return [_as_picture(self.sources[row]) for row in self.rows[index]]
+        return _as_picture(self.sources[self.rows[index]])
+
+    def chunks(self) -> Iterator[list[Image.Image]]:
+        """All of them in order, `CHUNK` at a time."""
+        return (self[start : start + CHUNK] for start in range(0, len(self), CHUNK))
 
     def take(self, rows: Sequence[int]) -> "Pictures":
         """Some of them."""
-        return Pictures(_Rows(self.sources, rows))
+        return Pictures(self.sources, [self.rows[row] for row in rows])
 
     def paths(self) -> list[Path] | None:
-        """Where they lie, if all are files."""
-        if not all(isinstance(source, (str, PathLike)) for source in self.sources):
+        """Their files, if all are files."""
+        if not all(isinstance(self.sources[row], (str, PathLike)) for row in self.rows):
             return None
-        return [Path(source) for source in self.sources]
-
-
-class _Rows(Sequence[Any]):
-    """Some rows of something, not read before they are asked for."""
-
-    def __init__(self, whole: Any, rows: Sequence[int]) -> None:
-        self.whole, self.rows = whole, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.whole[self.rows[index]]
+        return [Path(self.sources[row]) for row in self.rows]
 
 
 class _Column(Sequence[Any]):

@@ -1,15 +1,13 @@
 """Labels of a batch's images, and the scores that read them."""
 
 from collections.abc import Hashable, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.features.base import Labeler, Labels
-
-CHUNK = 256
-"""How many images are decoded and labeled at a time."""
 
 
 def label_images(
@@ -37,10 +35,12 @@ def label_images(
     sha256 = embedder.get("settings", {}).get("sha256")
     if sha256 is not None and sha256 == getattr(labels, "sha256", None):
         return check_labels(labels.from_features(features, prompts), len(images))  # type: ignore[attr-defined]
-    starts = range(0, len(images), CHUNK)
-    chunks = [labels(images[i : i + CHUNK], prompts[i : i + CHUNK]) for i in starts]
-    columns = ([label for part in column for label in part] for column in zip(*chunks, strict=True))
-    return check_labels(Labels(*columns), len(images))
+    rest = iter(prompts)
+    chunks = [
+        check_labels(labels(some, list(islice(rest, len(some)))), len(some))
+        for some in images.chunks()
+    ]
+    return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
 
 
 def check_labels(labels: Labels, n: int) -> Labels:
