@@ -105,12 +105,12 @@ def test_a_score_that_only_one_run_has_is_no_change():
 def test_what_is_left_out_is_said():
     many = [f"prompt {i // 2}" for i in range(60)]
     page = as_page([report_of(60, prompts=many)], None, _no_figures())
-    assert "… 18 prompts between …" in page
+    assert "… 18 more prompts …" in page
     assert "All 30 prompts" in page
     one = as_page([report_of(60, prompts=["one"] * 60)], None, _no_figures())
     group = one[one.index('id="prompts"') : one.index('id="modes"')]
     assert group.count("<img") == OF_EACH_GROUP
-    assert "different of 60" in group
+    assert "distinct of 60" in group
 
 
 def _no_figures():
