@@ -40,7 +40,7 @@ def test_the_more_diverse_of_two_is_named_in_either_order():
     for comparison in (compare(plain, varied), compare(varied, plain)):
         assert comparison.differences["conditional_vendi"].is_significant
         assert comparison.verdict().startswith(
-            "“varied” is more diverse than “plain”, beyond chance: "
+            "“varied” is significantly more diverse than “plain”: "
         )
     up, down = (compare(*pair).differences["vendi"] for pair in ((plain, varied), (varied, plain)))
     assert up.change == pytest.approx(1 / down.change)
@@ -86,7 +86,7 @@ def test_too_few_pictures_say_nothing_of_chance():
     few = {"prompts": prompts(8, 2)}
     comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
     assert comparison.drawn is None
-    assert comparison.verdict().startswith("Too few pictures to tell “b” from “a”: Conditional-")
+    assert comparison.verdict().startswith("Too few images for a confidence interval: the Cond")
     assert all(found.low is None for found in comparison.differences.values())
 
 

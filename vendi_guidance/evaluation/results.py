@@ -129,19 +129,19 @@ class ComparisonData:
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
         if found.low is None or found.high is None:
             return (
-                f"Too few pictures to tell {second} from {first}: {measure.title} is "
-                f"{measure.format(found.second)} against {measure.format(found.first)}."
+                f"Too few images for a confidence interval: the {measure.title} of {second} is "
+                f"{measure.format(found.second)}, that of {first} {measure.format(found.first)}."
             )
         if not found.is_significant:
             return (
-                f"No difference in diversity beyond chance: {second} has {found.change:.2f} times "
+                f"No significant difference in diversity: {second} has {found.change:.2f} times "
                 f"the {measure.title} of {first} "
-                f"(95% interval {found.low:.2f} to {found.high:.2f})."
+                f"(95% confidence interval {found.low:.2f} to {found.high:.2f})."
             )
         if found.change < 1:  # the other way round
             first, second = second, first
             found = replace(found, change=1 / found.change, low=1 / found.high, high=1 / found.low)
         return (
-            f"{second} is more diverse than {first}, beyond chance: {found.change:.2f} times the "
-            f"{measure.title} (95% interval {found.low:.2f} to {found.high:.2f})."
+            f"{second} is significantly more diverse than {first}: {found.change:.2f} times the "
+            f"{measure.title} (95% confidence interval {found.low:.2f} to {found.high:.2f})."
         )

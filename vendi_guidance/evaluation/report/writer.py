@@ -110,8 +110,8 @@ def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None
         table.add_column("change", justify="right", min_width=15)
         table.add_column("significant?", min_width=12)
     for title, *cells in score_rows(reports, comparison):
-        stacked = (Text("\n".join(filter(None, cell))) for cell in cells)
-        table.add_row(Text(title.text), *stacked)
+        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
+        table.add_row(Text(title.text), *texts)
     return table
 
 
@@ -131,22 +131,20 @@ def score_rows(
         if not any(name in report.scores for report in reports):
             continue
         cells = [Cell(measure.title)]
-        for score in (report.scores.get(name) for report in reports):
-            cells.append(
-                Cell(measure.format(score.value), measure.format_interval(score.low, score.high))
-                if score
-                else Cell("–")
-            )
+        for report in reports:
+            score = report.scores.get(name)
+            if score is None:
+                cells.append(Cell("–"))
+            else:
+                ends = measure.format_interval(score.low, score.high)
+                cells.append(Cell(measure.format(score.value), ends))
         if comparison is not None:
             found = comparison.differences.get(name)
-            cells += (
-                [
-                    Cell(found.format_change(measure), found.format_interval(measure)),
-                    Cell(found.significance(measure)),
-                ]
-                if found
-                else [Cell("–"), Cell("")]
-            )
+            if found is None:
+                cells += [Cell("–"), Cell("")]
+            else:
+                cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
+                cells.append(Cell(found.significance(measure)))
         rows.append(cells)
     return rows
 
