@@ -60,9 +60,11 @@ _TRUNCATED = "the same, from the largest eigenvalues only"
 
 SECTIONS: dict[str, dict[str, Measure]] = {
     "Diversity": {
-        "conditional_vendi": _count("Conditional-Vendi", "distinct images beyond the prompts'"),
+        "conditional_vendi": _count("Conditional-Vendi", "distinct images given the prompts"),
         "vendi": _count("Vendi", "distinct images in all"),
-        "information_vendi": _count("Information-Vendi", "distinct images due to the prompts", 0),
+        "information_vendi": _count(
+            "Information-Vendi", "distinct images explained by the prompts", 0
+        ),
         "truncated_conditional_vendi": _count("Conditional-Vendi, truncated", _TRUNCATED),
         "truncated_vendi": _count("Vendi, truncated", _TRUNCATED),
         "truncated_information_vendi": _count("Information-Vendi, truncated", _TRUNCATED, 0),

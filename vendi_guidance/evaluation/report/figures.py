@@ -101,9 +101,7 @@ def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
             side, x = ("right", start + length) if start else ("left", 0)
             axes.text(x, place - 0.42, f"{word} {length:.2f}", ha=side, va="center", fontsize=9)
             start += length
-    axes.set_yticks(range(len(reports)), [one_line(report.name, 16) for report in reports])
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
+    _name_rows(axes, range(len(reports)), [one_line(report.name, 16) for report in reports])
     axes.invert_yaxis()
     axes.set_ylim(len(reports) - 0.6, -0.65)
     axes.set_xlabel("entropy of the images, nats")
@@ -138,12 +136,8 @@ def _spectrum(reports: Sequence[ReportData]) -> Figure:
     for place, report in enumerate(reports):
         for name, dashes in (("pictures", "-"), ("joint", "--"), ("prompts", ":")):
             values = report.analysis.spectra.get(name, [])
-            look: dict[str, Any] = {
-                "marker": "o" if len(values) == 1 else "",
-                "color": COLOURS[place],
-            }
-            label = None if place else name
-            axes.plot(range(1, len(values) + 1), values, dashes, label=label, **look)
+            [line] = axes.plot(range(1, len(values) + 1), values, dashes, color=COLOURS[place])
+            line.set(marker="o" if len(values) == 1 else "", label=None if place else name)
     axes.set(xscale="log", yscale="log", xlabel="rank", ylabel="eigenvalue")
     if "joint" in reports[0].analysis.spectra:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
@@ -171,11 +165,15 @@ def _heat_map(report: ReportData) -> Figure:
         if 1 < len(starts) <= NAMED_GROUPS:
             ends = [*starts[1:], len(shown)]
             middles = [(a + b - 1) / 2 for a, b in zip(starts, ends, strict=True)]
-            axes.set_yticks(middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
+            _name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
             axes.tick_params(length=0)
-            for label in axes.get_yticklabels():
-                label.set_parse_math(False)
     return figure
+
+
+def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style: Any) -> None:
+    axes.set_yticks(ticks, names, **style)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
 
 
 def _name_runs(axes: Axes, reports: Sequence[ReportData]) -> None:
