@@ -62,7 +62,7 @@ def test_two_runs_are_compared(judge, emoji, tmp_path):
     for title in ("change", "prompt fidelity", "Conditional-Vendi", "looks per prompt"):
         assert title in result.output
     assert "Gaussian σ = 3" in result.output
-    assert "Too few images for a confidence interval" in result.output
+    assert "Too few pictures to tell “other” from “emoji”" in result.output
     for run, name in zip(content(tmp_path / "report")["runs"], ("emoji", "other"), strict=True):
         assert run["name"] == name
         assert run["settings"]["images"] == COUNT

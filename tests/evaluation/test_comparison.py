@@ -86,7 +86,7 @@ def test_too_few_pictures_say_nothing_of_chance():
     few = {"prompts": prompts(8, 2)}
     comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
     assert comparison.drawn is None
-    assert comparison.verdict().startswith("Too few images for a confidence interval: the Cond")
+    assert comparison.verdict().startswith("Too few pictures to tell “b” from “a”: Conditional-")
     assert all(found.low is None for found in comparison.differences.values())
 
 

@@ -129,8 +129,8 @@ class ComparisonData:
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
         if found.low is None or found.high is None:
             return (
-                f"Too few images for a confidence interval: the {measure.title} of {second} is "
-                f"{measure.format(found.second)}, that of {first} {measure.format(found.first)}."
+                f"Too few pictures to tell {second} from {first}: {measure.title} is "
+                f"{measure.format(found.second)} against {measure.format(found.first)}."
             )
         if not found.is_significant:
             return (
