@@ -8,6 +8,7 @@ from vendi_guidance.evaluation.evaluator import (
 from vendi_guidance.features.base import (
     FrameMean as FrameMean,
     FromFunction as FromFunction,
+    Labels as Labels,
     load_features as load_features,
 )
 from vendi_guidance.features.encoders import (

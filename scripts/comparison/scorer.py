@@ -21,6 +21,7 @@ from torch import Tensor
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, load_sheets
 from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
+from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.probe import Looks, Probe, load_probe
 from vendi_guidance.kernels.standard import Gaussian
@@ -29,8 +30,6 @@ from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
 from vendi_guidance.scores.references import (
     kernel_distance,
-    looks_by_prompt,
-    prompt_fidelity,
 )
 
 NEIGHBOURS = 5
@@ -146,10 +145,10 @@ class Judge:
             seconds: that drawing all n took.
         """
         seen, own, t = self.probe.looks(images), self.features(images), self.text.embed(prompts)
-        looks = looks_by_prompt(prompts, prompts, seen)
+        labels = seen.labels(prompts)
         values: Values = {
-            "fidelity": prompt_fidelity(prompts, seen),
-            "looks": fmean(looks.values()),
+            "fidelity": prompt_fidelity(labels),
+            "looks": fmean(looks_by_group(prompts, labels).values()),
             "look_entropy": look_entropy(prompts, seen),
             "in_batch_similarity": in_batch_similarity(own["probe"], prompts),
             "conditional_vendi": float(conditional_vendi(own["probe"], t, *KERNELS)),

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
@@ -12,6 +13,7 @@ from tests.helpers.batches_at_hand import squares
 from tests.helpers.commands import assert_refused, contents
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
+from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import load_probe
 
 COUNT = 16
@@ -99,11 +101,33 @@ def test_pictures_of_other_things_are_evaluated_with_any_embedders(
     texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
     result = judge(castles, "--image-embedder", "pixels:4", *texts, "--reference", castles)
     assert result.exit_code == 0, result.output
-    assert "fidelity and looks are left out" in result.output
+    assert "prompt fidelity and looks are left out" in result.output
     [run] = content(tmp_path / "report")["runs"]
     assert run["settings"]["kernel_image"]["chosen"] == "median distance"
     assert run["scores"]["frechet_distance"]["value"] == pytest.approx(0, abs=1e-6)
     assert "fidelity" not in run["scores"]
+
+
+def test_reference_features_may_come_from_a_file(judge, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate, "load_features", load_features)
+    castles = save_run(tmp_path / "castles", [None])
+    np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(8, 48)))
+    pixels = ("--image-embedder", "pixels:4")
+    result = judge(castles, *pixels, "--reference", tmp_path / "features.npy")
+    assert result.exit_code == 0, result.output
+    [run] = content(tmp_path / "report")["runs"]
+    assert run["settings"]["references"] == 8 and "recall" in run["scores"]
+    assert_refused(judge(castles, *pixels, "--reference", castles / "0.png"), "0.png", ".npy")
+
+
+def test_without_the_demos_files_there_are_no_demo_defaults(
+    judge, emoji, tiny_sdxl_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evaluate, "asset", lambda _: None)
+    texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
+    result = judge(emoji, "--image-embedder", "pixels:4", *texts)
+    assert result.exit_code == 0, result.output
+    assert "references" not in content(tmp_path / "report")["runs"][0]["settings"]
 
 
 @pytest.mark.parametrize("has_metadata", [True, False])
@@ -123,7 +147,7 @@ def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(judge, emoji
     (emoji / "5.png").write_bytes(b"")
     result = judge(emoji)
     assert result.exit_code == 0, result.output
-    assert "13 pictures of 2 prompts" in result.output
+    assert "13 images of 2 prompts" in result.output
     said = [line for line in result.output.splitlines() if line.startswith("left out: ")]
     assert [Path(line.split(": ")[1]).name for line in said] == ["3.png", "4.png", "5.png"]
     skipped = content(tmp_path / "report")["runs"][0]["skipped"]
@@ -153,7 +177,7 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     assert_refused(judge(emoji, emoji, emoji), "3 folders")
     assert_refused(judge(emoji, "--sigma-image", 0), "--sigma-image", "0")
     assert_refused(judge(emoji, "--sigma-prompt", -1), "--sigma-prompt", "-1")
-    assert_refused(judge(emoji, "--sigma-image", "nan"), "--sigma-image", "nan")
+    assert_refused(judge(emoji, "--sigma-image", "nan"), "sigma", "nan")
     assert_refused(judge(emoji, "--truncation", 0), "--truncation", "0")
     assert_refused(judge(emoji, "--image-embedder", "eyes"), "'eyes'", "dinov2")
     assert_refused(judge(emoji, "--reference", empty), "empty")

@@ -114,7 +114,7 @@ def test_a_folder_without_metadata_gives_all_its_pictures(folder):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([{"prompt": "a"}, {}], "line 2.*some pictures have a prompt and some have none"),
+        ([{"prompt": "a"}, {}], "line 2.*some images have a prompt and some have none"),
         ([{"prompt": 7}], "prompts must be text, got 7"),
         ([{"file_name": 7}], "line 1.* has no text under the key 'file_name'"),
         ([{"file_name": "../up.png"}], "is not in"),
@@ -139,7 +139,7 @@ def test_a_broken_or_missing_picture_of_a_folder_is_named(folder, content):
 
 
 def test_folders_without_pictures_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"holds neither metadata.jsonl nor pictures"):
+    with pytest.raises(ValueError, match=r"contains neither metadata.jsonl nor images"):
         as_batch(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         as_batch(tmp_path / "absent")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, squares
-from vendi_guidance.evaluation.comparison import Difference, compare
+from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.results import Difference
 from vendi_guidance.kernels.standard import Gaussian
 
 
@@ -16,30 +17,31 @@ def test_a_batch_does_not_differ_from_itself():
     assert set(comparison.differences) == set(report.scores)
     for found in comparison.differences.values():
         assert found.change == (1 if found.is_ratio else 0)
-        assert not found.beyond_chance
+        assert not found.is_significant
     assert comparison.paired and comparison.drawn == "prompts"
 
 
 @pytest.mark.parametrize(
-    ("change", "low", "high", "says"),
+    ("change", "low", "high", "answer"),
     [
-        (1.004, 1.003, 1.0045, "too small to matter"),
-        (1.02, 1.01, 1.03, "beyond chance"),
-        (1.004, 0.99, 1.01, "may be chance"),
+        (1.004, 1.003, 1.0045, "negligible"),
+        (1.02, 1.01, 1.03, "yes"),
+        (1.004, 0.99, 1.01, "no"),
         (1.5, None, None, ""),
     ],
 )
-def test_a_change_that_rounds_to_none_does_not_matter(change, low, high, says):
-    assert Difference(2.0, 2 * change, change, low, high, True).says(MEASURES["vendi"]) == says
-    assert Difference(2.0, 2.0, 1.0, None, None, True).says(MEASURES["vendi"]) == "no change"
+def test_a_change_that_rounds_to_none_is_negligible(change, low, high, answer):
+    vendi = MEASURES["vendi"]
+    assert Difference(2.0, 2 * change, change, low, high, True).significance(vendi) == answer
+    assert Difference(2.0, 2.0, 1.0, None, None, True).significance(vendi) == "no change"
 
 
 def test_the_more_diverse_of_two_is_named_in_either_order():
     plain, varied = report_of(64, 10, name="plain"), report_of(64, 60, name="varied", seed=1)
     for comparison in (compare(plain, varied), compare(varied, plain)):
-        assert comparison.differences["conditional_vendi"].beyond_chance
+        assert comparison.differences["conditional_vendi"].is_significant
         assert comparison.verdict().startswith(
-            "“varied” is more diverse than “plain”, beyond chance: "
+            "“varied” is significantly more diverse than “plain”: "
         )
     up, down = (compare(*pair).differences["vendi"] for pair in ((plain, varied), (varied, plain)))
     assert up.change == pytest.approx(1 / down.change)
@@ -50,7 +52,7 @@ def test_the_more_diverse_of_two_is_named_in_either_order():
 def test_intervals_of_batches_alike_hold_no_difference_about_as_often_as_they_say():
     reports = [report_of(32, seed=seed) for seed in range(12)]
     pairs = list(zip(reports[::2], reports[1::2], strict=True))
-    wrong = sum(compare(*pair).differences["conditional_vendi"].beyond_chance for pair in pairs)
+    wrong = sum(compare(*pair).differences["conditional_vendi"].is_significant for pair in pairs)
     assert wrong <= 1  # of 6 at level 0.95: more is 1 in 30
 
 
@@ -78,7 +80,7 @@ def test_other_prompts_are_compared_without_pairing():
     others = [f"other {text}" for text in prompts(64)]
     comparison = compare(report_of(64, 10), report_of(64, prompts=others))
     assert not comparison.paired and comparison.drawn == "prompts"
-    assert comparison.differences["conditional_vendi"].beyond_chance
+    assert comparison.differences["conditional_vendi"].is_significant
 
 
 def test_too_few_pictures_say_nothing_of_chance():
@@ -111,5 +113,5 @@ def test_reports_of_other_settings_are_not_compared(other, what):
 
 def test_a_bandwidth_of_the_first_reports_own_may_be_handed_on():
     first = report_of(24, kernel_image=None, prompt_embedder=WORDS)
-    second = report_of(24, seed=1, kernel_image=first.evidence.kernel_x)
+    second = report_of(24, seed=1, kernel_image=first.inputs.kernel_x)
     assert compare(first, second).differences["vendi"].change > 0

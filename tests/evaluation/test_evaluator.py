@@ -9,13 +9,13 @@ from tests.helpers.batches_at_hand import (
     COLOURS,
     SETTINGS,
     WORDS,
-    Told,
+    labels_of,
     prompts,
     report_of,
     squares,
 )
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
-from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
@@ -90,16 +90,37 @@ def test_intervals_hold_the_scores_and_are_narrower_for_more_prompts():
     assert report_of(16, prompts=prompts(16, 2)).scores["vendi"].low is None
 
 
-def test_a_probe_says_how_faithful_the_pictures_are():
+def test_labels_say_how_faithful_the_pictures_are():
     asked = ["cat"] * 8 + ["DOG, asleep"] * 8 + ["castle"] * 8
-    report = report_of(24, prompts=asked, probe=Told(["cat"] * 12 + ["dog"] * 12))
+    labels = labels_of(asked, ["cat"] * 12 + ["dog"] * 12)
+    report = report_of(24, prompts=asked, labels=labels)
     assert report.scores["fidelity"].value == pytest.approx(12 / 16)
     assert report.scores["looks_per_prompt"].value == 2
-    assert report.settings["judged"] == 16
-    looks = {group.label: group.looks for group in report.exhibits.groups}
+    assert report.settings["labeled"] == 16
+    looks = {group.label: group.looks for group in report.analysis.groups}
     assert looks == {"cat": 2, "DOG, asleep": 2, "castle": None}
-    unknown = report_of(24, prompts=["castle"] * 24, probe=Told(["cat"] * 24))
+    unknown = report_of(24, prompts=["castle"] * 24, labels=labels._replace(asked=[None] * 24))
     assert "fidelity" not in unknown.scores
+
+
+def test_labels_may_come_from_a_function_of_pictures_and_prompts():
+    def labels(images, prompts):
+        return labels_of(prompts, ["cat" if image.size == (8, 8) else "dog" for image in images])
+
+    found = values(report_of(300, prompts=["cat", "dog"] * 150, labels=labels))
+    assert (found["fidelity"], found["looks_per_prompt"]) == (0.5, 0.5)
+    assert "fidelity" not in report_of(24, prompts=None, labels=labels).scores
+    with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
+        report_of(24, labels=lambda *_: labels_of(["cat"] * 3, ["cat"] * 3))
+
+
+def test_labels_of_files_that_cannot_be_read_are_left_out(tmp_path):
+    for number, image in enumerate(squares(4)):
+        image.save(tmp_path / f"{number}.png")
+    (tmp_path / "1.png").write_bytes(b"broken")
+    labels = labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"])
+    report = evaluate(tmp_path, ["cat"] * 4, labels=labels, **SETTINGS)
+    assert report.scores["fidelity"].value == 1 and report.settings["labeled"] == 3
 
 
 def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
@@ -120,7 +141,7 @@ def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
 
 def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
     report = report_of(24, groups=["left", "right"] * 12)
-    assert {group.label for group in report.exhibits.groups} == {"left", "right"}
+    assert {group.label for group in report.analysis.groups} == {"left", "right"}
     with pytest.raises(ValueError, match="24 images and 3 group labels"):
         report_of(24, groups=["a", "b", "c"])
 
@@ -128,7 +149,7 @@ def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
 def test_groups_come_from_the_least_to_the_most_diverse():
     images = squares(16, 2, kinds=1) + squares(16, 80, kinds=1, seed=1)
     report = evaluate(images, ["same"] * 16 + ["varied"] * 16, **SETTINGS)
-    same, varied = report.exhibits.groups
+    same, varied = report.analysis.groups
     assert (same.label, varied.label) == ("same", "varied")
     assert same.vendi == pytest.approx(1, abs=0.05) and varied.vendi > 2
     assert same.rows == tuple(range(16))
@@ -138,10 +159,10 @@ def test_near_duplicates_come_first_and_no_picture_twice():
     images = squares(30, 90)
     images[7] = images[21].copy()
     report = evaluate(images, **SETTINGS)
-    first = report.exhibits.pairs[0]
+    first = report.analysis.pairs[0]
     assert (first.first, first.second) == (7, 21)
     assert first.similarity == pytest.approx(1, abs=1e-5)
-    shown = [row for pair in report.exhibits.pairs for row in (pair.first, pair.second)]
+    shown = [row for pair in report.analysis.pairs for row in (pair.first, pair.second)]
     assert len(shown) == len(set(shown))
 
 
@@ -151,13 +172,13 @@ def test_near_duplicates_come_first_and_no_picture_twice():
 def test_without_prompts_there_are_only_unconditional_scores():
     report = evaluate(squares(24), **SETTINGS)
     assert set(report.scores) == {"vendi", "rke"}
-    assert report.exhibits.groups == []
+    assert report.analysis.groups == []
     assert "prompts" not in report.settings
 
 
 def test_prompts_that_never_repeat_make_no_groups():
     report = report_of(24, prompts=[f"prompt {i}" for i in range(24)])
-    assert report.exhibits.groups == []
+    assert report.analysis.groups == []
     assert "in_batch_similarity" not in report.scores
     assert report.scores["conditional_vendi"].value == pytest.approx(1, abs=0.1)
 
@@ -166,7 +187,7 @@ def test_one_picture_scores_one():
     report = report_of(1)
     assert values(report) == pytest.approx(dict.fromkeys(report.scores, 1.0))
     assert report.scores["vendi"].low is None
-    assert report.exhibits.pairs == []
+    assert report.analysis.pairs == []
 
 
 @pytest.mark.parametrize("colour", ["black", "white", "red"])
@@ -221,15 +242,15 @@ def test_given_features_are_taken_as_they_are():
         squares(30), prompts(30), image_embedder=x, prompt_embedder=t, reference=torch.randn(9, 5)
     )
     assert report.settings["references"] == 9
-    expected = scores.vendi(x, report.evidence.kernel_x)
+    expected = scores.vendi(x, report.inputs.kernel_x)
     assert report.scores["vendi"].value == pytest.approx(float(expected))
 
 
 def test_prompts_that_repeat_need_no_spectrum_of_all_pictures():
     t = WORDS.embed(prompts(40))
     x = COLOURS.embed(squares(40))
-    evidence = Evidence(x, KERNELS[0], t=t, kernel_t=KERNELS[1])
-    ends = [values[values > 1e-9] for values in evidence.eigenvalues()]
+    inputs = ScoreInputs(x, KERNELS[0], t=t, kernel_t=KERNELS[1])
+    ends = [values[values > 1e-9] for values in inputs.eigenvalues()]
     assert [len(values) for values in ends[1:2]] == [8]
     for values_, gram in zip(ends, (KERNELS[0].gram(x), KERNELS[1].gram(t)), strict=False):
         whole = torch.linalg.eigvalsh(gram.double() / 40).flip(0)

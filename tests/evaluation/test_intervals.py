@@ -57,9 +57,10 @@ def test_the_interval_of_a_mean_is_the_textbook_one(labels):
     units = values[::4] if labels is not None else values
     expected = student.ppf(0.975, len(units) - 1) * stdev(units) / len(units) ** 0.5
     means = [sum(values[i] for i in rows) / len(rows) for (rows,) in draws.parts]
-    assert draws.reach(means) == pytest.approx(expected, rel=0.05)
+    low, high = draws.interval(1.0, means, is_ratio=False)
+    assert (1 - low, high - 1) == pytest.approx((expected, expected), rel=0.05)
 
 
 def test_scores_that_do_not_vary_have_no_interval():
     draws = draw_parts([LABELS], [80])
-    assert draws.reach([0.7] * 50) is None
+    assert draws.interval(0.7, [0.7] * 50, is_ratio=False) == (None, None)

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from tests.helpers.batches_at_hand import Told, report_of, squares
+from tests.helpers.batches_at_hand import labels_of, report_of, squares
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES
@@ -13,7 +13,7 @@ from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.writer import as_markdown, score_rows
 
 ONE = {"report.html", "report.md", "report.json", "spectrum.png", "similarities-1.png"}
-PROMPTS_TOO = {"decomposition.png", "growth.png", "comparison.png"}
+PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_what_is_written_again_replaces_what_was_there(report, tmp_path):
     (tmp_path / "report.json").write_text("earlier")
     (tmp_path / "notes.txt").write_text("mine")
     report.save(tmp_path)
-    assert json.loads((tmp_path / "report.json").read_text())["version"] == 2
+    assert json.loads((tmp_path / "report.json").read_text())["version"] == 3
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -77,7 +77,7 @@ def test_the_data_hold_every_number_and_what_decides_it(report, comparison, tmp_
     assert content["comparison"]["verdict"] == comparison.verdict()
     differences = content["comparison"]["differences"]
     assert set(differences) == set(comparison.differences)
-    assert differences["vendi"]["beyond_chance"] is True
+    assert differences["vendi"]["significant"] is True
 
 
 def test_the_text_has_a_row_for_every_score(report, comparison):
@@ -96,7 +96,7 @@ def test_a_name_means_nothing_to_markdown():
 
 
 def test_a_score_that_only_one_run_has_is_no_change():
-    judged = report_of(16, prompts=["cat"] * 16, probe=Told(["cat"] * 16))
+    judged = report_of(16, prompts=["cat"] * 16, labels=labels_of(["cat"] * 16, ["cat"] * 16))
     plain = report_of(16, prompts=["cat"] * 16)
     rows = {row[0].text: row[1:] for row in score_rows([judged, plain], compare(judged, plain))}
     assert [cell.text for cell in rows["prompt fidelity"]] == ["1.000", "–", "–", ""]
@@ -105,12 +105,12 @@ def test_a_score_that_only_one_run_has_is_no_change():
 def test_what_is_left_out_is_said():
     many = [f"prompt {i // 2}" for i in range(60)]
     page = as_page([report_of(60, prompts=many)], None, _no_figures())
-    assert "… 18 prompts between …" in page
+    assert "… 18 more prompts …" in page
     assert "All 30 prompts" in page
     one = as_page([report_of(60, prompts=["one"] * 60)], None, _no_figures())
     group = one[one.index('id="prompts"') : one.index('id="modes"')]
     assert group.count("<img") == OF_EACH_GROUP
-    assert "different of 60" in group
+    assert "distinct of 60" in group
 
 
 def _no_figures():

@@ -4,8 +4,7 @@ import numpy as np
 from PIL import Image
 
 from vendi_guidance.evaluation.evaluator import Report, evaluate
-from vendi_guidance.features.base import FromFunction
-from vendi_guidance.features.probe import Looks, Probe
+from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Gaussian
 
 COLOURS = FromFunction(
@@ -32,18 +31,14 @@ SETTINGS = {
 }
 
 
-class Told(Probe):
-    """A probe that knows what it sees."""
+KNOWN = {"cat", "dog"}
 
-    def __init__(self, concepts: list[str]) -> None:
-        super().__init__(["cat", "dog"], ["noto", "fluent"], ["light", "dark"])
-        self.seen = [
-            (c, v, "dark") for c, v in zip(concepts, ["noto", "fluent"] * 99, strict=False)
-        ]
 
-    def looks(self, images):
-        concepts, vendors, tones = zip(*self.seen[: len(images)], strict=True)
-        return Looks(list(concepts), list(vendors), list(tones))
+def labels_of(asked: list[str], shown: list[str]) -> Labels:
+    """Labels whose variants alternate; what a prompt asks for stands before its comma."""
+    words = [prompt.split(",")[0].lower() for prompt in asked]
+    variants = ["left", "right"] * len(asked)
+    return Labels([w if w in KNOWN else None for w in words], shown, variants[: len(asked)])
 
 
 def squares(count: int, spread: float = 60, seed: int = 0, kinds: int = 8) -> list[Image.Image]:

@@ -1,4 +1,4 @@
-"""Looks and fidelity on labels made by hand; KID and FID against torchmetrics."""
+"""KID and FID against torchmetrics."""
 
 import itertools
 import math
@@ -12,64 +12,13 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.features.probe import Looks
 from vendi_guidance.scores.references import (
-    asked_concepts,
     frechet_distance,
     kernel_distance,
-    looks_by_prompt,
-    prompt_fidelity,
 )
 
 small = settings(deadline=None, max_examples=40)
 distances = pytest.mark.parametrize("distance", [kernel_distance, frechet_distance])
-
-PROMPTS = ["ear"] * 5 + ["nose"] * 3
-SEEN = Looks(
-    concepts=["ear", "ear", "ear", "nose", "ear", "nose", "ear", "ear"],
-    vendors=["noto", "noto", "fluent", "fluent", "noto", "noto", "noto", "fluent"],
-    tones=["dark", "dark", "dark", "light", "light", "dark", "dark", "dark"],
-)
-
-
-def test_the_asked_concept_is_what_stands_before_the_first_comma():
-    prompts = ["ear", "Ear, dark skin tone", " NOSE ,noto style", "an ear", "", "eye, ear"]
-    assert asked_concepts(prompts, ["ear", "Nose"]) == ["ear", "ear", "Nose", None, None, None]
-
-
-def test_a_look_counts_once_and_only_on_a_picture_of_what_was_asked():
-    # ear: (noto, dark) twice, (fluent, dark), (noto, light); the nose among them does not count
-    assert looks_by_prompt(PROMPTS, PROMPTS, SEEN) == {"ear": 3, "nose": 1}
-
-
-def test_a_prompt_without_any_right_picture_has_no_looks():
-    seen = Looks(["ear"], ["noto"], ["dark"])
-    assert looks_by_prompt(["nose"], ["nose"], seen) == {"nose": 0}
-
-
-def test_prompts_that_differ_in_what_they_leave_open_are_counted_apart():
-    prompts = ["ear", "ear, dark skin tone", "ear"]
-    seen = Looks(["ear"] * 3, ["noto", "noto", "fluent"], ["dark"] * 3)
-    assert looks_by_prompt(prompts, ["ear"] * 3, seen) == {"ear": 2, "ear, dark skin tone": 1}
-
-
-def test_fidelity_is_the_share_of_right_pictures():
-    assert prompt_fidelity(PROMPTS, SEEN) == pytest.approx(5 / 8)
-
-
-def test_pictures_of_unknown_concepts_are_not_judged():
-    asked = ["ear", None, "nose"]
-    seen = Looks(["ear", "ear", "ear"], ["noto"] * 3, ["dark"] * 3)
-    assert prompt_fidelity(asked, seen) == pytest.approx(1 / 2)
-    assert looks_by_prompt(["ear", "castle", "nose"], asked, seen) == {"ear": 1, "nose": 0}
-    assert prompt_fidelity([None, None, None], seen) is None
-
-
-def test_lists_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="got 7 and 8 items"):
-        prompt_fidelity(PROMPTS[1:], SEEN)
-    with pytest.raises(ValueError, match="got 8 and 7 items"):
-        looks_by_prompt(PROMPTS, PROMPTS[1:], SEEN)
 
 
 def normal(n: int, d: int, seed: int) -> torch.Tensor:

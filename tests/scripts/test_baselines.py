@@ -14,14 +14,13 @@ from diffusers import (
 )
 
 from scripts.comparison.baselines import (
-    CADS,
     METHODS,
     LimitedInterval,
     ParticleGuidance,
-    SeedVariance,
     Unguided,
     repulsion,
 )
+from scripts.comparison.embedding_noise import CADS, SeedVariance
 
 STEPS = 10
 SCALE = 3.0

@@ -1,16 +1,16 @@
-"""Say how diverse and how faithful one or two batches of pictures are, and whether they differ.
+"""Score one or two batches of images, and test whether they differ.
 
 FOLDERS are one or two Hugging Face imagefolders, such as scripts/generate.py writes, or folders of
-pictures without prompts. Prints a table, and writes report.html (one page, no network), report.md,
-report.json and PNG figures to --output.
+images without prompts. Prints a table of diversity and fidelity scores with 95% confidence
+intervals, and writes report.html (one page, works offline), report.md, report.json and PNG figures.
 
 \b
   evaluate.py out/without out/with --output out/report
   evaluate.py photos --image-embedder dinov2 --prompt-embedder clip --output out/report
 
-Where prompts name emoji that the demo's probe knows, embedders, bandwidths and reference pictures
-are the demo's by default. Otherwise they are DINOv2 and CLIP, whose weights have to be at hand; if
-they are not, the message says how to fetch them.
+The default embedders are DINOv2 and CLIP. Their weights have to be on disk; if they are not, the
+error message says how to download them. For prompts that name emoji of the demo model, the default
+embedders, labels and reference images are the demo's.
 """
 
 from pathlib import Path
@@ -22,112 +22,91 @@ from rich.console import Console
 from torch import Tensor
 
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.evaluation.basis import embedder_in_words, kernel_in_words
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.evaluation.embedding import PictureReader
+from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.writer import save_report, score_table
 from vendi_guidance.features.base import PromptEmbedder, load_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.scores.references import asked_concepts
 
 NAMED = 10
-"""So many files that cannot be read are named."""
+"""How many files that cannot be read are named."""
 
-
-def gaussian(
-    _context: click.Context, _option: click.Parameter, sigma: float | None
-) -> Gaussian | None:
-    try:
-        return None if sigma is None else Gaussian(sigma)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+PATH = click.Path(path_type=Path)
+POSITIVE = click.FloatRange(0, min_open=True)
+BANDWIDTH = "the embedder's usual one, else the median distance"
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Where results go.")
+@click.argument("folders", nargs=-1, required=True, type=PATH)
+@click.option("--output", required=True, type=PATH, help="The folder of the report.")
 @click.option(
     "--image-embedder",
-    show_default="the probe for the demo's pictures, else dinov2",
-    help="What gives picture features: dinov2, clip:MODEL, inception, timm:NAME, pixels, ...",
+    show_default="probe for the demo's prompts, else dinov2",
+    help="Features of images: dinov2, clip:MODEL, inception, timm:NAME, pixels, ...",
 )
 @click.option(
     "--prompt-embedder",
-    show_default="the text encoder for the demo's pictures, else clip",
-    help="What gives prompt features: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
+    show_default="sdxl for the demo's prompts, else clip",
+    help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
 )
 @click.option(
     "--sigma-image",
-    "kernel_image",
-    type=float,
-    callback=gaussian,
-    show_default="usual for the embedder, else the median distance",
-    help="Bandwidth of the Gaussian kernel on picture features.",
+    type=POSITIVE,
+    show_default=BANDWIDTH,
+    help="Bandwidth of the Gaussian kernel on image features.",
 )
 @click.option(
     "--sigma-prompt",
-    "kernel_prompt",
-    type=float,
-    callback=gaussian,
-    show_default="usual for the embedder, else the median distance",
+    type=POSITIVE,
+    show_default=BANDWIDTH,
     help="Bandwidth of the Gaussian kernel on prompt features.",
 )
 @click.option(
     "--truncation",
-    type=click.IntRange(min=1),
-    show_default="no truncated scores",
-    help="How many eigenvalues the truncated scores keep.",
+    type=click.IntRange(1),
+    help="How many eigenvalues the truncated scores keep; without it, these are left out.",
 )
 @click.option("--clip", help="Add the CLIPScore of this model: clip, or clip:MODEL/PRETRAINED.")
 @click.option(
     "--reference",
-    type=click.Path(path_type=Path),
-    show_default="the training pictures for the demo's pictures, else none",
-    help="A folder of real pictures, for distances, precision, recall, ...",
+    type=PATH,
+    show_default="the demo's training images for its prompts, else none",
+    help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
 )
 @click.option(
-    "--probe",
-    "probe_folder",
-    type=click.Path(path_type=Path),
-    default=asset("demo-probe"),
-    help="Says which emoji and look a picture shows.",
+    "--probe", type=PATH, default=asset("demo-probe"), help="The demo's classifier of emoji."
 )
 @click.option(
-    "--text-encoder",
-    "text_folder",
-    type=click.Path(path_type=Path),
-    default=asset("demo-sdxl"),
-    help="An SDXL, whose second text encoder gives prompt features.",
+    "--text-encoder", type=PATH, default=asset("demo-sdxl"), help="The demo's SDXL, for prompts."
 )
-@click.option("--cache", type=click.Path(path_type=Path), help="A folder where features are kept.")
-@click.option(
-    "--workers", type=click.IntRange(min=0), default=0, help="Processes that decode pictures."
-)
+@click.option("--cache", type=PATH, help="A folder to keep features in, for later evaluations.")
+@click.option("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
 @click.option(
     "--on-bad-image",
     type=click.Choice(["skip", "fail"]),
     default="skip",
-    help="Leave out files that cannot be read, and name them, or stop at the first.",
+    help="Skip files that cannot be read and name them, or stop at the first.",
 )
-@click.option("--device", default="cpu", help="Where embedders compute.")
+@click.option("--device", default="cpu", help="Device of the embedders, such as cuda.")
 def main(
     folders: tuple[Path, ...],
     output: Path,
     image_embedder: str | None,
     prompt_embedder: str | None,
-    kernel_image: Gaussian | None,
-    kernel_prompt: Gaussian | None,
+    sigma_image: float | None,
+    sigma_prompt: float | None,
     truncation: int | None,
     clip: str | None,
     reference: Path | None,
-    probe_folder: Path,
-    text_folder: Path,
+    probe: Path | None,
+    text_encoder: Path | None,
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
@@ -137,68 +116,73 @@ def main(
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
-    probe = load_probe(probe_folder)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    is_demo = any(asked_concepts(prompts, probe.names[0]))
+    labeler = None if probe is None else ProbeLabeler(load_probe(probe))
+    if labeler is not None and not any(labeler.probe.asked(prompts)):
+        labeler = None  # not the demo's prompts
     images = open_image_embedder(
-        image_embedder or (f"probe:{probe_folder}" if is_demo else "dinov2"), device=device
+        image_embedder or (f"probe:{probe}" if labeler else "dinov2"), device=device
     )
     texts: PromptEmbedder | None = None
     if prompts:
-        spec = prompt_embedder or (f"sdxl:{text_folder}" if is_demo else "clip")
-        texts = open_prompt_embedder(spec, device=device)
+        usual = f"sdxl:{text_encoder}" if labeler and text_encoder else "clip"
+        texts = open_prompt_embedder(prompt_embedder or usual, device=device)
     halves = None
     if clip is not None:
-        halves = (
-            open_image_embedder(clip, device=device),
-            open_prompt_embedder(clip, device=device),
-        )
+        halves = open_image_embedder(clip, device=device), open_prompt_embedder(clip, device=device)
+    reader = ImageReader(cache, workers, on_bad_image, progress=True)
+    training = asset("demo-probe/training_features.safetensors")
     real: Tensor | None = None
     if reference is not None:
-        reader = PictureReader(cache, workers, on_bad_image, progress=True)
-        real = reader.embed(as_batch(reference).images, images).features
-    elif is_demo and images.name == "probe":
-        real = load_features(asset("demo-probe") / "training_features.safetensors")
+        if reference.is_file():
+            real = load_features(reference)
+        else:
+            real = reader.embed(as_batch(reference).images, images).features
+    elif labeler and images.name == "probe" and training is not None:
+        real = load_features(training)
+    kernel_image: Kernel | None = None if sigma_image is None else Gaussian(sigma_image)
+    kernel_prompt: Kernel | None = None if sigma_prompt is None else Gaussian(sigma_prompt)
     output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
 
     reports: list[Report] = []
-    kernels: tuple[Kernel | None, Kernel | None] = (kernel_image, kernel_prompt)
     for batch, name in zip(batches, names_of(folders), strict=True):
-        reports.append(
-            evaluate(
-                batch.images,
-                batch.prompts,
-                seconds=batch.seconds,
-                name=name,
-                image_embedder=images,
-                prompt_embedder=texts or "none is needed",
-                kernel_image=kernels[0],
-                kernel_prompt=kernels[1],
-                truncation=truncation,
-                reference=real,
-                clip=halves,
-                probe=probe,
-                cache=cache,
-                workers=workers,
-                on_bad_image=on_bad_image,
-                progress=True,
-            )
+        report = evaluate(
+            batch.images,
+            batch.prompts,
+            seconds=batch.seconds,
+            name=name,
+            image_embedder=images,
+            prompt_embedder=texts or "none is needed",
+            kernel_image=kernel_image,
+            kernel_prompt=kernel_prompt,
+            truncation=truncation,
+            reference=real,
+            clip=halves,
+            labels=labeler,
+            cache=cache,
+            workers=workers,
+            on_bad_image=on_bad_image,
+            progress=True,
         )
-        # the second batch is seen through the kernels of the first
-        kernels = reports[0].evidence.kernel_x, reports[0].evidence.kernel_t
+        reports.append(report)
+        # the second batch is compared by the kernels of the first
+        kernel_image, kernel_prompt = report.inputs.kernel_x, report.inputs.kernel_t
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison)
 
     Console().print(score_table(reports, comparison))
     for report in reports:
         click.echo(remark(report))
-        for line in left_out(report):
-            click.echo(line, err=True)
+        for bad in report.skipped[:NAMED]:
+            click.echo(f"left out: {bad.name}: {bad.reason}", err=True)
+        if len(report.skipped) > NAMED:
+            more = len(report.skipped) - NAMED
+            click.echo(f"and {more} more: report.json has them all", err=True)
     settings = reports[0].settings
     for what in ("image", "prompt"):
         if f"{what}_embedder" in settings:
-            embedder = embedder_in_words(settings[f"{what}_embedder"])
-            click.echo(f"{what}s: {embedder}, {kernel_in_words(settings[f'kernel_{what}'])}")
+            embedder = describe_embedder(settings[f"{what}_embedder"])
+            click.echo(f"{what}s: {embedder}, {describe_kernel(settings[f'kernel_{what}'])}")
     if comparison is not None:
         click.echo(comparison.verdict())
     click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")
@@ -211,30 +195,18 @@ def names_of(folders: tuple[Path, ...]) -> list[str]:
 
 
 def remark(report: Report) -> str:
+    """How much was scored, and which scores are left out."""
     settings = report.settings
-    text = f"{report.name}: {counted(settings['images'], 'picture')}"
-    if "prompts" not in settings:
+    images, prompts, labeled = (settings.get(key) for key in ("images", "prompts", "labeled"))
+    text = f"{report.name}: {images} image{'s' * (images != 1)}"
+    if prompts is None:
         return f"{text} without prompts: conditional scores are left out."
-    text += f" of {counted(settings['prompts'], 'prompt')}"
-    if "judged" not in settings:
-        return f"{text}; no prompt names what the probe knows: fidelity and looks are left out."
-    if settings["judged"] < settings["images"]:
-        return (
-            f"{text}; fidelity and looks are of the {settings['judged']} whose prompt the probe "
-            "knows."
-        )
-    return text + "."
-
-
-def left_out(report: Report) -> list[str]:
-    """A line for each file that could not be read, for some of many."""
-    lines = [f"left out: {bad.name}: {bad.reason}" for bad in report.skipped[:NAMED]]
-    more = len(report.skipped) - NAMED
-    return lines if more <= 0 else [*lines, f"and {more} more: report.json has them all"]
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    text += f" of {prompts} prompt{'s' * (prompts != 1)}"
+    if labeled is None:
+        return f"{text} without known labels: prompt fidelity and looks are left out."
+    if labeled < images:
+        return f"{text}; prompt fidelity and looks are of the {labeled} with known labels."
+    return f"{text}."
 
 
 if __name__ == "__main__":

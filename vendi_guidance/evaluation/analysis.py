@@ -1,6 +1,6 @@
-"""What a batch shows for its numbers: groups, modes, near-duplicates, spectra, growth.
+"""What a batch consists of: groups, modes, near-duplicates, spectra and convergence curves.
 
-Of large batches these look at a part, drawn at random once; each says of how many.
+Of large batches a random sample is analysed; `Analysis.looked_at` says of how many images.
 """
 
 from collections.abc import Hashable
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.evaluation.inputs import ScoreInputs
+from vendi_guidance.evaluation.labels import looks_by_group
 from vendi_guidance.kernels.tiles import tile, upper_triangle
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, rows_by_label, vendi
-from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes
-from vendi_guidance.scores.references import looks_by_prompt
+from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000
-"""Eigenvectors and heat maps are of so many pictures at most."""
+"""How many images eigenvectors and heat maps are computed of, at most."""
 
 PAIRS_UP_TO = 20_000
-"""Near-duplicates are sought among so many."""
+"""Among how many images near-duplicates are searched, at most."""
 
-GROWN_TO = 1000
-"""Convergence curves reach so far."""
+CURVES_TO = 1000
+"""Where convergence curves end."""
 
 MODES, OF_EACH = 6, 8
 PAIRS = 12
@@ -34,14 +34,14 @@ EIGENVALUES = 100
 
 @dataclass(frozen=True)
 class Group:
-    """Pictures that belong together, such as those of one prompt.
+    """Images that belong together, such as those of one prompt.
 
     Attributes:
         label: the prompt.
-        rows: their numbers.
-        vendi: how many different pictures there are among them, 1 to their number.
-        similarity: mean cosine of two of them; None of a single one.
-        looks: how many distinct correct looks a probe sees; None without one.
+        rows: the numbers of its images.
+        vendi: their Vendi score, from 1 to their number.
+        similarity: mean cosine of two of them; None for a single one.
+        looks: how many distinct correct variants their labels have; None without labels.
     """
 
     label: Hashable
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two pictures, and how alike the kernel finds them, at most 1."""
+    """Two images and their similarity, at most 1."""
 
     first: int
     second: int
@@ -61,96 +61,84 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Exhibits:
-    """What there is to see.
+class Analysis:
+    """What a batch consists of.
 
     Attributes:
-        groups: the least diverse first; none where every picture has a label of its own.
+        groups: the least diverse first; none where every image has a label of its own.
         modes: the leading ones, by row numbers of the whole batch.
-        pairs: the most alike, no picture twice.
-        spectra: eigenvalues, largest first, of K_X/n, and where there are prompts of K_T/n and
-            K_X∘K_T/n, by "pictures", "prompts" and "joint".
-        growth: of "conditional_vendi" and "vendi" as pictures are added.
-        similarities: (b, b) of the pictures `rows`, which are in order of their groups.
-        looked_at: how many pictures modes and spectra, and how many pairs, are of.
+        pairs: the most similar images, no image twice.
+        spectra: eigenvalues, largest first, of K_X/n ("pictures"), and where there are prompts of
+            K_T/n ("prompts") and K_X∘K_T/n ("joint").
+        convergence: "conditional_vendi" and "vendi" as images are added.
+        similarities: (b, b) of the images `rows`, which are in order of their groups.
+        looked_at: of how many images the "modes" and spectra are, and the "pairs".
     """
 
     groups: list[Group]
     modes: list[Mode]
     pairs: list[Pair]
     spectra: dict[str, list[float]]
-    growth: dict[str, Convergence]
+    convergence: dict[str, Convergence]
     similarities: Tensor
     rows: list[int]
     looked_at: dict[str, int]
 
 
 @torch.no_grad()
-def gather_exhibits(evidence: Evidence, *, seed: int = 0) -> Exhibits:
-    """Everything there is to see of a batch.
-
-    Args:
-        evidence: the batch.
-        seed: of the parts that are looked at of large batches.
-    """
-    some = _sample(len(evidence), DENSE_UP_TO, seed)
-    part = evidence.take(some)
-    more = _sample(len(evidence), PAIRS_UP_TO, seed)
-    rows = some[_in_order_of_groups(part)]
-    gram = part.kernel_x.gram(evidence.x[rows])
-    return Exhibits(
-        groups=_groups(evidence),
+def analyse(inputs: ScoreInputs, *, seed: int = 0) -> Analysis:
+    """Analyse a batch; `seed` is of the samples that are drawn of a large one."""
+    some = _sample(len(inputs), DENSE_UP_TO, seed)
+    part = inputs.take(some)
+    more = _sample(len(inputs), PAIRS_UP_TO, seed)
+    members = rows_by_label(part.groups or [None] * len(part), len(part))
+    rows = some[[row for group in members.values() for row in group]]
+    modes = find_modes(part.x, part.kernel_x, count=MODES, top=OF_EACH, spectrum=Exact())
+    return Analysis(
+        groups=_groups(inputs),
         modes=[
             Mode(mode.eigenvalue, tuple(some[list(mode.rows)].tolist()), mode.loadings)
-            for mode in find_modes(
-                part.x, part.kernel_x, count=MODES, top=OF_EACH, spectrum=Exact()
-            )
+            for mode in modes
         ],
-        pairs=_pairs(evidence.take(more), more),
+        pairs=_pairs(inputs.take(more), more),
         spectra=_spectra(part),
-        growth=_growth(evidence, seed),
-        similarities=gram,
+        convergence=_convergence(inputs, seed),
+        similarities=part.kernel_x.gram(inputs.x[rows]),
         rows=rows.tolist(),
         looked_at={"modes": len(some), "pairs": len(more)},
     )
 
 
 def _sample(n: int, most: int, seed: int) -> Tensor:
-    """At most so many row numbers, in order."""
+    """At most `most` row numbers, in order."""
     drawn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return drawn[:most].sort().values
 
 
-def _in_order_of_groups(part: Evidence) -> Tensor:
-    groups = rows_by_label(part.groups or [None] * len(part), len(part))
-    return torch.tensor([row for rows in groups.values() for row in rows])
-
-
-def _groups(evidence: Evidence) -> list[Group]:
-    if evidence.groups is None:
+def _groups(inputs: ScoreInputs) -> list[Group]:
+    if inputs.groups is None:
         return []
-    members = rows_by_label(evidence.groups, len(evidence))
-    if len(members) == len(evidence):
+    members = rows_by_label(inputs.groups, len(inputs))
+    if len(members) == len(inputs):
         return []
-    labels = [str(label) for label in evidence.groups]
-    looks: dict[str, int] = {}
-    if evidence.asked is not None and evidence.seen is not None:
-        looks = looks_by_prompt(labels, evidence.asked, evidence.seen)
-    found = []
-    for label, rows in members.items():
-        x = evidence.x[rows[:DENSE_UP_TO]]
-        similarity = in_batch_similarity(x, ["one"] * len(x)) if x.any(1).all() else None
-        score = float(vendi(x, evidence.kernel_x))
-        found.append(Group(label, tuple(rows), score, similarity, looks.get(str(label))))
-    return sorted(found, key=lambda group: group.vendi)
+    looks = {} if inputs.labels is None else looks_by_group(inputs.groups, inputs.labels)
+    scored = [(label, row) for label, rows in members.items() for row in rows[:DENSE_UP_TO]]
+    x = inputs.x[[row for _, row in scored]]
+    groups = []
+    for one in group_scores(x, inputs.kernel_x, [label for label, _ in scored]):
+        label, score = one.label, one.score
+        some = inputs.x[members[label][:DENSE_UP_TO]]
+        similarity = in_batch_similarity(some, [""] * len(some)) if some.any(1).all() else None
+        groups.append(Group(label, tuple(members[label]), score, similarity, looks.get(label)))
+    return groups
 
 
-def _pairs(part: Evidence, numbers: Tensor) -> list[Pair]:
-    """Pictures and their nearest, the most alike first, no picture twice."""
+def _pairs(part: ScoreInputs, numbers: Tensor) -> list[Pair]:
+    """Images and their nearest, the most similar first, no image twice."""
     n = len(part)
     blocks = part.kernel_x.blocks(part.x)
     nearest = part.x.new_full((n,), -torch.inf)
-    who = torch.zeros(n, dtype=torch.long, device=part.x.device)
+    neighbours = torch.zeros(n, dtype=torch.long, device=part.x.device)
     for rows, columns in upper_triangle(part.x):
         k = tile(blocks, rows, columns)
         if rows == columns:
@@ -158,43 +146,37 @@ def _pairs(part: Evidence, numbers: Tensor) -> list[Pair]:
         for these, those, values in ((rows, columns, k), (columns, rows, k.T)):
             best, where = values.max(dim=1)
             closer = best > nearest[these]
-            who[these] = torch.where(closer, where + those.start, who[these])
+            neighbours[these] = torch.where(closer, where + those.start, neighbours[these])
             nearest[these] = torch.where(closer, best, nearest[these])
     pairs: list[Pair] = []
-    shown: set[int] = set()
+    used: set[int] = set()
     for row in nearest.argsort(descending=True).tolist() if n > 1 else []:
-        both = {row, int(who[row])}
-        if not both & shown and len(pairs) < PAIRS:
-            shown |= both
+        both = {row, int(neighbours[row])}
+        if not both & used and len(pairs) < PAIRS:
+            used |= both
             first, second = sorted(int(numbers[i]) for i in both)
             pairs.append(Pair(first, second, float(nearest[row])))
     return pairs
 
 
-def _spectra(part: Evidence) -> dict[str, list[float]]:
-    """Where prompts repeat, K_T has no more eigenvalues than there are prompts."""
-    names = ("pictures", "prompts", "joint")
+def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
+    """Without eigenvalues of 0, which K_T has where prompts repeat."""
     found = (values[:EIGENVALUES] for values in part.eigenvalues())
     return {
         name: values[values > ROUNDING * values[0]].tolist()
-        for name, values in zip(names, found, strict=False)
+        for name, values in zip(("pictures", "prompts", "joint"), found, strict=False)
     }
 
 
-def _growth(evidence: Evidence, seed: int) -> dict[str, Convergence]:
-    n = min(len(evidence), GROWN_TO)
+def _convergence(inputs: ScoreInputs, seed: int) -> dict[str, Convergence]:
+    n = min(len(inputs), CURVES_TO)
     if n < 2 * FEWEST:
         return {}
     sizes = [round(FEWEST * (n / FEWEST) ** (step / 7)) for step in range(8)]
-    grown = {"vendi": convergence(vendi, evidence.x, evidence.kernel_x, sizes=sizes, seed=seed)}
-    if evidence.t is not None:
-        grown["conditional_vendi"] = convergence(
-            conditional_vendi,
-            evidence.x,
-            evidence.t,
-            evidence.kernel_x,
-            evidence.kernel_t,
-            sizes=sizes,
-            seed=seed,
+    x, t, kernel_x, kernel_t = inputs.x, inputs.t, inputs.kernel_x, inputs.kernel_t
+    curves = {"vendi": convergence(vendi, x, kernel_x, sizes=sizes, seed=seed)}
+    if t is not None:
+        curves["conditional_vendi"] = convergence(
+            conditional_vendi, x, t, kernel_x, kernel_t, sizes=sizes, seed=seed
         )
-    return grown
+    return curves

@@ -1,6 +1,6 @@
-"""Finished batches, whatever they come as."""
+"""Finished batches from folders, arrays, tensors, datasets or images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -19,19 +19,24 @@ Images: TypeAlias = Any
 
 PROMPT_COLUMNS = ("prompt", "text", "caption")
 
+CHUNK = 256
+"""How many images are decoded at a time."""
+
 
 class Pictures(Sequence[Image.Image]):
-    """Pictures as RGB, read when they are asked for.
+    """RGB images, each read when it is asked for.
 
     Args:
         sources: a path, a PIL image, an array or a tensor each.
+        rows: which of them; None is all.
     """
 
-    def __init__(self, sources: Sequence[Any]) -> None:
+    def __init__(self, sources: Sequence[Any], rows: Sequence[int] | None = None) -> None:
         self.sources = sources
+        self.rows = range(len(sources)) if rows is None else rows
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> Image.Image: ...
@@ -39,35 +44,26 @@ class Pictures(Sequence[Image.Image]):
     def __getitem__(self, index: slice) -> "list[Image.Image]": ...
     def __getitem__(self, index: int | slice) -> "Image.Image | list[Image.Image]":
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return _as_picture(self.sources[index])
+            return [_as_picture(self.sources[row]) for row in self.rows[index]]
+        return _as_picture(self.sources[self.rows[index]])
+
+    def chunks(self) -> Iterator[list[Image.Image]]:
+        """All of them in order, `CHUNK` at a time."""
+        return (self[start : start + CHUNK] for start in range(0, len(self), CHUNK))
 
     def take(self, rows: Sequence[int]) -> "Pictures":
         """Some of them."""
-        return Pictures(_Rows(self.sources, rows))
+        return Pictures(self.sources, [self.rows[row] for row in rows])
 
     def paths(self) -> list[Path] | None:
-        """Where they lie, if all are files."""
-        if not all(isinstance(source, (str, PathLike)) for source in self.sources):
+        """Their files, if all are files."""
+        if not all(isinstance(self.sources[row], (str, PathLike)) for row in self.rows):
             return None
-        return [Path(source) for source in self.sources]
-
-
-class _Rows(Sequence[Any]):
-    """Some rows of something, not read before they are asked for."""
-
-    def __init__(self, whole: Any, rows: Sequence[int]) -> None:
-        self.whole, self.rows = whole, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.whole[self.rows[index]]
+        return [Path(self.sources[row]) for row in self.rows]
 
 
 class _Column(Sequence[Any]):
-    """A column of a `datasets.Dataset`, of which only one row is decoded at a time."""
+    """A column of a `datasets.Dataset`, decoded row by row."""
 
     def __init__(self, dataset: Any, name: str) -> None:
         self.dataset, self.name = dataset, name
@@ -81,12 +77,12 @@ class _Column(Sequence[Any]):
 
 @dataclass(frozen=True)
 class Batch:
-    """n pictures and what is known of them.
+    """n images with their prompts.
 
     Attributes:
-        images: the pictures.
+        images: the images.
         prompts: one for each, or None.
-        seconds: what each took, or None.
+        seconds: the time each took, or None.
         name: of the batch, "" if it has none.
     """
 
@@ -96,7 +92,7 @@ class Batch:
     name: str = ""
 
     def take(self, rows: Sequence[int]) -> "Batch":
-        """Some of the pictures and what is known of them."""
+        """The batch of some of the images."""
         if len(rows) == len(self.images):
             return self
         return Batch(
@@ -108,12 +104,12 @@ class Batch:
 
 
 def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
-    """A batch from whatever it comes as.
+    """A batch from any kind of images.
 
     Args:
         images: the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`, whose
-            prompts and seconds are read too, or any folder of pictures; a `datasets.Dataset` with a
-            column of pictures and perhaps one of prompts; an array (n, h, w), (n, h, w, 1 to 4) or
+            prompts and seconds are read too, or any folder of images; a `datasets.Dataset` with a
+            column of images and perhaps one of prompts; an array (n, h, w), (n, h, w, 1 to 4) or
             a tensor (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a sequence of PIL
             images, paths, single arrays (h, w, c) or tensors (c, h, w).
         prompts: n prompts; None takes those that come with the images, if any do.
@@ -126,22 +122,19 @@ def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
         batch = _from_folder(Path(images))
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)
-    elif isinstance(images, Pictures):
-        batch = Batch(images, None)
-    elif isinstance(images, (Tensor, np.ndarray)):
-        if not (images.ndim == 4 or (images.ndim == 3 and isinstance(images, np.ndarray))):
-            raise ValueError(
-                f"a batch of images has 4 dimensions, got shape {tuple(images.shape)}: give arrays "
-                "(n, h, w, c) or tensors (n, c, h, w)"
-            )
-        batch = Batch(Pictures(images), None)  # type: ignore[arg-type]
-    elif isinstance(images, Sequence):
-        batch = Batch(Pictures(images), None)
     else:
-        raise ValueError(
-            f"images must be a folder, images, an array, a tensor or a dataset, got "
-            f"{type(images).__name__}"
-        )
+        if isinstance(images, (Tensor, np.ndarray)):
+            if not (images.ndim == 4 or (images.ndim == 3 and isinstance(images, np.ndarray))):
+                raise ValueError(
+                    f"a batch of images has 4 dimensions, got shape {tuple(images.shape)}: give "
+                    "arrays (n, h, w, c) or tensors (n, c, h, w)"
+                )
+        elif not isinstance(images, Sequence):
+            raise ValueError(
+                f"images must be a folder, images, an array, a tensor or a dataset, got "
+                f"{type(images).__name__}"
+            )
+        batch = Batch(images if isinstance(images, Pictures) else Pictures(images), None)
     n = len(batch.images)
     if not n:
         raise ValueError("there are no images to evaluate")
@@ -164,7 +157,7 @@ def _from_folder(folder: Path) -> Batch:
     if not (folder / METADATA).is_file():
         files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
         if not files:
-            raise ValueError(f"{folder} holds neither {METADATA} nor pictures")
+            raise ValueError(f"{folder} contains neither {METADATA} nor images")
         return Batch(Pictures(files), None, name=name)
     pictures = read_metadata(folder)
     prompts: list[Any] = [
@@ -172,7 +165,7 @@ def _from_folder(folder: Path) -> Batch:
     ]
     for prompt, (place, _, _) in zip(prompts, pictures, strict=True):
         if (prompt is None) != (prompts[0] is None):
-            raise ValueError(f"{place}: some pictures have a prompt and some have none")
+            raise ValueError(f"{place}: some images have a prompt and some have none")
     seconds: list[Any] = [row.get("seconds") for _, _, row in pictures]
     return Batch(
         Pictures([path for _, path, _ in pictures]),
@@ -201,7 +194,7 @@ def _as_picture(source: Any) -> Image.Image:
         try:
             return open_picture(source)
         except ValueError as error:
-            raise ValueError(f"the picture {source} cannot be used: {error}") from None
+            raise ValueError(f"the image {source} cannot be used: {error}") from None
     if isinstance(source, Image.Image):
         return to_rgb(source)
     if isinstance(source, Tensor):

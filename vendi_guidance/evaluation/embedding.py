@@ -1,4 +1,4 @@
-"""From a batch to features and kernels, with a description of each to print beside the scores."""
+"""Features and kernels of a batch, each with a description to print beside the scores."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -13,36 +13,32 @@ from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, collect_features, stream_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.network import digest_of
-from vendi_guidance.features.probe import Looks, Probe
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
+from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import Similarity, as_kernel
-from vendi_guidance.kernels.standard import Features, Gaussian, Kernel, as_features
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
 Clip: TypeAlias = "str | tuple[ImageEmbedder, PromptEmbedder]"
 
-CHUNK = 256
-"""So many pictures are decoded at a time."""
-
 IMAGE_SIGMAS = {"dinov2": 25.0, "probe": 4.0}
-"""Bandwidths by embedder. The papers have 20 to 30 for DINOv2. Two looks of one emoji lie about 10
-apart in the demo probe's features, two emoji about 18, variants of one look far less: at 4, looks
-count as different and variants as the same."""
+"""Bandwidths by embedder. The papers have 20 to 30 for DINOv2. In the demo probe's features,
+images of two concepts are about 18 apart and two variants of one about 10: at 4, both count as
+different."""
 
 PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3}
-"""Of features of unit length. The papers have 0.1 to 0.8 for CLIP."""
+"""For features of unit length. The papers have 0.1 to 0.8 for CLIP."""
 
 
 class Embedded(NamedTuple):
-    """Features of pictures.
+    """Features of images.
 
     Attributes:
         features: (m, d).
         described: the embedder's name and settings, JSON values.
-        kept: for each row, the number of its picture.
+        kept: for each row, the number of its image.
         skipped: the files that could not be read.
     """
 
@@ -53,49 +49,47 @@ class Embedded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PictureReader:
-    """How pictures are read; attributes as the arguments of `stream_features`."""
+class ImageReader:
+    """How images are read; attributes as the arguments of `stream_features`."""
 
     cache: Path | None = None
     workers: int = 0
     on_bad_image: Literal["skip", "fail"] = "skip"
     progress: bool = False
 
-    def embed(self, pictures: Pictures, embedder: ImageFeatures) -> Embedded:
-        """Features of n pictures.
+    def embed(self, images: Pictures, embedder: ImageFeatures) -> Embedded:
+        """Features of n images.
 
         Args:
-            pictures: n of them; features there are already are not computed.
-            embedder: its name, itself, or (n, d) features.
+            images: n images.
+            embedder: its name, itself, or (n, d) features, which are taken as they are.
 
         Raises:
-            ValueError: no picture can be read, or features that are malformed or hold NaN.
+            ValueError: no image can be read, or features that are malformed or hold NaN.
         """
+        kept, skipped = list(range(len(images))), list[BadImage]()
         if isinstance(embedder, (Tensor, np.ndarray)):
-            features = _checked(embedder, "the features given", len(pictures))
-            return Embedded(features, {"name": "given features"}, list(range(len(features))), [])
+            features = _checked(embedder, "the features given", len(images))
+            return Embedded(features, {"name": "given features"}, kept, skipped)
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
-        described = {"name": embedder.name, "settings": embedder.settings}
-        paths = pictures.paths()
+        paths = images.paths()
         if paths is None:
-            chunks = [
-                embedder.embed(pictures[start : start + CHUNK])
-                for start in range(0, len(pictures), CHUNK)
-            ]
-            features = _checked(torch.cat(chunks), f"{embedder.name}'s features", len(pictures))
-            return Embedded(features, described, list(range(len(features))), [])
-        batches = stream_features(
-            paths,
-            embedder,
-            cache=self.cache,
-            workers=self.workers,
-            on_bad_image=self.on_bad_image,
-            progress=self.progress,
-        )
-        found = collect_features(batches)
-        features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
-        return Embedded(features, described, found.kept, found.bad)
+            features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
+        else:
+            features, kept, skipped = collect_features(
+                stream_features(
+                    paths,
+                    embedder,
+                    cache=self.cache,
+                    workers=self.workers,
+                    on_bad_image=self.on_bad_image,
+                    progress=self.progress,
+                )
+            )
+        features = _checked(features, f"{embedder.name}'s features", len(kept))
+        described = {"name": embedder.name, "settings": embedder.settings}
+        return Embedded(features, described, kept, skipped)
 
 
 def embed_prompts(
@@ -120,46 +114,23 @@ def embed_prompts(
 
 
 def clip_scores(
-    pictures: Pictures, prompts: Sequence[str], clip: Clip, reader: PictureReader
+    images: Pictures, prompts: Sequence[str], clip: Clip, reader: ImageReader
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(n,) of each picture 100 max(cos, 0) with its prompt, and the CLIP's name and settings.
+    """(n,) values 100 max(cos, 0) of images and their prompts, and the CLIP's name and settings.
 
     Raises:
-        ValueError: the two embedders' features have no common width.
+        ValueError: the two embedders' features have different widths.
     """
-    images, texts = (clip, clip) if isinstance(clip, str) else clip
-    x, described, _, _ = reader.embed(pictures, images)
-    t, _ = embed_prompts(prompts, texts)
+    of_images, of_prompts = (clip, clip) if isinstance(clip, str) else clip
+    x, described, _, _ = reader.embed(images, of_images)
+    t, _ = embed_prompts(prompts, of_prompts)
     if x.shape[1] != t.shape[1]:
         raise ValueError(
-            f"a CLIPScore needs pictures and prompts embedded by one CLIP, got features of "
+            f"a CLIPScore needs images and prompts embedded by one CLIP, got features of "
             f"{x.shape[1]} and {t.shape[1]} numbers"
         )
     cosines = torch.nn.functional.cosine_similarity(x.double(), t.double(), dim=1)
     return 100 * cosines.clamp(min=0, max=1), described
-
-
-@torch.no_grad()
-def looks_of(
-    probe: Probe, pictures: Pictures, features: Tensor, described: dict[str, Any]
-) -> Looks:
-    """What a probe sees in n pictures.
-
-    Args:
-        features: (n, d) features of the pictures; if they are this probe's, they are not got twice.
-        described: what gave the features.
-    """
-    if described.get("settings", {}).get("sha256") == digest_of(probe.body):
-        classes = (head(features).argmax(dim=1).tolist() for head in probe.heads)
-        return Looks(
-            *([names[i] for i in row] for names, row in zip(probe.names, classes, strict=True))
-        )
-    seen = [
-        probe.looks(pictures[start : start + CHUNK]) for start in range(0, len(pictures), CHUNK)
-    ]
-    return Looks(
-        *([name for names in column for name in names] for column in zip(*seen, strict=True))
-    )
 
 
 def choose_kernel(
@@ -171,21 +142,21 @@ def choose_kernel(
     """A kernel, and its settings, JSON values.
 
     Args:
-        kernel: the one asked for; None is a Gaussian of the embedder's usual bandwidth, or of the
-            features' median distance where there is none.
+        kernel: the one asked for; None is a Gaussian of the embedder's usual bandwidth, else of the
+            features' median distance.
         usual: bandwidths by the name of the embedder.
         described: the embedder.
         features: (n, d).
     """
+    if kernel is None and described["name"] in usual:
+        kernel = Gaussian(usual[described["name"]])
     if kernel is not None:
         chosen = as_kernel(kernel)
         settings: dict[str, Any] = asdict(chosen) if is_dataclass(chosen) else {}
         numbers = {k: v for k, v in settings.items() if isinstance(v, (int, float, str))}
         return chosen, {"name": type(chosen).__name__, **numbers}
-    if described["name"] in usual:
-        return choose_kernel(Gaussian(usual[described["name"]]), usual, described, features)
     differ = bool((features != features[0]).any())
-    sigma = median_distance(features) if differ else 1.0  # all are equal at any bandwidth
+    sigma = median_distance(features) if differ else 1.0  # any bandwidth gives the same
     return Gaussian(sigma), {"name": "Gaussian", "sigma": sigma, "chosen": "median distance"}
 
 

@@ -1,8 +1,7 @@
-"""A finished batch in, a report of its diversity and fidelity out."""
+"""Scores of a finished batch."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from math import exp, log
+from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -12,81 +11,52 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.evaluation.analysis import Exhibits, gather_exhibits
-from vendi_guidance.evaluation.basis import basis_of
-from vendi_guidance.evaluation.batches import Images, Pictures, as_batch
+from vendi_guidance.evaluation.analysis import analyse
+from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
     PROMPT_SIGMAS,
     Clip,
     ImageFeatures,
-    PictureReader,
+    ImageReader,
     PromptFeatures,
     choose_kernel,
     clip_scores,
     embed_prompts,
-    looks_of,
 )
-from vendi_guidance.evaluation.inputs import Evidence
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
-from vendi_guidance.evaluation.measures import MEASURES, Measure
-from vendi_guidance.features.files import BadImage
+from vendi_guidance.evaluation.labels import check_labels, label_images
+from vendi_guidance.evaluation.measures import MEASURES, basis
+from vendi_guidance.evaluation.results import ReportData, Score
+from vendi_guidance.features.base import Labeler, Labels
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.kernels.base import as_features
 from vendi_guidance.kernels.custom import Similarity
-from vendi_guidance.kernels.standard import as_features
-from vendi_guidance.scores import references as fidelity
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 
 EXACT_UP_TO, LANCZOS_UP_TO = 3000, 20_000
-"""Up to how many pictures all eigenvalues are found, and up to how many the entropy is got from
-products with the kernel's matrix."""
+"""Up to how many images entropies come from all eigenvalues, and from the Lanczos method."""
 
 LANDMARKS = 2000
-"""Of the Nystrom spectra of yet more pictures."""
+"""Of the Nystrom spectra of more images."""
 
 REFERENCES_OF_A_PART = 1000
-"""Parts of a batch are compared with so many reference pictures at most, always the same ones."""
+"""Parts of a batch are compared with at most as many reference images, always the same ones."""
 
 
-@dataclass(frozen=True)
-class Score:
-    """A number, and how far chance reaches.
+class Report(ReportData):
+    """What `evaluate` returns: the scores of a batch, which can be saved as a report.
 
-    Attributes:
-        value: the number.
-        low, high: between which as many fresh prompts, or pictures, would score, at level 0.95;
-            None where there is too little to tell.
-        basis: what decides the number, in words.
+    Example:
+        >>> import torch
+        >>> x = torch.eye(4).repeat(4, 1)
+        >>> report = evaluate(torch.zeros(16, 3, 8, 8), image_embedder=x, name="four kinds")
+        >>> report.settings["images"], sorted(report.scores)
+        (16, ['rke', 'vendi'])
+        >>> report.scores["rke"].basis
+        'given features, Gaussian σ = 1.414 (median distance); order 2, n = 16'
     """
-
-    value: float
-    low: float | None
-    high: float | None
-    basis: str
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What can be said of a batch.
-
-    Attributes:
-        name: what the batch is called.
-        scores: by their names in `measures.MEASURES`.
-        settings: all that decides them, JSON values.
-        skipped: the files that could not be read.
-        exhibits: what there is to see.
-        images: the n pictures that were evaluated.
-        evidence: what the scores are of, one row a picture.
-    """
-
-    name: str
-    scores: dict[str, Score]
-    settings: dict[str, Any]
-    skipped: list[BadImage]
-    exhibits: Exhibits
-    images: Pictures = field(repr=False)
-    evidence: Evidence = field(repr=False)
 
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write `report.html`, `report.md`, `report.json` and figures as PNG files.
@@ -115,7 +85,7 @@ def evaluate(
     groups: Sequence[Hashable] | None = None,
     reference: Images | None = None,
     clip: "Clip | None" = None,
-    probe: Probe | None = None,
+    labels: Labels | Labeler | None = None,
     seconds: Sequence[float] | None = None,
     cache: Path | None = None,
     workers: int = 0,
@@ -125,31 +95,42 @@ def evaluate(
     """Score a finished batch.
 
     Args:
-        images: n pictures: a folder, PIL images, arrays, a tensor or a dataset (see `as_batch`).
-        prompts: what each was made from; None takes those that come with the folder or dataset.
-            Without prompts there are no conditional scores.
-        name: what the batch is called; "" is the folder's own name.
+        images: n images: a folder, PIL images, arrays, a tensor or a dataset (see `as_batch`).
+        prompts: the n prompts; None takes those that come with the folder or dataset. Without
+            prompts there are no conditional scores.
+        name: of the batch; "" is the folder's own name.
         image_embedder, prompt_embedder: what gives features: its name (see `open_image_embedder`
             and `open_prompt_embedder`), itself, or the n features.
-        kernel_image, kernel_prompt: how alike two pictures, and two prompts, are. None is a
-            Gaussian of the embedder's usual bandwidth, or of the median distance where there is
-            none: of a second batch to compare with, give that of the first (`report.evidence`).
+        kernel_image, kernel_prompt: the similarity of two images, and of two prompts. None is a
+            Gaussian of the embedder's usual bandwidth, else of the median distance. To compare two
+            batches, give the second the kernels of the first: `report.inputs.kernel_x`, `kernel_t`.
         truncation: how many eigenvalues the truncated scores keep; None leaves these out.
-        groups: n labels of pictures that belong together; None is the prompts.
-        reference: real pictures to compare with, as `images`, or their (m, d) features.
+        groups: n labels of images that belong together; None is the prompts.
+        reference: real images to compare with, as `images`, or their (m, d) features.
         clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
-        probe: what says which concept and look a picture shows; without it, or if no prompt names
-            a concept that it knows, prompt fidelity and looks are left out.
-        seconds: what each picture took; None takes what the folder says.
+        labels: what each image shows: n labels, or a function of images and prompts that gives
+            them (see `Labeler`), which is not called without prompts. Prompt fidelity and looks
+            need a prompt that asks for a known label.
+        seconds: the time each image took; None takes it from the folder.
         cache: a folder where the features of files are kept between calls.
         workers: how many processes decode files.
         on_bad_image: leave out files that cannot be read, or fail at the first.
-        progress: show bars.
+        progress: show progress bars.
 
     Raises:
-        ValueError: no pictures, or not one prompt, label and time for each; features that hold NaN;
+        ValueError: no images, or not one prompt, label and time for each; features that hold NaN;
             a CLIP without prompts; or a setting that a kernel or a score refuses.
         FileNotFoundError: a folder, or an embedder's weights, are missing.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Gaussian
+        >>> x, t = torch.eye(4).repeat(4, 1), torch.eye(2).repeat(8, 1)
+        >>> settings = {"image_embedder": x, "kernel_image": Gaussian(0.1)}
+        >>> settings |= {"prompt_embedder": t, "kernel_prompt": Gaussian(0.1)}
+        >>> report = evaluate(torch.zeros(16, 3, 8, 8), ["a cat", "a dog"] * 8, **settings)
+        >>> [round(report.scores[name].value, 3) for name in ("vendi", "conditional_vendi")]
+        [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
     n = len(batch.images)
@@ -157,10 +138,10 @@ def evaluate(
         if given is not None and len(given) != n:
             raise ValueError(f"got {n} images and {len(given)} {what}: give one for each image")
     if batch.prompts is None and clip is not None:
-        raise ValueError("a CLIPScore compares pictures with prompts: give the prompts too")
+        raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
     if isinstance(image_embedder, str):
         image_embedder = open_image_embedder(image_embedder)
-    reader = PictureReader(cache, workers, on_bad_image, progress)
+    reader = ImageReader(cache, workers, on_bad_image, progress)
     x, described_x, kept, skipped = reader.embed(batch.images, image_embedder)
     batch = batch.take(kept)
     times = batch.seconds if seconds is None else [float(seconds[i]) for i in kept]
@@ -172,7 +153,7 @@ def evaluate(
         "kernel_image": settings_x,
         "truncation": truncation,
     }
-    evidence = Evidence(
+    inputs = ScoreInputs(
         x,
         kernel_x,
         groups=batch.prompts if groups is None else [groups[i] for i in kept],
@@ -182,102 +163,89 @@ def evaluate(
     if batch.prompts is not None:
         t, described = embed_prompts(batch.prompts, prompt_embedder)
         kernel_t, settings_t = choose_kernel(kernel_prompt, PROMPT_SIGMAS, described, t)
-        evidence = replace(evidence, t=t, kernel_t=kernel_t)
+        inputs = replace(inputs, t=t, kernel_t=kernel_t)
         settings["prompts"] = len(set(batch.prompts))
         settings |= {"prompt_embedder": described, "kernel_prompt": settings_t}
         if clip is not None:
-            cosines, settings["clip"] = clip_scores(batch.images, batch.prompts, clip, reader)
-            evidence = replace(evidence, clip=cosines)
-        asked = fidelity.asked_concepts(batch.prompts, probe.names[0] if probe else [])
-        if probe and any(asked):
-            evidence = replace(
-                evidence, asked=asked, seen=looks_of(probe, batch.images, x, described_x)
-            )
-            settings["judged"] = sum(concept is not None for concept in asked)
+            per_image, settings["clip"] = clip_scores(batch.images, batch.prompts, clip, reader)
+            inputs = replace(inputs, clip=per_image)
+    if isinstance(labels, Labels):
+        labels = check_labels(labels, n).take(kept)
+    elif labels is not None and batch.prompts is not None:
+        labels = label_images(labels, batch.images, batch.prompts, x, described_x)
+    if isinstance(labels, Labels) and any(labels.asked):
+        inputs = replace(inputs, labels=labels)
+        settings["labeled"] = sum(asked is not None for asked in labels.asked)
     if reference is not None:
         if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:
             real = as_features(reference)
         else:
             real = reader.embed(as_batch(reference).images, image_embedder).features
-        evidence = replace(evidence, reference=real)
+        inputs = replace(inputs, reference=real)
         settings["references"] = len(real)
     spectrum = spectrum_for(len(x))
-    settings["spectrum"] = _described(spectrum)
-    draws = draw_parts([evidence.groups], [len(evidence)])
+    settings["spectrum"] = {"name": type(spectrum).__name__}
+    settings["spectrum"] |= asdict(spectrum) if is_dataclass(spectrum) else {}
+    draws = draw_parts([inputs.groups], [len(inputs)])
     settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
     return Report(
         name or batch.name or "the batch",
-        _scores(evidence, spectrum, settings, draws, progress),
+        _scores(inputs, spectrum, settings, draws, progress),
         settings,
         skipped,
-        gather_exhibits(evidence),
+        analyse(inputs),
         batch.images,
-        evidence,
+        inputs,
     )
 
 
 def spectrum_for(n: int) -> Spectrum:
-    """How the entropies of n pictures are got: exactly as long as that takes seconds."""
+    """How the entropies of n images are computed: exactly as long as that takes seconds."""
     if n <= EXACT_UP_TO:
         return Exact()
     return Lanczos() if n <= LANCZOS_UP_TO else Nystrom(LANDMARKS)
 
 
-def _described(spectrum: Spectrum) -> dict[str, Any]:
-    settings: dict[str, Any] = asdict(spectrum) if is_dataclass(spectrum) else {}
-    return {"name": type(spectrum).__name__, **settings}
-
-
 def scores_of_parts(
-    evidence: Sequence[Evidence], draws: Draws, progress: bool
+    batches: Sequence[ScoreInputs], draws: Draws, progress: bool
 ) -> list[list[dict[str, float]]]:
     """For each batch, the scores of its part in every draw."""
-    lighter = [_with_fewer_references(one) for one in evidence]
-    found: list[list[dict[str, float]]] = [[] for _ in evidence]
-    for number in tqdm(range(len(draws.parts)), "intervals", disable=None if progress else True):
-        for one, rows, scores in zip(lighter, draws.parts[number], found, strict=True):
+    smaller = [_with_fewer_references(one) for one in batches]
+    found: list[list[dict[str, float]]] = [[] for _ in batches]
+    for part in tqdm(draws.parts, "intervals", disable=None if progress else True):
+        for one, rows, scores in zip(smaller, part, found, strict=True):
             scores.append(one.take(rows).scores(Exact()))
     return found
 
 
-def _with_fewer_references(evidence: Evidence) -> Evidence:
-    real = evidence.reference
+def _with_fewer_references(inputs: ScoreInputs) -> ScoreInputs:
+    real = inputs.reference
     if real is None or len(real) <= REFERENCES_OF_A_PART:
-        return evidence
+        return inputs
     drawn = torch.randperm(len(real), generator=torch.Generator().manual_seed(0))
-    return replace(evidence, reference=real[drawn[:REFERENCES_OF_A_PART]])
+    return replace(inputs, reference=real[drawn[:REFERENCES_OF_A_PART]])
 
 
 def _scores(
-    evidence: Evidence,
+    inputs: ScoreInputs,
     spectrum: Spectrum,
     settings: dict[str, Any],
     draws: Draws | None,
     progress: bool,
 ) -> dict[str, Score]:
     """In the order of `MEASURES`."""
-    values = evidence.scores(spectrum)
-    parts = [] if draws is None else scores_of_parts([evidence], draws, progress)[0]
+    values = inputs.scores(spectrum)
+    parts = [] if draws is None else scores_of_parts([inputs], draws, progress)[0]
     found = {}
     for name, measure in MEASURES.items():
-        if name in values:
-            value = values[name]
-            ends: tuple[float | None, float | None] = (None, None)
-            if draws is not None and all(name in part for part in parts):
-                ends = _interval(measure, value, [part[name] for part in parts], draws)
-            found[name] = Score(value, *ends, basis=basis_of(name, settings))
+        if name not in values:
+            continue
+        value, low, high = values[name], None, None
+        if draws is not None and all(name in part for part in parts):
+            of_parts = [part[name] for part in parts]
+            is_ratio = measure.is_ratio and min(value, *of_parts) > 0
+            low, high = draws.interval(value, of_parts, is_ratio=is_ratio)
+        if low is not None and high is not None:
+            low, high = max(low, measure.low), min(high, measure.high)
+        found[name] = Score(value, low, high, basis(name, settings))
     return found
-
-
-def _interval(
-    measure: Measure, value: float, parts: Sequence[float], draws: Draws
-) -> tuple[float, float] | tuple[None, None]:
-    if measure.is_ratio and min(value, *parts) > 0:
-        reach = draws.reach([log(part) for part in parts])
-        ends = None if reach is None else (value * exp(-reach), value * exp(reach))
-    else:
-        reach = draws.reach(parts)
-        ends = None if reach is None else (value - reach, value + reach)
-    if ends is None:
-        return None, None
-    return max(ends[0], measure.low), min(ends[1], measure.high)

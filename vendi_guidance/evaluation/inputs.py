@@ -1,4 +1,4 @@
-"""What a batch is scored by, one row a picture, and its scores; those of some of the rows too."""
+"""What the scores of a batch are computed from, one row per image, and the scores."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,26 +8,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.features.probe import Looks
-from vendi_guidance.kernels.standard import Kernel
-from vendi_guidance.kernels.tiles import Part
-from vendi_guidance.scores import references as fidelity
+from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+from vendi_guidance.features.base import Labels
+from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.parts import Part
+from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
 from vendi_guidance.scores.manifold import manifold_scores
+from vendi_guidance.scores.references import frechet_distance, kernel_distance
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 DISTINCT_UP_TO = 4000
-"""Up to so many distinct prompts all eigenvalues of their matrix are found."""
+"""Up to how many distinct prompts all eigenvalues of their matrix are computed."""
 
 NEIGHBOURS = 5
-"""How far the balls of precision, recall, density and coverage reach."""
+"""k of the k-nearest-neighbour balls of precision, recall, density and coverage."""
 
 
 class Entropies(NamedTuple):
     """H(X), and where there are prompts H(T) and H(X, T), in nats.
 
-    H(X) = H(X|T) + I(X;T): what the model adds by itself, and what the prompts bring about.
+    H(X) = H(X|T) + I(X;T): the model's own part, and the part that the prompts explain.
     """
 
     x: float
@@ -35,7 +37,7 @@ class Entropies(NamedTuple):
     joint: float | None = None
 
     def scores(self) -> dict[str, float]:
-        """The Vendi score, and where there are prompts the two that multiply to it."""
+        """The Vendi score, and where there are prompts its two factors."""
         found = {"vendi": exp(self.x)}
         if self.t is not None and self.joint is not None:
             found["conditional_vendi"] = exp(self.joint - self.t)
@@ -44,20 +46,20 @@ class Entropies(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """A batch of n pictures, as far as scores can see it.
+class ScoreInputs:
+    """What the scores of n images are computed from.
 
     Attributes:
-        x: (n, d) features of the pictures.
-        kernel_x: how alike two pictures are.
-        t: (n, m) features of their prompts, if they have prompts.
-        kernel_t: how alike two prompts are.
-        groups: n labels; pictures of one label belong together, as those of one prompt do.
+        x: (n, d) features of the images.
+        kernel_x: the similarity of two images.
+        t: (n, m) features of their prompts, if they have any.
+        kernel_t: the similarity of two prompts.
+        groups: n labels; images of one label belong together, such as those of one prompt.
         truncation: of the truncated Vendi scores; None leaves these out.
-        clip: (n,) of each picture 100 max(cos, 0) with its prompt.
-        asked, seen: which concept each prompt asks for, and what a probe sees (see `fidelity`).
-        seconds: (n,) what each picture took.
-        reference: (m, d) features of real pictures.
+        clip: (n,) values 100 max(cos, 0) of each image and its prompt.
+        labels: what the images show; at least one prompt asks for a known label.
+        seconds: (n,) the time each image took.
+        reference: (m, d) features of real images.
     """
 
     x: Tensor
@@ -67,24 +69,23 @@ class Evidence:
     groups: Sequence[Hashable] | None = None
     truncation: int | None = None
     clip: Tensor | None = None
-    asked: Sequence[str | None] | None = None
-    seen: Looks | None = None
+    labels: Labels | None = None
     seconds: Tensor | None = None
     reference: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, rows: Tensor) -> "Evidence":
-        """What is known of some of the pictures: (b,) row numbers."""
+    def take(self, rows: Tensor) -> "ScoreInputs":
+        """The same for some of the images: (b,) row numbers."""
         numbers = rows.tolist()
         kept: dict[str, Any] = {}
         for column in fields(self):
             value = getattr(self, column.name)
-            if column.name == "seen" and value is not None:
-                kept["seen"] = Looks(*([names[i] for i in numbers] for names in value))
-            elif column.name == "reference":
+            if column.name == "reference":
                 continue
+            if isinstance(value, Labels):
+                kept[column.name] = value.take(numbers)
             elif isinstance(value, Tensor):
                 kept[column.name] = value[rows]
             elif isinstance(value, Sequence):
@@ -92,7 +93,7 @@ class Evidence:
         return replace(self, **kept)
 
     def entropies(self, entropy: Entropy, spectrum: Spectrum) -> Entropies:
-        """Those of the kernels' matrices."""
+        """The entropies of the kernels' matrices."""
         if self.t is None or self.kernel_t is None:
             [h] = spectrum.entropies(self.x, [Part(self.kernel_x)], entropy)
             return Entropies(float(h))
@@ -100,50 +101,46 @@ class Evidence:
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
         x, joint = spectrum.entropies(rows, [parts.x, parts.joint], entropy)
         prompts, weights = _distinct(self.t)
-        way = Exact() if len(prompts) <= DISTINCT_UP_TO else spectrum
-        return Entropies(
-            float(x), float(way.entropy(prompts, self.kernel_t, entropy, weights)), float(joint)
-        )
+        used = Exact() if len(prompts) <= DISTINCT_UP_TO else spectrum
+        h_t = used.entropy(prompts, self.kernel_t, entropy, weights)
+        return Entropies(float(x), float(h_t), float(joint))
 
     def eigenvalues(self) -> list[Tensor]:
-        """All of K_X/n, and where there are prompts those of K_T/n and K_X∘K_T/n, largest first."""
-        if self.t is None or self.kernel_t is None:
-            return [Exact().eigenvalues(self.x, self.kernel_x)]
-        rows = torch.cat([self.x, self.t], dim=1)
-        parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
-        prompts, weights = _distinct(self.t)
-        return [
-            Exact().eigenvalues(self.x, self.kernel_x),
-            Exact().eigenvalues(prompts, self.kernel_t, weights),
-            Exact().eigenvalues(rows, parts.joint.kernel),
-        ]
+        """Those of K_X/n, and where there are prompts of K_T/n and K_X∘K_T/n, largest first."""
+        found = [Exact().eigenvalues(self.x, self.kernel_x)]
+        if self.t is not None and self.kernel_t is not None:
+            prompts, weights = _distinct(self.t)
+            found.append(Exact().eigenvalues(prompts, self.kernel_t, weights))
+            rows = torch.cat([self.x, self.t], dim=1)
+            parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
+            found.append(Exact().eigenvalues(rows, parts.joint.kernel))
+        return found
 
     @torch.no_grad()
     def scores(self, spectrum: Spectrum) -> dict[str, float]:
-        """Every score that there is evidence for, by its name in `measures.MEASURES`.
+        """All scores that these inputs allow, by their names in `measures.MEASURES`.
 
         Args:
-            spectrum: how the entropies behind the Vendi scores are got; those of order 2 are exact.
+            spectrum: of the entropies behind the Vendi scores; those of order 2 are always exact.
         """
         found = self.entropies(Entropy(), spectrum).scores()
         if self.truncation is not None:
             truncated = self.entropies(Entropy(truncation=self.truncation), spectrum).scores()
             found |= {f"truncated_{name}": value for name, value in truncated.items()}
-        squares = self.entropies(Entropy(order=2), Exact()).scores()
-        found |= {name.replace("vendi", "rke"): value for name, value in squares.items()}
+        order_2 = self.entropies(Entropy(order=2), Exact()).scores()
+        found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self._against_reference())
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
-        if self.groups is not None:
-            labels = [str(label) for label in self.groups]
-            similarity = (
-                fidelity.in_batch_similarity(self.x, labels) if self.x.any(1).all() else None
-            )
+        if self.groups is not None and self.x.any(1).all():
+            similarity = in_batch_similarity(self.x, [str(label) for label in self.groups])
             if similarity is not None:
                 yield "in_batch_similarity", similarity
-            if self.asked is not None and self.seen is not None and any(self.asked):
-                looks = fidelity.looks_by_prompt(labels, self.asked, self.seen)
-                yield "fidelity", float(fidelity.prompt_fidelity(self.asked, self.seen) or 0)
+        fidelity = None if self.labels is None else prompt_fidelity(self.labels)
+        if self.labels is not None and fidelity is not None:
+            yield "fidelity", fidelity
+            if self.groups is not None:
+                looks = looks_by_group(self.groups, self.labels)
                 yield "looks_per_prompt", sum(looks.values()) / len(looks)
         if self.clip is not None:
             yield "clip_score", float(self.clip.mean())
@@ -153,15 +150,16 @@ class Evidence:
     def _against_reference(self) -> Iterator[tuple[str, float]]:
         if self.reference is None:
             return
-        if min(len(self), len(self.reference)) >= 2:
-            yield "kernel_distance", fidelity.kernel_distance(self.x, self.reference)
-            yield "frechet_distance", fidelity.frechet_distance(self.x, self.reference)
-        if min(len(self), len(self.reference)) > NEIGHBOURS:
+        fewest = min(len(self), len(self.reference))
+        if fewest >= 2:
+            yield "kernel_distance", kernel_distance(self.x, self.reference)
+            yield "frechet_distance", frechet_distance(self.x, self.reference)
+        if fewest > NEIGHBOURS:
             yield from manifold_scores(self.x, self.reference, NEIGHBOURS)._asdict().items()
 
 
 def _distinct(t: Tensor) -> tuple[Tensor, Tensor]:
-    """The different rows of t: (n, m), and how often each occurs over n.
+    """The distinct rows of t: (n, m), and the share of each.
 
     Their weighted matrix has the eigenvalues of K_T/n, save zeros.
     """

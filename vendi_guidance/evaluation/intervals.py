@@ -1,11 +1,12 @@
-"""How far chance reaches: scores of random parts of a batch, and intervals from them.
+"""Confidence intervals by subsampling: from the scores of random parts of a batch.
 
-What is drawn is a prompt with all its pictures, where there are enough prompts: guided pictures of
-one prompt depend on one another, so it is prompts that are independent. With fewer prompts,
-pictures are drawn, as many of each prompt.
+Where there are enough prompts, whole prompts are drawn: guided images of one prompt depend on one
+another, so prompts are the independent units. With fewer prompts, images are drawn, the same share
+of each prompt's.
 
-Parts of m of n units vary (n - m) / m times as much as n fresh units would, exactly so for means;
-scores that grow with n vary about in proportion, hence logarithms for those (see `uncertainty`).
+Scores of parts of m of n units have (n - m) / m times the variance of scores of n new units,
+exactly so for means. Scores that grow with n vary about in proportion to it, so their intervals are
+computed from logarithms.
 """
 
 import math
@@ -20,27 +21,27 @@ from torch import Tensor
 from vendi_guidance.scores.functional import rows_by_label
 
 FEWEST_PROMPTS = 8
-"""With fewer prompts, pictures are drawn."""
+"""With fewer prompts, images are drawn."""
 
 FEWEST_PICTURES = 20
-"""With fewer pictures of few prompts, nothing can be said of chance."""
+"""With fewer images of few prompts, there are no intervals."""
 
 LARGEST_PART = 500
-"""So many pictures are scored at a time, at most: exact spectra of more take long."""
+"""The most images scored at a time: exact spectra of more take long."""
 
 LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Random parts of one batch, or of several from the same prompts.
+    """Random parts of one batch, or of several with the same prompts.
 
     Attributes:
         parts: each a tuple of row numbers, (m,) for each batch.
         unit: what is drawn, "prompts" or "pictures".
-        scale: what the deviation over parts is to be multiplied with.
+        scale: factor from the standard deviation over parts to the standard error.
         degrees: of freedom.
-        paired: whether the batches' parts are of the same prompts.
+        paired: whether the batches' parts have the same prompts.
     """
 
     parts: list[tuple[Tensor, ...]]
@@ -49,12 +50,27 @@ class Draws:
     degrees: int
     paired: bool
 
-    def reach(self, values: Sequence[float]) -> float | None:
-        """Half the width of an interval of level `LEVEL`; None where the parts are all alike."""
+    def interval(
+        self, value: float, of_parts: Sequence[float], *, is_ratio: bool
+    ) -> tuple[float, float] | tuple[None, None]:
+        """The confidence interval of level `LEVEL` around a value.
+
+        Args:
+            value: of the whole batch.
+            of_parts: the same of every part.
+            is_ratio: compute it from logarithms; all values have to be positive then.
+
+        Returns:
+            Its ends; None for both where all parts have the same value.
+        """
+        values = [math.log(part) for part in of_parts] if is_ratio else of_parts
         deviation = stdev(values)
         if not deviation > 1e-9 * max(1.0, abs(values[0])):
-            return None
-        return float(student.ppf((1 + LEVEL) / 2, self.degrees)) * self.scale * deviation
+            return None, None
+        width = float(student.ppf((1 + LEVEL) / 2, self.degrees)) * self.scale * deviation
+        if is_ratio:
+            return value * math.exp(-width), value * math.exp(width)
+        return value - width, value + width
 
 
 def draw_parts(
@@ -64,36 +80,34 @@ def draw_parts(
     count: int = 50,
     seed: int = 0,
 ) -> Draws | None:
-    """Random parts, at most halves, of batches; the same prompts of each that has the same ones.
+    """Random parts, at most halves, of batches; with the same prompts if all batches have the same.
 
     Args:
-        batches: of each batch, the labels of its pictures; None where they have none.
-        sizes: of each batch, its number of pictures.
+        batches: for each batch, the labels of its images; None where they have none.
+        sizes: for each batch, its number of images.
         count: how many parts.
         seed: of the draw.
 
     Returns:
-        None where a batch is too small to say anything.
+        None where a batch is too small.
     """
     generator = torch.Generator().manual_seed(seed)
     members = [
         rows_by_label(labels or [None] * size, size)
         for labels, size in zip(batches, sizes, strict=True)
     ]
-    by_prompt = [
+    share = min(0.5, LARGEST_PART / max(sizes))
+    if all(
         len(groups) >= FEWEST_PROMPTS and size / len(groups) * FEWEST_PROMPTS / 2 <= LARGEST_PART
         for groups, size in zip(members, sizes, strict=True)
-    ]
-    if all(by_prompt):
+    ):
         fewest = min(map(len, members))
-        share = min(0.5, LARGEST_PART / max(sizes))
         drawn = max(FEWEST_PROMPTS // 2, math.floor(share * fewest))
         paired = all(groups.keys() == members[0].keys() for groups in members)
         parts = [tuple(_prompts(members, drawn, paired, generator)) for _ in range(count)]
         return Draws(parts, "prompts", math.sqrt(drawn / (fewest - drawn)), fewest - 1, paired)
     if min(sizes) < FEWEST_PICTURES:
         return None
-    share = min(0.5, LARGEST_PART / max(sizes))
     parts = [tuple(_pictures(groups, share, generator) for groups in members) for _ in range(count)]
     return Draws(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
 
@@ -104,7 +118,7 @@ def _prompts(
     paired: bool,
     generator: torch.Generator,
 ) -> Iterator[Tensor]:
-    """Of each batch the rows of some prompts, in order; the same prompts if paired."""
+    """For each batch the rows of some prompts, in order; of the same prompts if paired."""
     chosen: list[Hashable] = []
     for groups in members:
         if not chosen or not paired:
@@ -116,11 +130,10 @@ def _prompts(
 def _pictures(
     groups: dict[Hashable, list[int]], share: float, generator: torch.Generator
 ) -> Tensor:
-    """That share of the rows of every group, in order; at least one."""
+    """A share of the rows of every group, in order; at least one row of each."""
     chosen: list[int] = []
     for rows in groups.values():
-        # what is left over of a share of a group is drawn by lot
-        lot = float(torch.rand((), generator=generator))
+        lot = float(torch.rand((), generator=generator))  # rounds the share up or down at random
         kept = max(1, min(len(rows), math.floor(share * len(rows) + lot)))
         order = torch.randperm(len(rows), generator=generator)[:kept].tolist()
         chosen += [rows[i] for i in order]

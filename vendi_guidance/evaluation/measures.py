@@ -1,20 +1,25 @@
-"""What each number of a report is called, means, and may be."""
+"""The scores of a report: titles, number formats, ranges, and the settings each depends on."""
 
 from dataclasses import dataclass
 from math import inf
+from pathlib import PurePath
+from typing import Any
+
+from vendi_guidance.evaluation.inputs import NEIGHBOURS
+from vendi_guidance.scores.manifold import ManifoldScores
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How a number is shown and read.
+    """How a score is shown and read.
 
     Attributes:
         title: its name for people.
         meaning: in a few words.
-        form: as `format` takes it.
-        is_ratio: whether two of them compare as a ratio, and not as a difference.
-        better: 1 where more is better (more diverse, more faithful), -1 where less is, 0 neither.
-        low, high: what it always lies between.
+        form: the number's format, as `format` takes it.
+        is_ratio: whether two scores compare as a ratio rather than a difference.
+        better: 1 where more is better, -1 where less is, 0 where neither.
+        low, high: its range.
     """
 
     title: str
@@ -25,22 +30,22 @@ class Measure:
     low: float = -inf
     high: float = inf
 
-    def shown(self, value: float | None) -> str:
-        """The number in words, "–" if there is none."""
+    def format(self, value: float | None) -> str:
+        """The score as text, "–" if there is none."""
         if value is None:
             return "–"
         form = ",.0f" if abs(value) >= 10_000 else self.form
         return format(value, form).replace("-", "−")
 
-    def interval(self, low: float | None, high: float | None) -> str:
-        """Its interval in words, "" if there is none."""
-        return "" if low is None or high is None else f"{self.shown(low)} to {self.shown(high)}"
+    def format_interval(self, low: float | None, high: float | None) -> str:
+        """Its confidence interval as text, "" if there is none."""
+        return "" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
-    def change(self, value: float, is_ratio: bool) -> str:
-        """How another run differs, in words: a factor or a difference."""
+    def format_change(self, value: float, is_ratio: bool) -> str:
+        """A change as text: a factor or a difference."""
         if is_ratio:
             return f"×\N{NO-BREAK SPACE}{value:.2f}"
-        return ("+" if value >= 0 else "") + self.shown(value)
+        return ("+" if value >= 0 else "") + self.format(value)
 
 
 def _count(title: str, meaning: str, better: int = 1) -> Measure:
@@ -51,69 +56,109 @@ def _share(title: str, meaning: str, better: int = 1) -> Measure:
     return Measure(title, meaning, ".3f", False, better, low=0, high=1)
 
 
+_TRUNCATED = "the same, from the largest eigenvalues only"
+
 SECTIONS: dict[str, dict[str, Measure]] = {
     "Diversity": {
-        "conditional_vendi": _count(
-            "Conditional-Vendi", "different pictures beyond what the prompts explain"
-        ),
-        "vendi": _count("Vendi", "different pictures in all"),
+        "conditional_vendi": _count("Conditional-Vendi", "distinct images given the prompts"),
+        "vendi": _count("Vendi", "distinct images in all"),
         "information_vendi": _count(
-            "Information-Vendi", "different pictures that the prompts explain", 0
+            "Information-Vendi", "distinct images explained by the prompts", 0
         ),
-        "truncated_conditional_vendi": _count(
-            "Conditional-Vendi, truncated", "the same, of the largest eigenvalues"
-        ),
-        "truncated_vendi": _count("Vendi, truncated", "the same, of the largest eigenvalues"),
-        "truncated_information_vendi": _count(
-            "Information-Vendi, truncated", "the same, of the largest eigenvalues", 0
-        ),
+        "truncated_conditional_vendi": _count("Conditional-Vendi, truncated", _TRUNCATED),
+        "truncated_vendi": _count("Vendi, truncated", _TRUNCATED),
+        "truncated_information_vendi": _count("Information-Vendi, truncated", _TRUNCATED, 0),
         "conditional_rke": _count(
-            "Conditional-RKE", "as Conditional-Vendi, rare pictures counting for less"
+            "Conditional-RKE", "as Conditional-Vendi, less sensitive to rare images"
         ),
-        "rke": _count("RKE", "as Vendi, rare pictures counting for less"),
+        "rke": _count("RKE", "as Vendi, less sensitive to rare images"),
         "information_rke": _count(
-            "Information-RKE", "as Information-Vendi, rare pictures counting for less", 0
+            "Information-RKE", "as Information-Vendi, less sensitive to rare images", 0
         ),
         "looks_per_prompt": Measure(
-            "looks per prompt", "distinct correct looks of one prompt's pictures", ".2f", True, 1, 0
+            "looks per prompt", "distinct correct looks among a prompt's images", ".2f", True, 1, 0
         ),
         "in_batch_similarity": Measure(
-            "in-batch similarity",
-            "mean cosine of two pictures of one prompt",
-            ".3f",
-            False,
-            -1,
-            -1,
-            1,
+            "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
         ),
     },
     "Fidelity": {
-        "fidelity": _share("prompt fidelity", "pictures that show what the prompt asks for"),
+        "fidelity": _share("prompt fidelity", "share of images that show what the prompt asks for"),
         "clip_score": Measure(
-            "CLIPScore", "how well pictures fit their prompts, of 100", ".2f", False, 1, 0, 100
+            "CLIPScore", "how well images match their prompts, of 100", ".2f", False, 1, 0, 100
         ),
     },
-    "Against the reference pictures": {
+    "Against the reference images": {
         "kernel_distance": Measure(
             "kernel distance", "KD: squared MMD of a cubic kernel", "#.4g", False, -1
         ),
         "frechet_distance": Measure(
             "Fréchet distance", "FID: of means and covariances", "#.4g", False, -1, 0
         ),
-        "precision": _share("precision", "pictures within the reference's region"),
-        "recall": _share("recall", "reference pictures within these pictures' region"),
-        "density": Measure("density", "how deep within the reference's region", ".3f", False, 1, 0),
-        "coverage": _share("coverage", "reference pictures with one of these nearby"),
-        "authenticity": _share("authenticity", "pictures that are no near copies"),
+        "precision": _share("precision", "share of images on the reference's manifold"),
+        "recall": _share("recall", "share of reference images on these images' manifold"),
+        "density": Measure("density", "how densely references surround images", ".3f", False, 1, 0),
+        "coverage": _share("coverage", "share of reference images with one of these nearby"),
+        "authenticity": _share("authenticity", "share of images that are not near copies"),
     },
     "Cost": {
-        "seconds_per_image": Measure(
-            "seconds per image", "as the run measured them", ".3f", True, -1, 0
-        ),
+        "seconds_per_image": Measure("seconds per image", "as the run measured", ".3f", True, -1, 0)
     },
 }
 
 MEASURES = {name: measure for section in SECTIONS.values() for name, measure in section.items()}
 
 HEADLINE = ("conditional_vendi", "vendi")
-"""What "more diverse" is judged by: the first of these that there is."""
+"""The score that decides which batch is more diverse: the first of these that there is."""
+
+
+def basis(name: str, settings: dict[str, Any]) -> str:
+    """What a score depends on, to print beside it.
+
+    Args:
+        name: of the score.
+        settings: the report's.
+    """
+    n = f"n = {settings['images']:,}"
+    images = describe_embedder(settings["image_embedder"])
+    if name == "seconds_per_image":
+        return n
+    if name in ("fidelity", "looks_per_prompt"):
+        return f"labels; n = {settings['labeled']:,}"
+    if name == "clip_score":
+        return f"{describe_embedder(settings['clip'])}; {n}"
+    if name == "in_batch_similarity":
+        return f"{images}; {n}"
+    if name in ("kernel_distance", "frechet_distance"):
+        return f"{images}; {n}, {settings['references']:,} references"
+    if name in ManifoldScores._fields:
+        k = 1 if name == "authenticity" else NEIGHBOURS
+        return f"{images}, k = {k}; {n}, {settings['references']:,} references"
+    words = [f"{images}, {describe_kernel(settings['kernel_image'])}"]
+    if "conditional" in name or "information" in name:
+        prompts = describe_embedder(settings["prompt_embedder"])
+        words.append(f"prompts by {prompts}, {describe_kernel(settings['kernel_prompt'])}")
+    if "rke" in name:
+        return "; ".join([*words, f"order 2, {n}"])
+    t = settings["truncation"] if name.startswith("truncated") else None
+    kept = "all eigenvalues" if t is None else f"t = {t:,}"
+    spectrum = settings["spectrum"]
+    how = {"Lanczos": " by Lanczos", "Nystrom": f" of {spectrum.get('rank')} landmarks"}
+    return "; ".join([*words, f"{kept}{how.get(spectrum['name'], '')}, {n}"])
+
+
+def describe_embedder(embedder: dict[str, Any]) -> str:
+    """Its name and its weights' name, without the folders of a path."""
+    weights = embedder.get("settings", {}).get("weights")
+    if not isinstance(weights, str):
+        return str(embedder["name"])
+    is_path = weights.count("/") > 1 or "\\" in weights
+    return f"{embedder['name']} {PurePath(weights).name if is_path else weights}"
+
+
+def describe_kernel(kernel: dict[str, Any]) -> str:
+    """Its name, and a Gaussian's bandwidth."""
+    if kernel["name"] != "Gaussian":
+        return str(kernel["name"]).lower()
+    chosen = f" ({kernel['chosen']})" if "chosen" in kernel else ""
+    return f"Gaussian σ = {kernel['sigma']:.4g}{chosen}"

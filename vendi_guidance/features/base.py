@@ -3,10 +3,10 @@
 Any object with the three members below is an embedder; `FromFunction` makes one of any function.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -189,3 +189,32 @@ def _load_numpy(path: Path) -> dict[str, Any]:
             return dict(loaded)
     except (ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is damaged or has objects: {error}") from error
+
+
+class Labels(NamedTuple):
+    """What n images show, as a classifier or a person says.
+
+    Attributes:
+        asked: for each image the label that its prompt asks for, None where that is unknown.
+        shown: the label that it shows.
+        variant: which version of the label it shows, in what the prompt left open, such as a style.
+
+    Example:
+        >>> labels = Labels(["cat", "cat"], ["cat", "dog"], ["black", "brown"])
+        >>> labels.take([1])
+        Labels(asked=['cat'], shown=['dog'], variant=['brown'])
+    """
+
+    asked: Sequence[str | None]
+    shown: Sequence[str]
+    variant: Sequence[Hashable]
+
+    def take(self, rows: Sequence[int]) -> "Labels":
+        """The labels of some of the images, by row numbers."""
+        return Labels._make([column[row] for row in rows] for column in self)
+
+
+class Labeler(Protocol):
+    """Gives labels of images and their prompts."""
+
+    def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels: ...

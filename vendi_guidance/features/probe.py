@@ -1,7 +1,7 @@
-"""The demo's embedder and its ground truth: a small classifier of emoji pictures.
+"""The demo's embedder and labeler: a small classifier of emoji.
 
-It says which concept, which vendor and which skin tone a picture shows, and its last hidden layer
-is the feature.
+It predicts the concept, the vendor and the skin tone of an image; its last hidden layer is the
+feature.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,28 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from vendi_guidance.features.base import Labels
+from vendi_guidance.features.network import digest_of
+
 
 class Looks(NamedTuple):
-    """What the probe sees in n pictures: names, one a picture."""
+    """What the probe predicts for n images: names, one per image."""
 
     concepts: list[str]
     vendors: list[str]
     tones: list[str]
 
+    def labels(self, asked: Sequence[str | None]) -> Labels:
+        """Concepts as labels, and (vendor, tone) pairs as variants.
+
+        Args:
+            asked: the n concepts that the prompts ask for, None where that is unknown.
+        """
+        return Labels(asked, self.concepts, list(zip(self.vendors, self.tones, strict=True)))
+
 
 class Probe(nn.Module, PyTorchModelHubMixin):
-    """A convolutional classifier of 64x64 emoji pictures with three heads.
+    """A convolutional classifier of 64x64 emoji with three heads.
 
     `Probe.from_pretrained(folder)` and `save_pretrained(folder)` come from huggingface_hub
     (safetensors and JSON).
@@ -64,25 +75,56 @@ class Probe(nn.Module, PyTorchModelHubMixin):
 
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
-        """Features of n pictures: (n, 128) float32."""
+        """Features of n images: (n, 128) float32."""
         return torch.cat([self.body(part) for part in self._pixels(images).split(256)])
 
-    @torch.no_grad()
     def looks(self, images: Sequence[Image.Image]) -> Looks:
-        """The most likely concept, vendor and tone of each of n pictures."""
-        logits = [self(part) for part in self._pixels(images).split(256)]
-        best = (torch.cat(head).argmax(1).tolist() for head in zip(*logits, strict=True))
+        """The most likely concept, vendor and tone of each of n images."""
+        return self.looks_of(self.embed(images))
+
+    @torch.no_grad()
+    def looks_of(self, features: Tensor) -> Looks:
+        """The same from the images' features: (n, 128), as `embed` gives them."""
+        best = (head(features).argmax(1).tolist() for head in self.heads)
         return Looks(
             *([names[i] for i in row] for names, row in zip(self.names, best, strict=True))
         )
+
+    def asked(self, prompts: Sequence[str]) -> list[str | None]:
+        """The concept that each of n prompts names: its words before the first comma, in any case.
+
+        None where the probe does not know them. "Waving hand, dark skin tone" asks for a waving
+        hand.
+        """
+        known = {concept.casefold(): concept for concept in self.names[0]}
+        return [known.get(prompt.split(",")[0].strip().casefold()) for prompt in prompts]
 
     def _pixels(self, images: Sequence[Image.Image]) -> Tensor:
         stacked = torch.stack([probe_pixels(image) for image in images])
         return stacked.to(next(self.parameters()))
 
 
+class ProbeLabeler:
+    """Labels by a probe (see `Labeler`).
+
+    Attributes:
+        sha256: of the network whose features `from_features` takes, as embedders' settings have it.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.sha256 = digest_of(probe.body)
+
+    def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels:
+        return self.probe.looks(images).labels(self.probe.asked(prompts))
+
+    def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
+        """The same from the images' features: (n, 128), by the probe's own network."""
+        return self.probe.looks_of(features).labels(self.probe.asked(prompts))
+
+
 def probe_pixels(image: Image.Image) -> Tensor:
-    """A picture as the probe wants it: (3, 64, 64) in [-1, 1]."""
+    """An image as the probe's input: (3, 64, 64) in [-1, 1]."""
     array = np.array(image.convert("RGB").resize((64, 64)))
     return torch.from_numpy(array).permute(2, 0, 1) / 127.5 - 1
 

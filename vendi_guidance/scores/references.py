@@ -1,7 +1,4 @@
-"""How far a batch is from real images (KD, FD), and which looks it shows of what was asked for."""
-
-from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING
+"""How far a batch is from real images: kernel and Fréchet distances (KID, FID)."""
 
 import torch
 from torch import Tensor
@@ -10,67 +7,6 @@ from vendi_guidance.kernels.base import Features
 from vendi_guidance.kernels.streams import chunks
 from vendi_guidance.kernels.tiles import rectangle, upper_triangle
 from vendi_guidance.scores.manifold import as_pair
-
-if TYPE_CHECKING:
-    from vendi_guidance.features.probe import Looks
-
-
-def asked_concepts(prompts: Sequence[str], concepts: Sequence[str]) -> list[str | None]:
-    """The concept that each prompt asks for: its words before the first comma, in any case.
-
-    Args:
-        prompts: n prompts, such as "Waving hand, dark skin tone".
-        concepts: the names that are known.
-
-    Returns:
-        n names out of `concepts`; None where a prompt names none of them.
-    """
-    by_words = {concept.casefold(): concept for concept in concepts}
-    return [by_words.get(prompt.split(",")[0].strip().casefold()) for prompt in prompts]
-
-
-def prompt_fidelity(asked: Sequence[str | None], seen: "Looks") -> float | None:
-    """The share of pictures that show what was asked for, in [0, 1].
-
-    Args:
-        asked: n concepts (see `asked_concepts`); pictures with None are left out.
-        seen: what the n pictures show.
-
-    Returns:
-        The share, or None if nothing known was asked for.
-
-    Raises:
-        ValueError: `asked` and `seen` differ in n.
-    """
-    _check_lengths(asked, seen.concepts)
-    right = [a == s for a, s in zip(asked, seen.concepts, strict=True) if a is not None]
-    return sum(right) / len(right) if right else None
-
-
-def looks_by_prompt(
-    prompts: Sequence[str], asked: Sequence[str | None], seen: "Looks"
-) -> dict[str, int]:
-    """How many different looks were found for each prompt.
-
-    A look is a (vendor, tone) pair; only pictures that show what was asked for count.
-
-    Args:
-        prompts: n prompts; equal ones belong together.
-        asked: n concepts (see `asked_concepts`); prompts with None are left out.
-        seen: what the n pictures show.
-
-    Raises:
-        ValueError: `prompts`, `asked` and `seen` differ in n.
-    """
-    _check_lengths(prompts, asked)
-    _check_lengths(prompts, seen.concepts)
-    looks: dict[str, set[tuple[str, str]]] = {}
-    for prompt, concept, shown, *look in zip(prompts, asked, *seen, strict=True):
-        if concept is not None:
-            found = looks.setdefault(prompt, set())
-            if shown == concept:
-                found.add((look[0], look[1]))
-    return {prompt: len(found) for prompt, found in looks.items()}
 
 
 def kernel_distance(x: Features, reference: Features) -> float:
@@ -165,8 +101,3 @@ def _at_least_two(x: Tensor, reference: Tensor) -> None:
     for name, images in (("generated", x), ("reference", reference)):
         if len(images) < 2:
             raise ValueError(f"got 1 {name} image: give at least 2")
-
-
-def _check_lengths(one: Sized, other: Sized) -> None:
-    if len(one) != len(other):
-        raise ValueError(f"got {len(one)} and {len(other)} items for the same pictures")

@@ -1,4 +1,4 @@
-"""Runs side by side as one picture: for some of their prompts, the first pictures of each."""
+"""Runs side by side in one figure: for some of their prompts, the first images of each."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,27 +7,27 @@ from matplotlib.figure import Figure, SubFigure
 from PIL import Image, ImageOps
 
 from vendi_guidance.evaluation.analysis import Group
-from vendi_guidance.evaluation.evaluator import Report
 from vendi_guidance.evaluation.report.figures import one_line, style
+from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.storage.files import whole_file
 
-TILE = 72  # pixels a picture gets
+TILE = 72  # pixels per image
 COLUMNS = 8
 SHOWN_PROMPTS = 8
 SHOWN_PICTURES = 16  # of one prompt
 
 
-def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
-    """Write a PNG. The prompts are spread evenly over all, so they are no selection of the best.
+def save_contact_sheet(path: Path, reports: Sequence[ReportData]) -> bool:
+    """Write a PNG of prompts that are spread evenly over all of them.
 
     Returns:
-        False if there is nothing to draw, because no two pictures belong together.
+        False if there is nothing to draw, because no two images share a prompt.
 
     Raises:
         OSError: the file cannot be written.
     """
-    by_label = [{str(group.label): group for group in one.exhibits.groups} for one in reports]
-    labels = list(dict.fromkeys(str(g) for one in reports for g in one.evidence.groups or []))
+    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    labels = list(dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or []))
     labels = [label for label in labels if any(label in groups for groups in by_label)]
     if not labels:
         return False
@@ -50,7 +50,7 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
 
 def _draw_column(
     part: SubFigure,
-    report: Report,
+    report: ReportData,
     groups: Sequence[tuple[str, Group | None]],
     grids: Sequence[Image.Image],
 ) -> None:
@@ -67,8 +67,8 @@ def _draw_column(
             axes.set_title(f"looks: {group.looks}", loc="right", fontsize=10)
 
 
-def _grid(report: Report, group: Group | None) -> Image.Image:
-    """The first pictures of a group, in rows of `COLUMNS`."""
+def _grid(report: ReportData, group: Group | None) -> Image.Image:
+    """The first images of a group, in rows of `COLUMNS`."""
     shown = [] if group is None else group.rows[:SHOWN_PICTURES]
     rows = -(-max(1, len(shown)) // COLUMNS)
     grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")

@@ -15,22 +15,22 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vendi_guidance.evaluation.evaluator import Report
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.storage.files import whole_file
 
 WIDTH = 4.8  # inches
 COLOURS = ("#2f81c7", "#d0670f")
-"""Of the first and the second run: told apart in any colour vision, on white and on black."""
+"""Of the first and the second run: distinct in any colour vision, on white and on black."""
 
 INK = "#010203"
-"""Stands for the colour of the page's text, which is not known before the page is shown."""
+"""A placeholder for the text colour of the page, which depends on the reader's settings."""
 
 HEAT_UP_TO = 400
-"""A heat map has so many rows at most."""
+"""The most rows of a heat map."""
 
 NAMED_GROUPS = 16
-"""With more groups than this, a heat map has no room for their names."""
+"""Up to how many groups a heat map has room for their names."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -46,12 +46,12 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw_figures(reports: Sequence[Report]) -> dict[str, Figure]:
-    """All figures that there is something for, by the name of their file without its ending."""
+def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
+    """The figures by the name of their file without its suffix."""
     with style():
         drawn = {
             "decomposition": _decomposition(reports),
-            "growth": _growth(reports),
+            "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
         }
         for number, report in enumerate(reports, start=1):
@@ -66,7 +66,7 @@ def save_png(figure: Figure, path: Path) -> None:
 
 
 def as_svg(figure: Figure, name: str) -> str:
-    """A figure as an <svg> element that takes on the colour of the text around it."""
+    """A figure as an <svg> element in the colour of the text around it."""
     written = StringIO()
     with style(), mpl.rc_context({"svg.hashsalt": name}):  # ids that no other figure has
         figure.savefig(
@@ -79,14 +79,14 @@ def as_svg(figure: Figure, name: str) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """How all figures are drawn."""
+    """The style of all figures, as a context."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         # prompts may be in any script; the page has the reader's own fonts
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
 
 
-def _decomposition(reports: Sequence[Report]) -> Figure | None:
+def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
     """H(X) = H(X|T) + I(X;T), a bar for each run."""
     names = ("conditional_vendi", "information_vendi")
     if not all(name in report.scores for report in reports for name in names):
@@ -101,120 +101,92 @@ def _decomposition(reports: Sequence[Report]) -> Figure | None:
             side, x = ("right", start + length) if start else ("left", 0)
             axes.text(x, place - 0.42, f"{word} {length:.2f}", ha=side, va="center", fontsize=9)
             start += length
-    axes.set_yticks(range(len(reports)), [one_line(report.name, 16) for report in reports])
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
+    _name_rows(axes, range(len(reports)), [one_line(report.name, 16) for report in reports])
     axes.invert_yaxis()
     axes.set_ylim(len(reports) - 0.6, -0.65)
-    axes.set_xlabel("entropy of the pictures, nats")
+    axes.set_xlabel("entropy of the images, nats")
     return figure
 
 
-def _growth(reports: Sequence[Report]) -> Figure | None:
-    names = [
-        name
-        for name in ("conditional_vendi", "vendi")
-        if any(name in report.exhibits.growth for report in reports)
-    ]
+def _convergence(reports: Sequence[ReportData]) -> Figure | None:
+    curves = [report.analysis.convergence for report in reports]
+    names = [name for name in ("conditional_vendi", "vendi") if any(name in of for of in curves)]
     if not names:
         return None
     figure = Figure(figsize=(WIDTH, 0.6 + 2 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, names, strict=True):
-        for place, report in enumerate(reports):
-            if name in report.exhibits.growth:
-                grown = report.exhibits.growth[name]
-                axes.plot(grown.sizes, grown.mean, color=COLOURS[place])
+        for of, colour in zip(curves, COLOURS, strict=False):
+            if name in of:
+                curve = of[name]
+                axes.plot(curve.sizes, curve.mean, color=colour)
                 axes.fill_between(
-                    grown.sizes,
-                    grown.low,
-                    grown.high,
-                    color=COLOURS[place],
-                    alpha=0.25,
-                    linewidth=0,
+                    curve.sizes, curve.low, curve.high, color=colour, alpha=0.25, lw=0
                 )
         axes.set_ylabel(MEASURES[name].title)
         axes.set_ylim(bottom=0)
-    panels[-1].set_xlabel("pictures")
+    panels[-1].set_xlabel("images")
     _name_runs(panels[0], reports)
     return figure
 
 
-def _spectrum(reports: Sequence[Report]) -> Figure:
+def _spectrum(reports: Sequence[ReportData]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     axes = figure.subplots()
     for place, report in enumerate(reports):
         for name, dashes in (("pictures", "-"), ("joint", "--"), ("prompts", ":")):
-            values = report.exhibits.spectra.get(name, [])
-            marker = "o" if len(values) == 1 else ""
-            axes.plot(
-                range(1, len(values) + 1),
-                values,
-                dashes,
-                marker=marker,
-                color=COLOURS[place],
-                label=None if place else name,
-            )
+            values = report.analysis.spectra.get(name, [])
+            [line] = axes.plot(range(1, len(values) + 1), values, dashes, color=COLOURS[place])
+            line.set(marker="o" if len(values) == 1 else "", label=None if place else name)
     axes.set(xscale="log", yscale="log", xlabel="rank", ylabel="eigenvalue")
-    if "joint" in reports[0].exhibits.spectra:
+    if "joint" in reports[0].analysis.spectra:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
     _name_runs(axes, reports)
     return figure
 
 
-def _heat_map(report: Report) -> Figure:
-    """Similarities of pictures in order of their prompts, evenly spread where there are many."""
-    k = report.exhibits.similarities
+def _heat_map(report: ReportData) -> Figure:
+    """Similarities of images in order of their prompts, evenly spread where there are many."""
+    k = report.analysis.similarities
     kept = torch.linspace(0, len(k) - 1, min(len(k), HEAT_UP_TO)).round().long()
     figure = Figure(figsize=(WIDTH, WIDTH * 0.8), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(
-        k[kept][:, kept].numpy(),
-        vmin=0,
-        vmax=1,
-        cmap="viridis",
-        interpolation="nearest",
-        aspect="equal",
-    )
+    options: dict[str, Any] = {"cmap": "viridis", "interpolation": "nearest", "aspect": "equal"}
+    image = axes.imshow(k[kept][:, kept].numpy(), vmin=0, vmax=1, **options)
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("similarity")
     bar.outline.set_visible(False)
     axes.spines[:].set_visible(False)
     axes.set(xticks=[], yticks=[])
-    labels = report.evidence.groups
+    labels = report.inputs.groups
     if labels is not None:
-        shown = [labels[report.exhibits.rows[i]] for i in kept.tolist()]
+        shown = [labels[report.analysis.rows[i]] for i in kept.tolist()]
         starts = [i for i in range(len(shown)) if i == 0 or shown[i] != shown[i - 1]]
         if 1 < len(starts) <= NAMED_GROUPS:
-            middles = [
-                (a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(shown)], strict=True)
-            ]
-            axes.set_yticks(middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
+            ends = [*starts[1:], len(shown)]
+            middles = [(a + b - 1) / 2 for a, b in zip(starts, ends, strict=True)]
+            _name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
             axes.tick_params(length=0)
-            for label in axes.get_yticklabels():
-                label.set_parse_math(False)
     return figure
 
 
-def _name_runs(axes: Axes, reports: Sequence[Report]) -> None:
+def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style: Any) -> None:
+    axes.set_yticks(ticks, names, **style)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+
+
+def _name_runs(axes: Axes, reports: Sequence[ReportData]) -> None:
     """The runs' names in their colours, above the axes."""
     if len(reports) == 2:
+        style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}
         for report, colour, x, side in zip(
             reports, COLOURS, (0, 1), ("left", "right"), strict=True
         ):
-            axes.text(
-                x,
-                1.03,
-                one_line(report.name, 24),
-                color=colour,
-                ha=side,
-                transform=axes.transAxes,
-                weight="bold",
-                parse_math=False,
-            )
+            axes.text(x, 1.03, one_line(report.name, 24), color=colour, ha=side, **style)
 
 
 def one_line(text: str, width: int) -> str:
-    """Text in one line of so many characters."""
+    """Text in one line of at most `width` characters."""
     printable = "".join(c if c.isprintable() else " " for c in text)
     return shorten(printable, width, placeholder="…") or printable[: width - 1] + "…"

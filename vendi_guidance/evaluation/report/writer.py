@@ -1,32 +1,29 @@
-"""Reports written down: as a page, a text, data and figures, and as a table for the terminal."""
+"""Reports as files (a page, Markdown, JSON and figures), and as a table for the terminal."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vendi_guidance.evaluation.evaluator import Report
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
+from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_file
 
-if TYPE_CHECKING:
-    from vendi_guidance.evaluation.comparison import Comparison
-
 FORMAT = "vendi-guidance report"
-VERSION = 2
+VERSION = 3
 
 
 def save_report(
-    folder: Path, reports: Sequence[Report], comparison: "Comparison | None" = None
+    folder: Path, reports: Sequence[ReportData], comparison: ComparisonData | None = None
 ) -> Path:
     """Write `report.html`, `report.md`, `report.json`, and PNG figures.
 
@@ -54,8 +51,8 @@ def save_report(
     return page
 
 
-def as_json(reports: Sequence[Report], comparison: "Comparison | None" = None) -> dict[str, Any]:
-    """Everything but the pictures and their features, as JSON values (see docs/evaluation.md)."""
+def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) -> dict[str, Any]:
+    """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -65,8 +62,8 @@ def as_json(reports: Sequence[Report], comparison: "Comparison | None" = None) -
     }
 
 
-def _run(report: Report) -> dict[str, Any]:
-    shown = report.exhibits
+def _run(report: ReportData) -> dict[str, Any]:
+    shown = report.analysis
     return {
         "name": report.name,
         "settings": report.settings,
@@ -77,14 +74,14 @@ def _run(report: Report) -> dict[str, Any]:
         "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
         "eigenvalues": shown.spectra,
-        "growth": {
-            name: {key: getattr(grown, key).tolist() for key in ("sizes", "mean", "low", "high")}
-            for name, grown in shown.growth.items()
+        "convergence": {
+            name: {key: getattr(curve, key).tolist() for key in ("sizes", "mean", "low", "high")}
+            for name, curve in shown.convergence.items()
         },
     }
 
 
-def _compared(comparison: "Comparison") -> dict[str, Any]:
+def _compared(comparison: ComparisonData) -> dict[str, Any]:
     return {
         "first": comparison.first.name,
         "second": comparison.second.name,
@@ -94,43 +91,41 @@ def _compared(comparison: "Comparison") -> dict[str, Any]:
         "drawn": comparison.drawn,
         "paired": comparison.paired,
         "differences": {
-            name: asdict(found) | {"beyond_chance": found.beyond_chance}
+            name: asdict(found) | {"significant": found.is_significant}
             for name, found in comparison.differences.items()
         },
     }
 
 
-def score_table(reports: Sequence[Report], comparison: "Comparison | None" = None) -> Table:
-    """The scores, one column a run; of two runs also how the second differs from the first.
+def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None = None) -> Table:
+    """The scores for the terminal, one column per run; for two runs also the change.
 
     Two runs of short names fit in 80 columns.
     """
     table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("score", min_width=19)
+    table.add_column("score", min_width=18)
     for report in reports:
-        table.add_column(Text(report.name), justify="right", min_width=15)
+        table.add_column(Text(report.name), justify="right", min_width=14)
     if comparison is not None:
-        table.add_column("change", justify="right", min_width=16)
-        table.add_column("is it chance?", max_width=7)
+        table.add_column("change", justify="right", min_width=15)
+        table.add_column("significant?", min_width=12)
     for title, *cells in score_rows(reports, comparison):
-        table.add_row(Text(title.text), *(cell.stacked() for cell in cells))
+        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
+        table.add_row(Text(title.text), *texts)
     return table
 
 
 class Cell(NamedTuple):
-    """A cell of the table of scores: what it says, and an interval, "" if there is none."""
+    """A cell of the table of scores: its text, and a confidence interval, "" if there is none."""
 
     text: str
     interval: str = ""
 
-    def stacked(self) -> Text:
-        return Text(self.text).append(f"\n{self.interval}" if self.interval else "", "dim")
-
 
 def score_rows(
-    reports: Sequence[Report], comparison: "Comparison | None" = None
+    reports: Sequence[ReportData], comparison: ComparisonData | None = None
 ) -> list[list[Cell]]:
-    """The table of all scores: their titles, each run's, the change and whether it is chance."""
+    """The table of scores: their titles, each run's, the change and whether it is significant."""
     rows = []
     for name, measure in MEASURES.items():
         if not any(name in report.scores for report in reports):
@@ -141,31 +136,32 @@ def score_rows(
             if score is None:
                 cells.append(Cell("–"))
             else:
-                ends = measure.interval(score.low, score.high)
-                cells.append(Cell(measure.shown(score.value), ends))
-        found = None if comparison is None else comparison.differences.get(name)
-        if found is not None:
-            cells.append(Cell(found.in_words(measure), found.interval(measure)))
-            cells.append(Cell(found.says(measure)))
-        elif comparison is not None:
-            cells += [Cell("–"), Cell("")]
+                ends = measure.format_interval(score.low, score.high)
+                cells.append(Cell(measure.format(score.value), ends))
+        if comparison is not None:
+            found = comparison.differences.get(name)
+            if found is None:
+                cells += [Cell("–"), Cell("")]
+            else:
+                cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
+                cells.append(Cell(found.significance(measure)))
         rows.append(cells)
     return rows
 
 
 def as_markdown(
-    reports: Sequence[Report], comparison: "Comparison | None", figures: Sequence[str]
+    reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Sequence[str]
 ) -> str:
-    """The table, what decides each number, and the figures, as Markdown."""
+    """The table, what each score depends on, and the figures, as Markdown."""
     head = ["score", *(report.name for report in reports)]
-    head += ["change", "is it chance?"] if comparison else []
+    head += ["change", "significant?"] if comparison else []
     lines = ["# " + _cell(" and ".join(report.name for report in reports)), ""]
     lines += [_cell(comparison.verdict()), ""] if comparison else []
     lines += [f"| {' | '.join(map(_cell, head))} |", "|---" * len(head) + "|"]
     for row in score_rows(reports, comparison):
         texts = (f"{text} ({interval})" if interval else text for text, interval in row)
         lines.append(f"| {' | '.join(map(_cell, texts))} |")
-    lines += ["", "Intervals in brackets are of level 0.95. What decides each number:", ""]
+    lines += ["", "In brackets: 95% confidence intervals. What each score depends on:", ""]
     for report in reports:
         lines += [
             f"* {_cell(report.name)}, {MEASURES[name].title}: {_cell(score.basis)}"
@@ -176,7 +172,7 @@ def as_markdown(
 
 
 def _cell(text: str) -> str:
-    """Text that means nothing to Markdown."""
+    """Text without meaning to Markdown."""
     escaped = "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in text)
     return " ".join(escaped.split())
 
