@@ -17,16 +17,14 @@ from statistics import mean, stdev
 import click
 import torch
 
-from scripts.stress.forks import fork_team
-from vendi_guidance import Cosine, Gaussian, conditional_vendi
+from scripts.demo.emoji import KERNELS
+from scripts.stress.subprocesses import fork_team
+from vendi_guidance import Cosine, conditional_vendi
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.features.embedders import Probe
 from vendi_guidance.storage.imagefolder import Run, read_run
 from vendi_guidance.storage.prompt_files import open_prompts
-
-SIGMA = 4.0
-"""Bandwidth on the probe's features, as in evaluate.py."""
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -50,7 +48,7 @@ def main(
     model: Path,
     probe: Path,
 ) -> None:
-    judge = Probe.from_pretrained(probe)
+    seeing = Probe.from_pretrained(probe)
     words = ["--model", model, "--images-per-prompt", images_per_prompt, "--steps", steps]
     words += ["--guidance-scale", 3, "--batch-size", batch_size, "--device", "cpu"]
     kinds = {
@@ -68,7 +66,7 @@ def main(
                 folder = Path(name) / f"{kind}, {seed}"
                 given = (few, *words, *options, "--seed", 10_000 * seed, "--output", folder)
                 make([str(word) for word in given], count, folder)
-                scores.append(judged(read_run(folder), judge))
+                scores.append(scored(read_run(folder), seeing))
             columns = (f"{mean(s):.3f} | ± {stdev(s):.3f}" for s in zip(*scores, strict=True))
             click.echo(f"| {kind} | {' | '.join(columns)} |")
 
@@ -79,7 +77,7 @@ def make(words: list[str], processes: int, folder: Path) -> None:
         raise click.ClickException("\n".join(log.read_text() for log in logs))
 
 
-def judged(run: Run, probe: Probe) -> tuple[float, float]:
+def scored(run: Run, probe: Probe) -> tuple[float, float]:
     """Looks per prompt, and Conditional-Vendi."""
     seen = probe.looks(run.images)
     asked = list(dict.fromkeys(run.prompts))
@@ -91,7 +89,7 @@ def judged(run: Run, probe: Probe) -> tuple[float, float]:
     score = conditional_vendi(
         probe.embed(run.images),
         torch.nn.functional.one_hot(which).float(),
-        Gaussian(SIGMA),
+        KERNELS[0],
         Cosine(),
     )
     return mean(map(len, looks.values())), float(score)

@@ -25,7 +25,7 @@ import torch
 from PIL import Image, ImageFilter
 
 from scripts.benchmarks.measuring import machine
-from scripts.stress.forks import fork_team
+from scripts.stress.subprocesses import fork_team
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 from vendi_guidance.runs.distributed import joined

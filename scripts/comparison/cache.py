@@ -16,7 +16,7 @@ from typing import Any
 from PIL import Image
 
 from scripts.comparison.scorer import MEASURES, Look, Values, looks_of
-from scripts.comparison.trials import Unit
+from scripts.comparison.trials import Trial
 from scripts.demo.emoji import SIZE
 from vendi_guidance.commands.cli import REPOSITORY
 from vendi_guidance.storage.files import remove_unfinished, whole_file
@@ -30,27 +30,27 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Archive:
+class Cache:
     """The files of one output folder.
 
     Attributes:
         folder: where they lie.
         drawing: what decides how pictures are drawn, apart from a run's own settings: JSON values.
-        judging: what decides how they are measured: JSON values.
+        scoring: what decides how they are measured: JSON values.
     """
 
     folder: Path
     drawing: Mapping[str, Any]
-    judging: Mapping[str, Any]
+    scoring: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        for folder in (self._units, self._named):
+        for folder in (self._trials, self._named):
             folder.mkdir(parents=True, exist_ok=True)
             remove_unfinished(folder)
 
-    def load(self, unit: Unit) -> Values | None:
+    def load(self, trial: Trial) -> Values | None:
         """A run's measures, or None if it is not there as a whole."""
-        path = self._path(unit)
+        path = self._path(trial)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             values = {name: content["values"][name] for name in MEASURES}
@@ -59,28 +59,28 @@ class Archive:
         return values if path.with_suffix(".png").is_file() else None
 
     def save(
-        self, unit: Unit, values: Values, images: Sequence[Image.Image], prompts: Sequence[str]
+        self, trial: Trial, values: Values, images: Sequence[Image.Image], prompts: Sequence[str]
     ) -> None:
         """Keep a run's measures, and the pictures of some prompts."""
-        path = self._path(unit)
+        path = self._path(trial)
         strips = [
             [image for image, words in zip(images, prompts, strict=True) if words == prompt]
-            for prompt in spread(unit.prompts, SHOWN)
+            for prompt in spread(trial.prompts, SHOWN)
         ]
         save_picture(path.with_suffix(".png"), as_sheet(strips))
-        content = {"unit": asdict(unit), **self._world, "code": code(), "values": values}
+        content = {"trial": asdict(trial), **self._world, "code": code(), "values": values}
         with whole_file(path) as temporary:  # last: with it the run counts
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
-    def strips(self, unit: Unit) -> dict[str, list[Image.Image]]:
+    def strips(self, trial: Trial) -> dict[str, list[Image.Image]]:
         """The pictures kept of a run, by prompt."""
-        with Image.open(self._path(unit).with_suffix(".png")) as opened:
+        with Image.open(self._path(trial).with_suffix(".png")) as opened:
             sheet = opened.convert("RGB")
-        return dict(zip(spread(unit.prompts, SHOWN), from_sheet(sheet), strict=True))
+        return dict(zip(spread(trial.prompts, SHOWN), from_sheet(sheet), strict=True))
 
-    def is_of_other_code(self, unit: Unit) -> bool:
+    def is_of_other_code(self, trial: Trial) -> bool:
         """Whether a run that is there was made by other code than today's."""
-        content = json.loads(self._path(unit).read_text(encoding="utf-8"))
+        content = json.loads(self._path(trial).read_text(encoding="utf-8"))
         return content.get("code") != code()
 
     def load_named(
@@ -103,8 +103,8 @@ class Archive:
         save_picture(path, as_sheet([images]))
 
     @property
-    def _units(self) -> Path:
-        return self.folder / "units"
+    def _trials(self) -> Path:
+        return self.folder / "trials"
 
     @property
     def _named(self) -> Path:
@@ -112,11 +112,11 @@ class Archive:
 
     @property
     def _world(self) -> dict[str, Any]:
-        return {"version": VERSION, "drawing": self.drawing, "judging": self.judging}
+        return {"version": VERSION, "drawing": self.drawing, "scoring": self.scoring}
 
-    def _path(self, unit: Unit) -> Path:
-        name = re.sub(r"\W+", "-", unit.contender.method.casefold()).strip("-")
-        return self._units / f"{name}-{_digest({**self._world, **asdict(unit)})}.json"
+    def _path(self, trial: Trial) -> Path:
+        name = re.sub(r"\W+", "-", trial.candidate.method.casefold()).strip("-")
+        return self._trials / f"{name}-{_digest({**self._world, **asdict(trial)})}.json"
 
     def _named_path(self, concept: str, guidance_scale: float, sampler: str) -> Path:
         about = {"concept": concept, "guidance_scale": guidance_scale, "sampler": sampler}
@@ -151,16 +151,8 @@ def from_sheet(sheet: Image.Image) -> list[list[Image.Image]]:
 @cache
 def code() -> str:
     """A digest of the code that draws and measures, of the package and of the scripts."""
-    scripts = (
-        "sampling",
-        "baselines",
-        "embedding_noise",
-        "contenders",
-        "demo_judge",
-        "comparison_*",
-    )
-    files = [path for name in scripts for path in (REPOSITORY / "scripts").glob(f"{name}.py")]
-    files += (REPOSITORY / "vendi_guidance").glob("*.py")
+    folders = (REPOSITORY / name for name in ("scripts/comparison", "vendi_guidance"))
+    files = [path for folder in folders for path in folder.rglob("*.py")]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(files))).hexdigest()
 
 

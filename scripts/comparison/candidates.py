@@ -42,7 +42,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """A method with settings.
 
     Attributes:
@@ -156,7 +156,7 @@ step rules, then one thing after the other changed of `OURS`."""
 OTHER_SCALES = (3.0, 2.0, 1.0)
 
 
-def sweep(guidance_scale: float, methods: Sequence[str], quick: bool) -> list[Contender]:
+def sweep(guidance_scale: float, methods: Sequence[str], quick: bool) -> list[Candidate]:
     """What each method is tried with, the unguided first.
 
     Args:
@@ -164,13 +164,13 @@ def sweep(guidance_scale: float, methods: Sequence[str], quick: bool) -> list[Co
         methods: of `METHODS`; the unguided is there in any case, for the others are held to it.
         quick: the first setting of each.
     """
-    found = [Contender(UNGUIDED, {}, guidance_scale)]
+    found = [Candidate(UNGUIDED, {}, guidance_scale)]
     for method in METHODS:
         if method not in methods or method == UNGUIDED:
             continue
         if method == OTHER_SCALE:
-            tried = [Contender(method, {}, one) for one in OTHER_SCALES if one != guidance_scale]
+            tried = [Candidate(method, {}, one) for one in OTHER_SCALES if one != guidance_scale]
         else:
-            tried = [Contender(method, given, guidance_scale) for given in SWEEPS[method]]
+            tried = [Candidate(method, given, guidance_scale) for given in SWEEPS[method]]
         found += tried[:1] if quick else tried
     return found

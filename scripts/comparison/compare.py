@@ -31,15 +31,15 @@ from diffusers import StableDiffusionXLPipeline
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import machine
-from scripts.comparison.cache import Archive, spread
+from scripts.comparison.cache import Cache, spread
 from scripts.comparison.candidates import METHODS, sweep
 from scripts.comparison.figures import save_grids, save_pareto
 from scripts.comparison.plan import Plan, split_prompts
 from scripts.comparison.results import Choice, Row, choose, finals_by_kind
-from scripts.comparison.runner import Lab, minutes
-from scripts.comparison.scorer import Judge, Values
+from scripts.comparison.runner import Runner, minutes
+from scripts.comparison.scorer import Scorer, Values
 from scripts.comparison.tables import records, save_csv, save_json, save_tables
-from scripts.comparison.trials import SAMPLERS, Studio, Unit, samplers_of
+from scripts.comparison.trials import SAMPLERS, ImageGenerator, Trial, samplers_of
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.runs.manifest import versions
 from vendi_guidance.runs.models import fingerprint, load_model
@@ -128,10 +128,10 @@ def main(
     device: str,
     dtype: str,
 ) -> None:
-    judge = Judge.load(probe, model, training_pictures)
-    tuning, reported = split_prompts(prompts, judge.probe.names[0])
+    scorer = Scorer.load(probe, model, training_pictures)
+    tuning, reported = split_prompts(prompts, scorer.probe.names[0])
     pipe = load_model(StableDiffusionXLPipeline, model, dtype, device)
-    studio = Studio(pipe, steps, batch_size, samplers_of(pipe, second_sampler))
+    generator = ImageGenerator(pipe, steps, batch_size, samplers_of(pipe, second_sampler))
     plan = Plan(
         sweep(guidance_scale, methods or list(METHODS), quick),
         tuple(spread(tuning, QUICK_TUNING_PROMPTS if quick else TUNING_PROMPTS)),
@@ -140,7 +140,7 @@ def main(
         tuple(spread(reported, RESAMPLED_PROMPTS)),
         images_per_prompt,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
-        list(studio.samplers)[: 1 if quick else None],
+        list(generator.samplers)[: 1 if quick else None],
     )
     drawing = {
         "model": fingerprint(model),
@@ -150,81 +150,81 @@ def main(
         "device": torch.device(device).type,
         "versions": versions(),
     }
-    judging = {
+    scoring = {
         "probe": digest(probe),
         "training_pictures": digest(training_pictures),
         "named_guidance_scale": guidance_scale,
     }
-    lab = Lab(studio, judge, Archive(output, drawing, judging), guidance_scale)
-    announce(lab, plan)
-    rows, choices = compare(lab, plan)
-    named = lab.named(plan.reported, plan.samplers[0])
+    runner = Runner(generator, scorer, Cache(output, drawing, scoring), guidance_scale)
+    announce(runner, plan)
+    rows, choices = compare(runner, plan)
+    named = runner.named(plan.reported, plan.samplers[0])
     about = {
         **drawing,
-        **judging,
+        **scoring,
         "guidance_scale": guidance_scale,
         "machine": machine(torch.device(device)),
         "tuning_prompts": plan.tuning,
         "reported_prompts": plan.reported,
-        "named_as_asked": judge.share_as_named(list(named.values()), list(named)),
+        "named_as_asked": scorer.share_as_named(list(named.values()), list(named)),
     }
-    save(output, lab.archive, rows, choices, about)
-    click.echo(summary(lab.archive, rows, choices))
+    save(output, runner.cache, rows, choices, about)
+    click.echo(summary(runner.cache, rows, choices))
     click.echo(f"wrote {output / 'tables.md'}, comparison.csv, comparison.json and three pictures")
 
 
-def announce(lab: Lab, plan: Plan) -> None:
+def announce(runner: Runner, plan: Plan) -> None:
     """Say what is to come, and find out now what cannot work."""
     click.echo(
-        f"{len(plan.contenders)} settings of {len(plan.firsts())} methods on {len(plan.tuning)} "
+        f"{len(plan.candidates)} settings of {len(plan.firsts())} methods on {len(plan.tuning)} "
         f"prompts, then the best of each on {len(plan.reported)} others, seeds: {len(plan.seeds)}"
     )
     tried = plan.sweep()
-    pictures = lab.missing(tried)
+    pictures = runner.missing(tried)
     expected = plan.firsts()  # what is chosen takes as long
     if not pictures:
-        expected = [choice.row.contender for choice in swept(lab, plan)[1]]
-    finals = [unit for group in plan.finals(expected) for unit in group]
-    pictures += lab.missing(finals)
+        expected = [choice.row.candidate for choice in swept(runner, plan)[1]]
+    finals = [trial for group in plan.finals(expected) for trial in group]
+    pictures += runner.missing(finals)
     if pictures:
-        each = lab.rehearse(plan.firsts(), plan.reported[0])
+        each = runner.rehearse(plan.firsts(), plan.reported[0])
         click.echo(
             f"{pictures:,} pictures to draw, at {each:.3f} seconds each: about "
             f"{minutes(pictures, each):.0f} minutes; stopped, the same command goes on"
         )
 
 
-def compare(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
+def compare(runner: Runner, plan: Plan) -> tuple[list[Row], list[Choice]]:
     """All rows, those of the sweep first, and each method's choice."""
-    rows, choices = swept(lab, plan)
-    groups = plan.finals([choice.row.contender for choice in choices])
-    found = iter(measure(lab, "final", [unit for group in groups for unit in group]))
+    rows, choices = swept(runner, plan)
+    groups = plan.finals([choice.row.candidate for choice in choices])
+    found = iter(measure(runner, "final", [trial for group in groups for trial in group]))
     finals = [Row("final", group, tuple(next(found) for _ in group)) for group in groups]
     return [*rows, *finals], choices
 
 
-def swept(lab: Lab, plan: Plan) -> tuple[list[Row], list[Choice]]:
+def swept(runner: Runner, plan: Plan) -> tuple[list[Row], list[Choice]]:
     """The rows of the sweep, the unguided's first, and each method's choice."""
-    units = plan.sweep()
-    values = measure(lab, "sweep", units)
-    rows = [Row("sweep", (unit,), (of,)) for unit, of in zip(units, values, strict=True)]
+    trials = plan.sweep()
+    values = measure(runner, "sweep", trials)
+    rows = [Row("sweep", (trial,), (of,)) for trial, of in zip(trials, values, strict=True)]
     of_methods = [[row for row in rows if row.method == one.method] for one in plan.firsts()]
     return rows, [choose(of, rows[0]) for of in of_methods]
 
 
-def measure(lab: Lab, title: str, units: Sequence[Unit]) -> list[Values]:
-    pictures = lab.missing(units)
+def measure(runner: Runner, title: str, trials: Sequence[Trial]) -> list[Values]:
+    pictures = runner.missing(trials)
     with tqdm(total=pictures, desc=title, unit="picture", disable=not pictures) as bar:
         found = []
-        for unit in units:
-            bar.set_postfix_str(f"{unit.contender.method}, seed {unit.seed}")
-            found.append(lab.measure(unit, bar.update))
+        for trial in trials:
+            bar.set_postfix_str(f"{trial.candidate.method}, seed {trial.seed}")
+            found.append(runner.measure(trial, bar.update))
         return found
 
 
 def save(
     output: Path,
-    archive: Archive,
+    cache: Cache,
     rows: Sequence[Row],
     choices: Sequence[Choice],
     about: dict[str, Any],
@@ -238,11 +238,11 @@ def save(
     save_pareto(output / "similarity.png", rows, "in_batch_similarity")
     finals = next(iter(finals_by_kind(rows).values()))
     save_grids(
-        output / "pictures.png", [(row.method, archive.strips(row.units[0])) for row in finals]
+        output / "pictures.png", [(row.method, cache.strips(row.trials[0])) for row in finals]
     )
 
 
-def summary(archive: Archive, rows: Sequence[Row], choices: Sequence[Choice]) -> str:
+def summary(cache: Cache, rows: Sequence[Row], choices: Sequence[Choice]) -> str:
     """What came out, in words."""
     lines = [
         f"{row.method}: {row.mean('looks'):.2f} looks, fidelity {row.mean('fidelity'):.3f}"
@@ -253,8 +253,8 @@ def summary(archive: Archive, rows: Sequence[Row], choices: Sequence[Choice]) ->
         lines.append(
             f"no setting keeps within the limits, the closest was taken: {'; '.join(spoilt)}"
         )
-    drawn = [unit for row in rows for unit in row.units]
-    old = sum(archive.is_of_other_code(unit) for unit in drawn)
+    drawn = [trial for row in rows for trial in row.trials]
+    old = sum(cache.is_of_other_code(trial) for trial in drawn)
     if old:
         lines.append(
             f"{old} of {len(drawn)} runs were made before the code changed: give a new --output to "

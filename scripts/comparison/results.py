@@ -8,9 +8,9 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from scripts.comparison.candidates import METHODS, Contender
+from scripts.comparison.candidates import METHODS, Candidate
 from scripts.comparison.scorer import DISTANCES, MEASURES, Values
-from scripts.comparison.trials import Unit
+from scripts.comparison.trials import Trial
 
 MOST_LOSS = 0.01
 """Of prompt fidelity, against the unguided: what a setting may lose."""
@@ -31,21 +31,21 @@ class Row:
 
     Attributes:
         stage: "sweep" or "final".
-        units: one a seed.
+        trials: one a seed.
         values: the measures of each.
     """
 
     stage: str
-    units: tuple[Unit, ...]
+    trials: tuple[Trial, ...]
     values: tuple[Values, ...]
 
     @property
-    def contender(self) -> Contender:
-        return self.units[0].contender
+    def candidate(self) -> Candidate:
+        return self.trials[0].candidate
 
     @property
     def method(self) -> str:
-        return self.contender.method
+        return self.candidate.method
 
     def known(self, measure: str) -> list[float]:
         """A measure of every seed that has it."""
@@ -66,17 +66,17 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values: what was run, each measure's mean and half width, and all seeds' values."""
-        unit = self.units[0]
+        trial = self.trials[0]
         about = {
             "stage": self.stage,
             "method": self.method,
-            "settings": self.contender.settings,
-            "guidance_scale": self.contender.guidance_scale,
-            "protocol": unit.protocol,
-            "sampler": unit.sampler,
-            "prompts": len(unit.prompts),
-            "images_per_prompt": unit.images_per_prompt,
-            "seeds": [unit.seed for unit in self.units],
+            "settings": self.candidate.settings,
+            "guidance_scale": self.candidate.guidance_scale,
+            "protocol": trial.protocol,
+            "sampler": trial.sampler,
+            "prompts": len(trial.prompts),
+            "images_per_prompt": trial.images_per_prompt,
+            "seeds": [trial.seed for trial in self.trials],
         }
         for measure in MEASURES:
             about |= {
@@ -91,7 +91,7 @@ def finals_by_kind(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
     kinds: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.stage == "final":
-            kinds.setdefault((row.units[0].protocol, row.units[0].sampler), []).append(row)
+            kinds.setdefault((row.trials[0].protocol, row.trials[0].sampler), []).append(row)
     order = list(METHODS)
     return {kind: sorted(of, key=lambda row: order.index(row.method)) for kind, of in kinds.items()}
 

@@ -19,11 +19,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, load_sheets
-from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
-from vendi_guidance.features.embedders import Looks, Probe, TextEmbedder
+from scripts.demo.emoji import KERNELS, SIZE, TONES, VENDORS, Emoji, load_sheets
+from vendi_guidance.features.embedders import Looks, Probe, PromptEmbedder, open_prompt_embedder
 from vendi_guidance.features.probe import load_probe
-from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
 from vendi_guidance.scores.references import (
@@ -34,7 +32,6 @@ from vendi_guidance.scores.references import (
 )
 
 NEIGHBOURS = 5
-KERNELS = (Gaussian(SIGMA_IMAGE), Gaussian(SIGMA_PROMPT))
 FEATURES = ("probe", "pixels")
 
 Look = tuple[str, str, str]
@@ -92,7 +89,7 @@ RESAMPLES = 16
 
 
 @dataclass(frozen=True)
-class Judge:
+class Scorer:
     """Measures runs.
 
     Attributes:
@@ -102,12 +99,12 @@ class Judge:
     """
 
     probe: Probe
-    text: TextEmbedder
+    text: PromptEmbedder
     training: Emoji
     _known: dict[tuple[str, ...], dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def load(cls, probe: Path, text: Path, training: Path) -> "Judge":
+    def load(cls, probe: Path, text: Path, training: Path) -> "Scorer":
         """From their folders, of which `text` is an SDXL's.
 
         Raises:
@@ -115,14 +112,14 @@ class Judge:
                 probe knows.
             FileNotFoundError: something is missing.
         """
-        judge = cls(load_probe(probe), load_text_embedder(text), load_sheets(training))
-        missing = set(judge.probe.names[0]) - set(judge.training.concepts)
+        scorer = cls(load_probe(probe), open_prompt_embedder(f"sdxl:{text}"), load_sheets(training))
+        missing = set(scorer.probe.names[0]) - set(scorer.training.concepts)
         if missing:
             raise ValueError(
                 f"there are no training pictures of {min(missing)!r} in {training}, which the "
                 f"probe in {probe} knows"
             )
-        return judge
+        return scorer
 
     def features(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
         """(n, d) of n pictures, by kind."""

@@ -95,16 +95,16 @@ def save_tables(
 
 def _heading(about: dict[str, Any], rows: Sequence[Row]) -> str:
     final = next(row for row in rows if row.stage == "final")
-    unit, seeds = final.units[0], len(final.units)
+    trial, seeds = final.trials[0], len(final.trials)
     spread = (
         f"Means of {seeds} seeds, and half the width of their {CONFIDENCE:.0%} t-interval."
         if seeds > 1
         else "One seed."
     )
     return (
-        f"{len(unit.prompts)} prompts x {unit.images_per_prompt} pictures, {about['steps']} steps, "
-        f"classifier-free scale {about['guidance_scale']:g}, batches of {about['batch_size']}, "
-        f"{about['dtype']}, on {about['machine']}. {spread}\n\n"
+        f"{len(trial.prompts)} prompts x {trial.images_per_prompt} pictures, "
+        f"{about['steps']} steps, classifier-free scale {about['guidance_scale']:g}, "
+        f"batches of {about['batch_size']}, {about['dtype']}, on {about['machine']}. {spread}\n\n"
         "Distances are those from the training pictures of the same concepts, in the probe's "
         "features and in pixels. A ratio is that to the distance of named pictures, which have the "
         "same looks, each asked for by name, without a push: the probe sees what was named in "
@@ -133,7 +133,7 @@ def _choices(choices: Sequence[Choice], unguided: Row) -> str:
     cells = [
         [
             choice.row.method,
-            choice.row.contender.in_words(),
+            choice.row.candidate.in_words(),
             str(choice.tried),
             _cell(choice.row, "fidelity"),
             _cell(choice.row, "looks"),
@@ -153,7 +153,7 @@ def _sweep(rows: Sequence[Row], choices: Sequence[Choice]) -> str:
     cells = [
         [
             f"**{row.method}**" if row in chosen else row.method,
-            row.contender.in_words(),
+            row.candidate.in_words(),
             *(_cell(row, measure) for measure in measures),
             format(used(row, rows[0]), ".2f"),
         ]

@@ -15,7 +15,7 @@ from diffusers import (
 )
 from PIL import Image
 
-from scripts.comparison.candidates import Contender
+from scripts.comparison.candidates import Candidate
 from scripts.comparison.sampling import Method
 from scripts.demo.emoji import SIZE, TONES, caption
 
@@ -34,7 +34,7 @@ SAMPLERS: dict[str, Any] = {
 Item = TypeVar("Item")
 
 
-class Shot(NamedTuple):
+class Sample(NamedTuple):
     """A picture to be drawn.
 
     Attributes:
@@ -53,11 +53,11 @@ class Shot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Unit:
+class Trial:
     """A run of a method over prompts, whose numbers are kept or made anew as a whole.
 
     Attributes:
-        contender: the method.
+        candidate: the method.
         prompts: different ones.
         images_per_prompt: how many pictures of each.
         seed: picture i of prompt p is drawn from seed + p x images_per_prompt + i, in any protocol;
@@ -65,10 +65,10 @@ class Unit:
         protocol: `IN_TURN`, all pictures of a prompt and then the next; or `INTERLEAVED`, one of
             each prompt, then one of each that also names the first tone, and so on, and then the
             next of each; their pictures are like those of one another.
-        sampler: one of the studio's.
+        sampler: one of the generator's.
     """
 
-    contender: Contender
+    candidate: Candidate
     prompts: tuple[str, ...]
     images_per_prompt: int
     seed: int
@@ -79,22 +79,22 @@ class Unit:
     def pictures(self) -> int:
         return sum(map(len, self.batches(1)))
 
-    def batches(self, size: int) -> list[list[Shot]]:
+    def batches(self, size: int) -> list[list[Sample]]:
         """What is drawn, in order, `size` or fewer together. No batch holds two prompts or,
         interleaved, the same words twice."""
         words = [(prompt, tone) for tone in VARIATIONS for prompt in self.prompts]
         if self.protocol == IN_TURN:
             words = words[: len(self.prompts)]
-        shots = [
+        samples = [
             [
-                Shot(prompt, self.seed + row * self.images_per_prompt + i, tone)
+                Sample(prompt, self.seed + row * self.images_per_prompt + i, tone)
                 for i in range(self.images_per_prompt)
             ]
             for row, (prompt, tone) in enumerate(words)
         ]
         if self.protocol == IN_TURN:
-            return [batch for of_prompt in shots for batch in parts(of_prompt, size)]
-        in_order = [shot for one_of_each in zip(*shots, strict=True) for shot in one_of_each]
+            return [batch for of_prompt in samples for batch in parts(of_prompt, size)]
+        in_order = [sample for one_of_each in zip(*samples, strict=True) for sample in one_of_each]
         return parts(in_order, min(size, len(words)))
 
 
@@ -131,7 +131,7 @@ def samplers_of(pipe: StableDiffusionXLPipeline, second: str | None) -> dict[str
 
 
 @dataclass(frozen=True)
-class Studio:
+class ImageGenerator:
     """Where pictures are drawn.
 
     Attributes:
@@ -149,7 +149,7 @@ class Studio:
     def draw(
         self,
         method: Method,
-        batches: Sequence[Sequence[Shot]],
+        batches: Sequence[Sequence[Sample]],
         guidance_scale: float,
         sampler: str,
         drawn: Callable[[int], Any] = lambda _count: None,
@@ -161,27 +161,27 @@ class Studio:
             drawn: told how many pictures each batch added.
 
         Returns:
-            The pictures in the order of the shots, 64 pixels wide and high.
+            The pictures in the order of the samples, 64 pixels wide and high.
         """
         self.pipe.scheduler = self.samplers[sampler]
         images: list[Image.Image] = []
         begun = perf_counter()
         for batch in batches:
-            generators = [torch.Generator().manual_seed(shot.seed) for shot in batch]
-            prompts = [shot.words for shot in batch]
+            generators = [torch.Generator().manual_seed(sample.seed) for sample in batch]
+            prompts = [sample.words for sample in batch]
             given = method.arguments(self.pipe, prompts, generators, guidance_scale)
             images += self.pipe(**given, num_inference_steps=self.steps).images
             drawn(len(batch))
         seconds = perf_counter() - begun
         return Drawn([image.convert("RGB").resize((SIZE, SIZE)) for image in images], seconds)
 
-    def run(self, unit: Unit, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
-        """The pictures of a unit, in the order of its `batches`."""
-        contender = unit.contender
+    def run(self, trial: Trial, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
+        """The pictures of a trial, in the order of its `batches`."""
+        candidate = trial.candidate
         return self.draw(
-            contender.build(),
-            unit.batches(self.batch_size),
-            contender.guidance_scale,
-            unit.sampler,
+            candidate.build(),
+            trial.batches(self.batch_size),
+            candidate.guidance_scale,
+            trial.sampler,
             drawn,
         )

@@ -18,6 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import whole_file
 
 SIZE = 64  # pixels
@@ -34,6 +36,9 @@ VENDOR_SHARES = (0.60, 0.25, 0.15)
 TONE_SHARES = (0.60, 0.08, 0.08, 0.08, 0.08, 0.08)
 NAMED = 0.3  # share of captions that name the tone; independently, the vendor
 EMPTY = 0.1  # share of empty captions, for classifier-free guidance
+
+KERNELS = Gaussian(IMAGE_SIGMAS["probe"]), Gaussian(PROMPT_SIGMAS["sdxl"])
+"""On the probe's features of pictures and the demo model's of prompts, as `evaluate` has them."""
 
 _SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
 _HANDS = ("hand-", "hands", "body-parts")

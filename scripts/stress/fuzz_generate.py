@@ -21,7 +21,7 @@ from time import monotonic, sleep
 
 import click
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.evaluation.batches import as_batch

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.runs.checkpoints import Checkpoints
