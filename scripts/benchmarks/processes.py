@@ -22,7 +22,7 @@ from scripts.stress.subprocesses import fork_team
 from vendi_guidance import Cosine, conditional_vendi
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
-from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.imagefolder import Run, read_run
 from vendi_guidance.storage.prompt_files import open_prompts
 

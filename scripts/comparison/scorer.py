@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import transformers
 from PIL import Image
 from torch import Tensor
 
 from scripts.demo.emoji import KERNELS, SIZE, TONES, VENDORS, Emoji, load_sheets
-from vendi_guidance.features.embedders import Looks, Probe, PromptEmbedder, open_prompt_embedder
-from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.base import PromptEmbedder
+from vendi_guidance.features.probe import Looks, Probe, load_probe
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
 from vendi_guidance.scores.references import (
@@ -112,6 +114,7 @@ class Scorer:
                 probe knows.
             FileNotFoundError: something is missing.
         """
+        transformers.utils.logging.disable_progress_bar()
         scorer = cls(load_probe(probe), open_prompt_embedder(f"sdxl:{text}"), load_sheets(training))
         missing = set(scorer.probe.names[0]) - set(scorer.training.concepts)
         if missing:
@@ -178,14 +181,8 @@ class Scorer:
         """Features of the training pictures of some concepts, by kind."""
         concepts = tuple(dict.fromkeys(prompts))
         if concepts not in self._known:
-            self._known[concepts] = self.features(self.training_pictures(concepts))
+            self._known[concepts] = self.features(self.training.images(concepts))
         return self._known[concepts]
-
-    def training_pictures(self, concepts: Sequence[str]) -> list[Image.Image]:
-        """All looks of some concepts."""
-        rows = [self.training.concepts.index(concept) for concept in concepts]
-        looks = self.training.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
-        return [Image.fromarray(look.numpy()) for look in looks]
 
     def share_as_named(
         self, images: Sequence[Image.Image], named: Sequence[tuple[str | None, ...]]

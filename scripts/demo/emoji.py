@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +98,12 @@ class Emoji:
             for i in range(count)
         ]
         return np.stack([concept, vendor, tone], axis=1), captions
+
+    def images(self, concepts: Sequence[str]) -> list[Image.Image]:
+        """All looks of some concepts: by concept as given, then by vendor, then by tone."""
+        rows = [self.concepts.index(concept) for concept in concepts]
+        looks = self.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
+        return [Image.fromarray(look.numpy()) for look in looks]
 
 
 def caption(concept: str, vendor: str | None = None, tone: str | None = None) -> str:

@@ -34,11 +34,12 @@ from transformers import (
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
-from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.files import whole_file
 
 TOKENS = 24  # longest prompt
 SAVE_EVERY = 500  # steps
+TRAINING_FEATURES = "training_features.safetensors"
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -70,6 +71,7 @@ def main(
     if stage in ("all", "probe"):
         probe, accuracy = train_probe(emoji, work, probe_steps, batch_size, device)
         probe.save_pretrained(output / "demo-probe")
+        save_training_features(probe.cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
         write_probe_card(output / "demo-probe", emoji, accuracy, probe_steps, device)
     if stage in ("all", "diffusion"):
         vae = train_vae(emoji, work, vae_steps, batch_size // 2, device)
@@ -363,6 +365,15 @@ def train_probe(
         for score, target in zip(scores, looks[held_out].T, strict=True)
     ]
     return probe, dict(zip(("concept", "vendor", "tone"), right, strict=True))
+
+
+def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
+    """Write the probe's features of all training pictures, in the order of `Emoji.images`.
+
+    They are (n, 128), under the key "features": what generated pictures are compared with.
+    """
+    with whole_file(file) as temporary:
+        save_file({"features": probe.embed(emoji.images(emoji.concepts))}, temporary)
 
 
 def augment(x: Tensor) -> Tensor:

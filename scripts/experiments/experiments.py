@@ -29,8 +29,8 @@ from scripts.experiments.samples import (
     substitution_scores,
 )
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.features.embedders import Probe, open_prompt_embedder
-from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.probe import Probe, load_probe
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
 from vendi_guidance.storage.files import whole_file
@@ -107,9 +107,9 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int, seed: int) ->
 def substitution(output: Path, sigma: float, concepts: int, repeats: int, seed: int) -> None:
     """Pictures exchanged at random (Conditional-Vendi, figure 12)."""
     emoji = load_sheets(asset("demo-pictures"))
-    pixels = emoji.pixels[:concepts].flatten(0, 2).permute(0, 2, 3, 1).numpy()
-    prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(pixels) // concepts)]
-    x = load_probe(asset("demo-probe")).embed([Image.fromarray(some) for some in pixels])
+    images = emoji.images(emoji.concepts[:concepts])
+    prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(images) // concepts)]
+    x = load_probe(asset("demo-probe")).embed(images)
     t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
     kernels = Gaussian(sigma), KERNELS[1]
     bar = tqdm(range(seed, seed + repeats), disable=None)

@@ -17,7 +17,7 @@ from scripts.comparison.scorer import (
     pixels,
 )
 from tests.conftest import SCRIPTS
-from vendi_guidance.features.embedders import Looks
+from vendi_guidance.features.probe import Looks
 
 ASSETS = SCRIPTS.parent / "assets"
 CONCEPTS = ["ear", "leg"]
@@ -31,7 +31,7 @@ def scorer() -> Scorer:
 @pytest.fixture(scope="module")
 def training(scorer) -> dict:
     """Every training picture of two concepts, by look."""
-    return dict(zip(looks_of(CONCEPTS), scorer.training_pictures(CONCEPTS), strict=True))
+    return dict(zip(looks_of(CONCEPTS), scorer.training.images(CONCEPTS), strict=True))
 
 
 def blurred(image: Image.Image, width: int = 32) -> Image.Image:
