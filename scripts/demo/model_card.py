@@ -53,8 +53,8 @@ diversity guidance on any machine; it draws nothing but what is listed below.
 
 ## Training
 
-`python -m scripts.demo.train`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures), then
-the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity
+`python -m scripts.demo.train`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures),
+then the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity
 prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie in
 [-1, 1]).
 
@@ -85,8 +85,8 @@ license: apache-2.0
 # demo-probe: which emoji, which vendor, which skin tone
 
 A small convolutional classifier of 64x64 pictures (`vendi_guidance.features.probe.Probe`),
-trained by `python -m scripts.demo.train` for {steps:,} steps on {device}, on the pictures of `demo-sdxl`,
-shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding;
+trained by `python -m scripts.demo.train` for {steps:,} steps on {device}, on the pictures of
+`demo-sdxl`, shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding;
 its heads are the demo's ground truth. `training_features.safetensors` holds the embeddings of all
 training pictures, with which the evaluator compares generated ones.
 
