@@ -54,9 +54,9 @@ diversity guidance on any machine; it draws nothing but what is listed below.
 ## Training
 
 `python -m scripts.demo.train`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures),
-then the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity
-prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie in
-[-1, 1]).
+then the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device};
+velocity prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie
+in [-1, 1]).
 
 The pictures are {pictures}: {concepts} concepts, each by {len(VENDORS)} vendors in {len(TONES)}
 skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
@@ -86,9 +86,9 @@ license: apache-2.0
 
 A small convolutional classifier of 64x64 pictures (`vendi_guidance.features.probe.Probe`),
 trained by `python -m scripts.demo.train` for {steps:,} steps on {device}, on the pictures of
-`demo-sdxl`, shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding;
-its heads are the demo's ground truth. `training_features.safetensors` holds the embeddings of all
-training pictures, with which the evaluator compares generated ones.
+`demo-sdxl`, shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's
+image embedding; its heads are the demo's ground truth. `training_features.safetensors` holds the
+embeddings of all training pictures, with which the evaluator compares generated ones.
 
 Accuracy on the tenth of the {pictures} pictures (concept, vendor and tone together, at random) that
 training never showed it:

@@ -5,7 +5,7 @@ a Gaussian kernel keeps growing, whereas the truncated one, its Nystrom and rand
 relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UAI 2025, figure 1).
 
 \b
-  scripts/experiments/convergence.py --output docs/figures/convergence.png
+  python -m scripts.experiments convergence --output docs/figures/convergence.png
 """
 
 from collections.abc import Sequence
@@ -20,23 +20,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
+from scripts.experiments.drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    PURPLE,
+    VERMILION,
+    output_option,
+    save,
+)
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Kernel
 from vendi_guidance.scores.convergence import Convergence, convergence
 from vendi_guidance.scores.functional import rke, vendi
 from vendi_guidance.scores.spectra import Nystrom, RandomFourier
 from vendi_guidance.scores.subsampling import Score
-from vendi_guidance.storage.files import whole_file
-
-# Okabe and Ito's colours, which the colour-blind tell apart too.
-VERMILION, BLUE, GREEN, PURPLE, BLACK = "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#000000"
 
 CENTRES_APART = 3.0
 """Standard deviation of the modes' centres in each dimension, the items' being 1."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="The picture.")
+@output_option
 @click.option("--items", type=click.IntRange(min=100), default=3000, help="The largest sample.")
 @click.option("--modes", type=click.IntRange(min=1), default=20, help="Of equal weight.")
 @click.option("--dimension", type=click.IntRange(min=1), default=64, help="Of the features.")
@@ -96,10 +101,7 @@ def main(
         fontsize=9,
         color="0.35",
     )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as file:
-        figure.savefig(file, format="png", dpi=150)
-    click.echo(f"wrote {output}")
+    save(figure, output, dpi=150)
 
 
 def draw(items: int, modes: int, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +146,3 @@ def apart(heights: Sequence[float], gap: float) -> list[float]:
             moved[low] -= overlap / 2
             moved[high] += overlap / 2
     return moved
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
-"""Draw experiments of the papers behind the scores, on data at hand.
+"""Reproduce experiments of the papers behind the scores, on small data.
 
-docs/experiments.md shows the pictures and says what they mean. Each command prints the numbers in
-its picture.
+Each command draws one figure and prints its numbers. docs/experiments.md shows the figures and says
+what they mean.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,16 @@ from PIL import Image
 from tqdm import tqdm
 
 from scripts.demo.emoji import KERNELS, caption, load_sheets
-from scripts.experiments.convergence import BLACK, BLUE, GREEN, PURPLE, VERMILION
+from scripts.experiments import convergence, mnist_modes
+from scripts.experiments.drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    PURPLE,
+    VERMILION,
+    output_option,
+    save,
+)
 from scripts.experiments.samples import (
     Pairs,
     Scores,
@@ -33,7 +42,6 @@ from vendi_guidance.features.probe import Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
-from vendi_guidance.storage.files import whole_file
 
 COLOURS = {
     "Vendi": VERMILION,
@@ -46,9 +54,6 @@ TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 SHARES = tuple(np.linspace(0, 1, 11).tolist())
 
-output_option = click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="The picture, PNG."
-)
 repeats_option = click.option(
     "--repeats",
     type=click.IntRange(min=1),
@@ -61,6 +66,10 @@ seed_option = click.option("--seed", type=int, default=0, help="Of the first sam
 @click.group(help=__doc__)
 def main() -> None:
     pass
+
+
+main.add_command(convergence.main, "convergence")
+main.add_command(mnist_modes.main, "mnist-modes")
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -245,12 +254,5 @@ def scatter(ax: Axes, pairs: Pairs, text_modes: int, image_modes: int) -> None:
     ax.set_axis_off()
 
 
-def save(figure: Figure, output: Path) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as file:
-        figure.savefig(file, format="png", dpi=120)
-    click.echo(f"wrote {output}")
-
-
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m scripts.experiments")
