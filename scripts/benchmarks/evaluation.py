@@ -4,7 +4,7 @@ Draws pictures of the demo's emoji, each shifted and shaded at random, as a run 
 emoji and vendor; then starts scripts/evaluate.py on it and prints its time and memory.
 
 \b
-  scripts/benchmarks/evaluation.py --pictures 10000
+  python -m scripts.benchmarks.evaluation --pictures 10000
 """
 
 import json

@@ -12,9 +12,9 @@ scheduler predicts. The last two rows compare with SDXL itself, its UNet of rand
 precision: one step of it, and a call of 50 steps, guided every 10, latents in and latents out.
 
 \b
-  scripts/benchmarks/guidance.py                                 all rows, half an hour on a laptop
-  scripts/benchmarks/guidance.py --window 300                    the published window, a minute
-  scripts/benchmarks/guidance.py --objective conditional-rke --window 1000 --batch 4 --dtype float16
+  python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
+  python -m scripts.benchmarks.guidance --window 300             the published window, a minute
+  python -m scripts.benchmarks.guidance --objective rke --window 1000 --batch 4 --dtype float16
 """
 
 from collections.abc import Callable

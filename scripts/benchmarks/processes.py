@@ -6,7 +6,7 @@ seed to seed: the mean over prompts of how many looks the probe tells apart (ven
 it sees the emoji asked for), and Conditional-Vendi with every prompt unlike the others.
 
 \b
-  scripts/benchmarks/processes.py assets/prompts/demo.txt --limit 6 --seeds 5
+  python -m scripts.benchmarks.processes assets/prompts/demo.txt --limit 6 --seeds 5
 """
 
 import tempfile

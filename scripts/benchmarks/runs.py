@@ -8,7 +8,7 @@ by random Fourier features. Times are of this process on the CPU, so that a busy
 little; where it waits for a disk or another process, time on the wall is told too.
 
 \b
-  scripts/benchmarks/runs.py --prompts 1000000
+  python -m scripts.benchmarks.runs --prompts 1000000
 """
 
 import json
@@ -37,7 +37,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 LATENTS, PROMPT = (4, 128, 128), 1280
 WIDTH, RANDOM_FEATURES = 1024, 2000
-"""Of DINOv2's features, and the default of score_folder.py."""
+"""Of DINOv2's features, and the default of `vendi-guidance score`."""
 
 REPEATS = 20
 

@@ -6,9 +6,9 @@ that the method needs, or, for approximations, the exact score, with the differe
 random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
 
 \b
-  scripts/benchmarks/scores.py                                   every method, minutes on a laptop
-  scripts/benchmarks/scores.py --method fkea --n 50000           one row
-  scripts/benchmarks/scores.py --device cuda --n 250000 --fourier-features 16000
+  python -m scripts.benchmarks.scores                          every method, minutes on a laptop
+  python -m scripts.benchmarks.scores --method fkea --n 50000  one row
+  python -m scripts.benchmarks.scores --device cuda --n 250000 --fourier-features 16000
 """
 
 from collections.abc import Callable

@@ -7,15 +7,15 @@ prompts interleaved with the same ones that name a skin tone, as when one subjec
 many ways: its window then holds pictures of other prompts that look alike.
 
 \b
-  scripts/comparison/compare.py --quick --output out/quick     a few minutes, to see what comes out
-  scripts/comparison/compare.py --output out/comparison        the whole, most of an hour on 2 cores
+  python -m scripts.comparison.compare --quick --output out/quick   a few minutes, for a first look
+  python -m scripts.comparison.compare --output out/comparison      an hour on 2 cores
 
 The output is comparison.csv and comparison.json with every number, tables.md, two pictures of what
 variety costs in fidelity, and pictures.png. What is measured is kept, so that the same command goes
 on where an earlier one was stopped; other settings in the same folder are kept beside it.
 
 Prompts are emoji that the probe knows: it says what a picture shows. A model of your own has to
-draw these; scripts/demo/train.py makes such ones. Distances are taken from the pictures it
+draw these; scripts.demo.train makes such ones. Distances are taken from the pictures it
 was trained on, and held against those of pictures whose look the prompt names.
 """
 
@@ -84,7 +84,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
     "--training-pictures",
     type=click.Path(path_type=Path),
     default=asset("demo-pictures"),
-    help="What the model was trained on, as scripts/demo/emoji.py writes it.",
+    help="What the model was trained on, as scripts.demo.emoji writes it.",
 )
 @what(
     "--prompts",

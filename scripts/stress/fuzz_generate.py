@@ -5,7 +5,7 @@ without a traceback, and without a file changed outside its output folder. A dam
 also read back, as evaluate.py does.
 
 \b
-  scripts/stress/fuzz_generate.py --trials 1000
+  python -m scripts.stress.fuzz_generate --trials 1000
 """
 
 import json

@@ -6,8 +6,8 @@ uninterrupted run, byte by byte, but for timings.jsonl. What was written behind 
 is sometimes cut at a random byte first, as a power failure would.
 
 \b
-  scripts/stress/soak_resume.py --runs 100
-  scripts/stress/soak_resume.py --every-write
+  python -m scripts.stress.soak_resume --runs 100
+  python -m scripts.stress.soak_resume --every-write
 
 Processes are forked from one that has loaded Python's modules, so that a run takes a second.
 """
