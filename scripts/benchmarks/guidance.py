@@ -33,12 +33,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
-    Measured,
-    default_device,
+    Pair,
+    device_option,
     in_mebibytes,
     in_seconds,
+    line_of,
     machine,
     measure,
+    several,
 )
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.callback import VendiGuidance
@@ -217,39 +219,23 @@ class Model:
         ).images
 
 
+HEAD = (
+    "| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |",
+    "|--:|--:|---|--:|--:|---|--:|--:|",
+)
+
+
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option(
-    "--objective",
-    "names",
-    multiple=True,
-    type=click.Choice(list(OBJECTIVES)),
-    default=list(OBJECTIVES),
-    show_default="all",
-    help="What is ascended; may be given more than once.",
-)
-@click.option(
-    "--window",
-    "sizes",
-    multiple=True,
-    type=click.IntRange(min=1),
-    default=(300, 1_000, 5_000),
-    help="How many samples are remembered, all of them there; may be given more than once.",
-)
-@click.option(
-    "--batch",
-    "batches",
-    multiple=True,
-    type=click.IntRange(min=1),
-    default=(1, 4, 8),
-    help="How many samples are in flight; may be given more than once.",
-)
+@several("--objective", "names", click.Choice(list(OBJECTIVES)), OBJECTIVES, "What is ascended.")
+@several("--window", "sizes", click.IntRange(1), (300, 1_000, 5_000), "Samples remembered.")
+@several("--batch", "batches", click.IntRange(1), (1, 4, 8), "Samples in flight.")
 @click.option(
     "--dtype",
     type=click.Choice(list(DTYPES)),
     default="float32",
     help="What the window stores; latents in flight are in single precision.",
 )
-@click.option("--device", type=torch.device, default=default_device, show_default="a GPU, else cpu")
+@device_option
 def main(
     names: tuple[str, ...],
     sizes: tuple[int, ...],
@@ -257,79 +243,68 @@ def main(
     dtype: str,
     device: torch.device,
 ) -> None:
-    click.echo(f"{machine(device)}; windows in {dtype}\n")
-    click.echo("| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |")
-    click.echo("|--:|--:|---|--:|--:|---|--:|--:|")
+    click.echo("\n".join([f"{machine(device)}; windows in {dtype}", "", *HEAD]))
     samples = Samples(device)
     for size in sizes:
         window = samples.window(size, DTYPES[dtype])
         cases = list(product(batches, names, CENTERS))
         for batch, name, space in tqdm(cases, unit="row", leave=False):
-            click.echo(row(Step(name, space, window, *samples.draw(batch)), device))
+            step = Step(name, space, window, *samples.draw(batch))
+            what = "two products + eigh" if step.has_spectrum else "two products"
+            click.echo(compared(size, batch, f"{name}, {space}", what, measured(step, device)))
     if device.type == "cuda":
-        window = samples.window(WINDOW, DTYPES[dtype])
-        step = Step(names[0], "latent", window, *samples.draw(BATCH))
-        for line in beside_sdxl(Model(device, torch.float16, SDXL), step, device):
-            click.echo(line)
-    else:
-        for what in (f"{names[0]}, latent", call_name(names[0])):
-            cells = [WINDOW, BATCH, what, "not measured", "", "SDXL, on a GPU only", "", ""]
-            click.echo(line_of(cells))
+        click.echo("\n".join(model_lines(device, names[0], DTYPES[dtype])))
 
 
-def row(step: Step, device: torch.device) -> str:
-    """A line of the table."""
+def measured(step: Step, device: torch.device, seconds: float = 10) -> Pair:
+    """A step, and what it cannot avoid.
+
+    Args:
+        seconds: after which no further round begins, but for the second.
+    """
     step.run()  # what the window computes once for a batch
-    run, beside = measure([step.run, step.beside()], device, least=2, most=40)
-    what = "two products + eigh" if step.has_spectrum else "two products"
-    return compared(
-        len(step.window), len(step.latents), f"{step.name}, {step.space}", run, what, beside
-    )
+    return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
 
 
-def beside_sdxl(model: Model, step: Step, device: torch.device) -> list[str]:
-    """Lines of the table that compare with the model's own time."""
+def model_lines(
+    device: torch.device, name: str = "conditional-rke", dtype: torch.dtype = torch.float32
+) -> list[str]:
+    """Lines of the table that compare with SDXL's own time.
+
+    Args:
+        name: the objective.
+        dtype: what the window stores.
+    """
+    samples, model = Samples(device), Model(device, torch.float16, SDXL)
+    step = Step(name, "latent", samples.window(WINDOW, dtype), *samples.draw(BATCH))
     step.run()
-    ours, unet = measure([step.run, model.step], device, least=3)
+    own = Pair(*measure([step.run, model.step], device, least=3))
     guidance = VendiGuidance(
-        step.name,
-        preset="published",
-        every=EVERY,
-        window=step.window,
-        prompt_input="add_text_embeds",
+        name, preset="published", every=EVERY, window=step.window, prompt_input="add_text_embeds"
     )
     model.call(guidance)
-    guided, plain = measure([lambda: model.call(guidance), model.call], device, least=2)
-    size = WINDOW, BATCH
+    call = Pair(*measure([lambda: model.call(guidance), model.call], device, least=2))
+    what = f"{STEPS} steps of SDXL, {name} every {EVERY}"
     return [
-        compared(*size, f"{step.name}, latent", ours, "SDXL's UNet, once", unet),
-        compared(*size, call_name(step.name), guided, "the same, not guided", plain),
+        compared(WINDOW, BATCH, f"{name}, latent", "SDXL's UNet, once", own),
+        compared(WINDOW, BATCH, what, "the same, not guided", call),
     ]
 
 
-def call_name(name: str) -> str:
-    return f"{STEPS} steps of SDXL, {name} every {EVERY}"
-
-
-def compared(
-    window: int, batch: int, what: str, run: Measured, beside_name: str, beside: Measured
-) -> str:
+def compared(window: int, batch: int, what: str, beside_name: str, pair: Pair) -> str:
+    """A line of the table."""
     return line_of(
         [
             f"{window:,}",
             batch,
             what,
-            in_seconds(run.seconds),
-            in_mebibytes(run.peak),
+            in_seconds(pair.run.seconds),
+            in_mebibytes(pair.run.peak),
             beside_name,
-            in_seconds(beside.seconds),
-            f"{run.seconds / beside.seconds:.2f}",
+            in_seconds(pair.beside.seconds),
+            pair.ratio,
         ]
     )
-
-
-def line_of(cells: list[Any]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

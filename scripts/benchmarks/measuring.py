@@ -2,11 +2,12 @@
 
 import ctypes
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import click
 import torch
 
 _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -24,6 +25,18 @@ class Measured(NamedTuple):
     seconds: float
     peak: int | None
     result: Any
+
+
+class Pair(NamedTuple):
+    """A function, and what it is measured beside."""
+
+    run: Measured
+    beside: Measured
+
+    @property
+    def ratio(self) -> str:
+        """Their times' ratio, for a table."""
+        return f"{self.run.seconds / self.beside.seconds:.2f}"
 
 
 def measure(
@@ -71,6 +84,27 @@ def machine(device: torch.device) -> str:
 
 def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+device_option = click.option(
+    "--device", type=torch.device, default=default_device, show_default="a GPU, else cpu"
+)
+
+
+def several(
+    flag: str, name: str, kind: click.ParamType, default: Iterable[Any], help: str
+) -> Callable[[Any], Any]:
+    """An option that may be given more than once."""
+    shown: Any = "all" if isinstance(kind, click.Choice) else True
+    help += " May be given more than once."
+    return click.option(
+        flag, name, multiple=True, type=kind, default=[*default], show_default=shown, help=help
+    )
+
+
+def line_of(cells: Iterable[object]) -> str:
+    """A line of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def in_seconds(value: float | None) -> str:

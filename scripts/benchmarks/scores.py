@@ -22,12 +22,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
-    Measured,
-    default_device,
+    Pair,
+    device_option,
     in_mebibytes,
     in_seconds,
+    line_of,
     machine,
     measure,
+    several,
 )
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.standard import Gaussian, Product
@@ -190,34 +192,25 @@ METHODS = {
 }
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option(
-    "--method",
-    "names",
-    multiple=True,
-    type=click.Choice(list(METHODS)),
-    default=list(METHODS),
-    show_default="all",
-    help="What to measure; may be given more than once.",
+HEAD = (
+    "| n | method | seconds | peak MiB | beside it | seconds | ratio | difference |",
+    "|--:|---|--:|--:|---|--:|--:|---|",
 )
-@click.option(
-    "--n",
-    "sizes",
-    multiple=True,
-    type=click.IntRange(min=2),
-    default=(1_000, 4_000, 8_000, 10_000, 50_000),
-    help="How many items; may be given more than once.",
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@several("--method", "names", click.Choice(list(METHODS)), METHODS, "What to measure.")
+@several(
+    "--n", "sizes", click.IntRange(2), (1_000, 4_000, 8_000, 10_000, 50_000), "How many items."
 )
 @click.option(
     "--fourier-features", default=4_000, type=click.IntRange(min=2), help="2r, the columns of FKEA."
 )
-@click.option("--device", type=torch.device, default=default_device, show_default="a GPU, else cpu")
+@device_option
 def main(
     names: tuple[str, ...], sizes: tuple[int, ...], fourier_features: int, device: torch.device
 ) -> None:
-    click.echo(f"{machine(device)}\n")
-    click.echo("| n | method | seconds | peak MiB | beside it | seconds | ratio | difference |")
-    click.echo("|--:|---|--:|--:|---|--:|--:|---|")
+    click.echo("\n".join([machine(device), "", *HEAD]))
     cases = [(n, METHODS[name]) for n in sizes for name in names if n <= METHODS[name].up_to]
     sample = None
     for n, method in tqdm(cases, unit="case", leave=False):
@@ -237,29 +230,35 @@ def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
     return Sample(clusters(D), clusters(M), fourier_features)
 
 
-def row(method: Method, sample: Sample, device: torch.device) -> str:
-    """A line of the table."""
+def row(method: Method, sample: Sample, device: torch.device, seconds: float = 10) -> str:
+    """A line of the table.
+
+    Args:
+        seconds: after which no further round begins.
+    """
     if method.beside_name.endswith("eigvalsh"):
         _ = sample.matrix  # made now, not in the time of the first run
-    run, beside = measure([lambda: method.run(sample), lambda: method.beside(sample)], device)
-    cells = [
-        f"{len(sample.x):,}",
-        method.name,
-        in_seconds(run.seconds),
-        in_mebibytes(run.peak),
-        method.beside_name,
-        in_seconds(beside.seconds),
-        f"{run.seconds / beside.seconds:.2f}",
-        difference(method, sample, run, beside),
-    ]
-    return f"| {' | '.join(cells)} |"
+    functions = (lambda: method.run(sample)), (lambda: method.beside(sample))
+    pair = Pair(*measure(functions, device, seconds))
+    return line_of(
+        [
+            f"{len(sample.x):,}",
+            method.name,
+            in_seconds(pair.run.seconds),
+            in_mebibytes(pair.run.peak),
+            method.beside_name,
+            in_seconds(pair.beside.seconds),
+            pair.ratio,
+            difference(method, sample, pair),
+        ]
+    )
 
 
-def difference(method: Method, sample: Sample, run: Measured, beside: Measured) -> str:
+def difference(method: Method, sample: Sample, pair: Pair) -> str:
     """How far an approximation is off, and what its own error bar says of that."""
     if not method.is_compared:
         return ""
-    text = f"{float(run.result / beside.result) - 1:+.1e}"
+    text = f"{float(pair.run.result / pair.beside.result) - 1:+.1e}"
     return text if method.error is None else f"{text}, standard error {method.error(sample):.1e}"
 
 
