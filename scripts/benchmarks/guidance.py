@@ -24,11 +24,7 @@ from typing import Any
 
 import click
 import torch
-from diffusers import (
-    DPMSolverMultistepScheduler,
-    StableDiffusionXLPipeline,
-    UNet2DConditionModel,
-)
+from diffusers import DPMSolverMultistepScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 

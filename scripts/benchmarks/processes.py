@@ -87,10 +87,7 @@ def scored(run: Run, probe: Probe) -> tuple[float, float]:
             looks[prompt].add((look[0], look[1]))
     which = torch.tensor([asked.index(prompt) for prompt in run.prompts])
     score = conditional_vendi(
-        probe.embed(run.images),
-        torch.nn.functional.one_hot(which).float(),
-        KERNELS[0],
-        Cosine(),
+        probe.embed(run.images), torch.nn.functional.one_hot(which).float(), KERNELS[0], Cosine()
     )
     return mean(map(len, looks.values())), float(score)
 

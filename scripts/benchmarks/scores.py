@@ -143,11 +143,7 @@ METHODS = {
         250_000,
     ),
     "vendi": Method(
-        "Vendi",
-        exact_vendi,
-        lambda s: products_and_eigvalsh(s, s.x),
-        "product + eigvalsh",
-        10_000,
+        "Vendi", exact_vendi, lambda s: products_and_eigvalsh(s, s.x), "product + eigvalsh", 10_000
     ),
     "conditional-vendi": Method(
         "Conditional-Vendi",

@@ -138,10 +138,7 @@ class ParticleGuidance(Method):
 
         if not crowds:
             return {}
-        return {
-            "callback_on_step_end": repel,
-            "callback_on_step_end_tensor_inputs": ["latents"],
-        }
+        return {"callback_on_step_end": repel, "callback_on_step_end_tensor_inputs": ["latents"]}
 
 
 METHODS: dict[str, type[Method]] = {

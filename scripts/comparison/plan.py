@@ -46,12 +46,7 @@ class Plan:
         return [
             tuple(
                 Trial(
-                    candidate,
-                    prompts,
-                    self.images_per_prompt,
-                    seed,
-                    protocol,
-                    self.samplers[which],
+                    candidate, prompts, self.images_per_prompt, seed, protocol, self.samplers[which]
                 )
                 for seed in self.seeds
             )

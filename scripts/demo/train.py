@@ -13,29 +13,17 @@ import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import (
-    AutoencoderKL,
-    DDIMScheduler,
-    StableDiffusionXLPipeline,
-    UNet2DConditionModel,
-)
+from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
 from diffusers.training_utils import EMAModel
-from safetensors import safe_open
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModel,
-    CLIPTextModelWithProjection,
-    CLIPTokenizer,
-)
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 TOKENS = 24  # longest prompt
 SAVE_EVERY = 500  # steps
@@ -127,29 +115,24 @@ def save(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, step: int
 ) -> None:
     """Write a checkpoint, whole or not at all."""
-    tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors: dict[str, Tensor | None] = {
+        f"model.{key}": value for key, value in model.state_dict().items()
+    }
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
-    with whole_file(file) as temporary:
-        save_file(
-            {k: v.detach().cpu().contiguous() for k, v in tensors.items()},
-            temporary,
-            {"step": str(step)},
-        )
+    save_tensors(file, tensors, {"step": step})
 
 
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
 ) -> int:
     """Read a checkpoint back; returns the number of steps done."""
-    with safe_open(file, "pt") as stored:
-        tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - not a dict
-        step = int(stored.metadata()["step"])
+    header, tensors = load_tensors(file)
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     for i, shadow in enumerate(average.shadow_params):
         shadow.data.copy_(tensors[f"average.{i}"])
-    average.optimization_step = step
+    average.optimization_step = header["step"]
     state = optimizer.state_dict()
     state["state"] = {}
     for key, value in tensors.items():
@@ -157,7 +140,7 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return step
+    return header["step"]
 
 
 # The autoencoder ------------------------------------------------------------------------------
@@ -372,8 +355,7 @@ def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
 
     They are (n, 128), under the key "features": what generated pictures are compared with.
     """
-    with whole_file(file) as temporary:
-        save_file({"features": probe.embed(emoji.images(emoji.concepts))}, temporary)
+    save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts))}, {})
 
 
 def augment(x: Tensor) -> Tensor:

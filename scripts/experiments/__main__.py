@@ -19,15 +19,7 @@ from tqdm import tqdm
 
 from scripts.demo.emoji import KERNELS, caption, load_sheets
 from scripts.experiments import convergence, mnist_modes
-from scripts.experiments.drawing import (
-    BLACK,
-    BLUE,
-    GREEN,
-    PURPLE,
-    VERMILION,
-    output_option,
-    save,
-)
+from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
 from scripts.experiments.samples import (
     Pairs,
     Scores,

@@ -20,15 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from scripts.experiments.drawing import (
-    BLACK,
-    BLUE,
-    GREEN,
-    PURPLE,
-    VERMILION,
-    output_option,
-    save,
-)
+from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Kernel
 from vendi_guidance.scores.convergence import Convergence, convergence

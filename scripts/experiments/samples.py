@@ -126,11 +126,7 @@ def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) 
 
 
 def look_scores(
-    x: Tensor,
-    t: Tensor,
-    looks: Sequence[Hashable],
-    kernels: tuple[Gaussian, Gaussian],
-    most: int,
+    x: Tensor, t: Tensor, looks: Sequence[Hashable], kernels: tuple[Gaussian, Gaussian], most: int
 ) -> Scores:
     """What the pictures of the 1 to `most` commonest looks score.
 
