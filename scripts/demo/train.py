@@ -115,9 +115,7 @@ def save(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, step: int
 ) -> None:
     """Write a checkpoint, whole or not at all."""
-    tensors: dict[str, Tensor | None] = {
-        f"model.{key}": value for key, value in model.state_dict().items()
-    }
+    tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
