@@ -1,9 +1,9 @@
-"""Is what several processes make together as diverse as what one makes alone?
+"""Compare the diversity of a run made by several processes with that of one made by one process.
 
-For each seed the same run is made by one process and by several, connected by gloo on this CPU, all
-of one machine. Printed are scores of the pictures, in the probe's features, with the spread from
-seed to seed: the mean over prompts of how many looks the probe tells apart (vendor and tone, where
-it sees the emoji asked for), and Conditional-Vendi with every prompt unlike the others.
+Each seed's run is made by one process and by several on this machine's CPU, connected by gloo. The
+table has means and standard deviations over seeds: looks per prompt (pairs of vendor and tone that
+the probe sees in pictures of the emoji asked for), and Conditional-Vendi in the probe's features,
+with no two prompts alike.
 
 \b
   python -m scripts.benchmarks.processes assets/prompts/demo.txt --limit 6 --seeds 5
@@ -17,6 +17,7 @@ from statistics import mean, stdev
 import click
 import torch
 
+from scripts.comparison.scorer import correct_looks
 from scripts.demo.emoji import KERNELS
 from scripts.stress.subprocesses import fork_team
 from vendi_guidance import Cosine, conditional_vendi
@@ -81,15 +82,12 @@ def scored(run: Run, probe: Probe) -> tuple[float, float]:
     """Looks per prompt, and Conditional-Vendi."""
     seen = probe.looks(run.images)
     asked = list(dict.fromkeys(run.prompts))
-    looks: dict[str, set[tuple[str, str]]] = {prompt: set() for prompt in asked}
-    for prompt, concept, *look in zip(run.prompts, *seen, strict=True):
-        if concept == prompt:
-            looks[prompt].add((look[0], look[1]))
+    looks = len(set(correct_looks(run.prompts, seen))) / len(asked)
     which = torch.tensor([asked.index(prompt) for prompt in run.prompts])
     score = conditional_vendi(
         probe.embed(run.images), torch.nn.functional.one_hot(which).float(), KERNELS[0], Cosine()
     )
-    return mean(map(len, looks.values())), float(score)
+    return looks, float(score)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""Compare Vendi guidance with what one would otherwise do for different pictures.
+"""Compare Vendi guidance with other ways to get different images of one prompt.
 
 Every method draws the same prompts from the same seeds, in two stages. The sweep tries settings on
-tuning prompts. Each method's best one, that with most looks that does not spoil pictures, goes to
-the final, on other prompts with several seeds. Ours also draws with a second sampler, and with the
-prompts interleaved with the same ones that name a skin tone, as when one subject is asked for in
-many ways: its window then holds pictures of other prompts that look alike.
+tuning prompts. The best setting of each method, the one with most looks among those that keep the
+quality of images, goes to the final, on other prompts with several seeds. Ours is also drawn with a
+second sampler, and with the prompts interleaved with versions of themselves that name a skin tone:
+the window then holds similar images of other prompts, as when a subject is asked for in many ways.
 
 \b
   python -m scripts.comparison.compare --quick --output out/quick   a few minutes, for a first look
   python -m scripts.comparison.compare --output out/comparison      an hour on 2 cores
 
-The output is comparison.csv and comparison.json with every number, tables.md, two pictures of what
-variety costs in fidelity, and pictures.png. What is measured is kept, so that the same command goes
-on where an earlier one was stopped; other settings in the same folder are kept beside it.
+Writes comparison.csv and comparison.json with every number, tables.md, two figures of prompt
+fidelity against diversity, and pictures.png. Measured runs are cached in the output folder: after
+an interruption the same command continues, and runs with other settings are kept beside them.
 
-Prompts are emoji that the probe knows: it says what a picture shows. A model of your own has to
-draw these; scripts.demo.train makes such ones. Distances are taken from the pictures it
-was trained on, and held against those of pictures whose look the prompt names.
+Prompts are emoji that the probe knows: it says what an image shows. A model of your own must draw
+these; scripts.demo.train makes such models. Distances are measured from the pictures it was trained
+on, and compared with the distances of images whose prompts name their look.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ RESAMPLED_PROMPTS = 16
 QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 1, 8, 1
 SEED_STEP = 10_000
 
-COUNT = click.IntRange(1)
+COUNT, PATH = click.IntRange(1), click.Path(path_type=Path)
 
 what = partial(click.option, cls=Option, group="What is compared")
 how = partial(click.option, cls=Option, group="Sampling")
@@ -66,44 +66,39 @@ where = partial(click.option, cls=Option, group="Output and machine")
     type=click.Choice(list(METHODS)),
     multiple=True,
     show_default="all",
-    help="Only this, and the unguided; may be given more than once.",
+    help="Only this, beside the unguided. May be given more than once.",
 )
 @what(
     "--model",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=asset("demo-sdxl"),
-    help="A folder with an SDXL that diffusers' save_pretrained wrote.",
+    help="Folder with an SDXL, as save_pretrained writes it.",
 )
-@what(
-    "--probe",
-    type=click.Path(path_type=Path),
-    default=asset("demo-probe"),
-    help="Says what a picture shows.",
-)
+@what("--probe", type=PATH, default=asset("demo-probe"), help="Folder with the probe.")
 @what(
     "--training-pictures",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=asset("demo-pictures"),
-    help="What the model was trained on, as scripts.demo.emoji writes it.",
+    help="What the model was trained on; see scripts.demo.emoji.",
 )
 @what(
     "--prompts",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=asset("prompts/demo.txt"),
-    help="Those to report on, one a line; what else the probe knows is for tuning.",
+    help="Prompts of the final, one a line. The probe's other ones are for tuning.",
 )
-@what("--images-per-prompt", type=COUNT, default=16, help="How many pictures of each.")
-@what("--seeds", type=COUNT, default=3, help="How often the final is drawn.")
+@what("--images-per-prompt", type=COUNT, default=16, help="Images of each prompt.")
+@what("--seeds", type=COUNT, default=3, help="Number of seeds of the final.")
 @how("--steps", type=COUNT, default=16, help="Denoising steps.")
-@how("--guidance-scale", type=float, default=5.0, help="Classifier-free.")
-@how("--batch-size", type=COUNT, default=16, help="Pictures drawn together.")
+@how("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance.")
+@how("--batch-size", type=COUNT, default=16, help="Images generated together.")
 @how(
     "--second-sampler",
     type=click.Choice(list(SAMPLERS)),
     show_default="euler, or ddim for a model that has euler",
-    help="What some finals are drawn with beside the model's own.",
+    help="Sampler of some finals, besides the model's own.",
 )
-@where("--output", type=click.Path(path_type=Path), default=Path("out/comparison"))
+@where("--output", type=PATH, default=Path("out/comparison"))
 @where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
 @where(
     "--dtype",
@@ -174,7 +169,7 @@ def main(
 
 
 def announce(runner: Runner, plan: Plan) -> None:
-    """Say what is to come, and find out now what cannot work."""
+    """Print the size of the comparison, and fail now where a method cannot work."""
     click.echo(
         f"{len(plan.candidates)} settings of {len(plan.firsts())} methods on {len(plan.tuning)} "
         f"prompts, then the best of each on {len(plan.reported)} others, seeds: {len(plan.seeds)}"
@@ -190,7 +185,7 @@ def announce(runner: Runner, plan: Plan) -> None:
         each = runner.rehearse(plan.firsts(), plan.reported[0])
         click.echo(
             f"{pictures:,} pictures to draw, at {each:.3f} seconds each: about "
-            f"{minutes(pictures, each):.0f} minutes; stopped, the same command goes on"
+            f"{minutes(pictures, each):.0f} minutes; if interrupted, the same command continues"
         )
 
 
@@ -229,7 +224,7 @@ def save(
     choices: Sequence[Choice],
     about: dict[str, Any],
 ) -> None:
-    """Every file of the output but what is kept of single runs."""
+    """Write every file of the output but the cache."""
     found = records(rows, choices)
     save_csv(output / "comparison.csv", found)
     save_json(output / "comparison.json", found, about)
@@ -243,7 +238,7 @@ def save(
 
 
 def summary(cache: Cache, rows: Sequence[Row], choices: Sequence[Choice]) -> str:
-    """What came out, in words."""
+    """The main results, a line a method, and warnings."""
     lines = [
         f"{row.method}: {row.mean('looks'):.2f} looks, fidelity {row.mean('fidelity'):.3f}"
         for row in next(iter(finals_by_kind(rows).values()))
@@ -251,20 +246,20 @@ def summary(cache: Cache, rows: Sequence[Row], choices: Sequence[Choice]) -> str
     spoilt = [choice.row.method for choice in choices if not choice.qualifies]
     if spoilt:
         lines.append(
-            f"no setting keeps within the limits, the closest was taken: {'; '.join(spoilt)}"
+            f"no setting keeps within the limits, so the closest was taken: {'; '.join(spoilt)}"
         )
     drawn = [trial for row in rows for trial in row.trials]
     old = sum(cache.is_of_other_code(trial) for trial in drawn)
     if old:
         lines.append(
             f"{old} of {len(drawn)} runs were made before the code changed: give a new --output to "
-            "make all anew"
+            "repeat them all"
         )
     return "\n".join(lines)
 
 
 def digest(folder: Path) -> str:
-    """Of the files in a folder."""
+    """SHA-256 of the files in a folder."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return sha256("".join(sha256_of(path) for path in files).encode()).hexdigest()
 

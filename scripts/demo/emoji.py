@@ -44,22 +44,8 @@ KERNELS = Gaussian(IMAGE_SIGMAS["probe"]), Gaussian(PROMPT_SIGMAS["sdxl"])
 _SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
 _HANDS = ("hand-", "hands", "body-parts")
 _PEOPLE = (
-    "baby",
-    "boy",
-    "girl",
-    "man",
-    "woman",
-    "older_man",
-    "older_woman",
-    "santa",
-    "princess",
-    "prince",
-    "angel",
-    "construction_worker",
-    "guardsman",
-    "cook",
-    "farmer",
-    "raising_hand",
+    *("baby", "boy", "girl", "man", "woman", "older_man", "older_woman", "santa", "princess"),
+    *("prince", "angel", "construction_worker", "guardsman", "cook", "farmer", "raising_hand"),
     "bearded_person",
 )
 
@@ -161,7 +147,7 @@ def load(folder: Path, concepts: str) -> Emoji:
         chosen = list(complete)
     elif concepts == "default":
         hands = [key for key, (_, group, _) in complete.items() if group.startswith(_HANDS)]
-        chosen = [key for key in hands if key != "middle_finger"] + list(_PEOPLE)
+        chosen = [*(key for key in hands if key != "middle_finger"), *_PEOPLE]
     else:
         chosen = concepts.split(",")
         unknown = [key for key in chosen if key not in complete]
