@@ -1,7 +1,7 @@
-"""Measure every table of docs/benchmarks.md on one device: ten minutes on a GPU.
+"""Measure every table of docs/benchmarks.md on one device, within ten minutes.
 
-The time is divided evenly among the rows that are left; rows that it does not suffice for are left
-empty. On a CPU the largest rows take longer: give more --minutes there.
+The time is divided evenly among the remaining rows; rows that it does not suffice for stay empty.
+On a CPU the largest rows take longer: give more --minutes there.
 
 \b
   python -m scripts.benchmarks --device cuda --output out/benchmarks

@@ -1,15 +1,14 @@
-"""What one step of guidance costs, beside reading the window and, on a GPU, beside the model.
+"""The time of one guidance step, beside reading the window and, on a GPU, beside the model.
 
 Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance step must read the
-window's matrix twice, once for similarities and once for the gradient; the Vendi pair also has to
-decompose a matrix of as many rows as there are samples. Both are measured beside it in the same
-run, in turn: the two products with the window's matrix (as stored; on a CPU in single precision),
-and eigh in the precision that the objective uses. What the window computes once for a batch of
-pictures is left out on both sides.
+window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
+matrix with a row for each sample. Both are timed beside it in turn: the two products with the
+window's matrix (as stored; on a CPU in single precision), and eigh in the objective's precision.
+What the window computes once per batch is left out on both sides.
 
-The space "latent" is the published setting; "denoised" takes the mean of like prompts off what the
-scheduler predicts. The last two rows compare with SDXL itself, its UNet of random weights in half
-precision: one step of it, and a call of 50 steps, guided every 10, latents in and latents out.
+The space "latent" is the published setting; "denoised" subtracts the mean of similar prompts from
+the scheduler's prediction. On a GPU, two more rows compare with SDXL itself, random weights in half
+precision: one UNet step, and a call of 50 steps, guided every 10, latents in and latents out.
 
 \b
   python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
@@ -71,7 +70,7 @@ SDXL = {
 
 @dataclass
 class Samples:
-    """Samples around some centres, always the same ones for a device."""
+    """Samples around random centres, the same ones every time on a device."""
 
     device: torch.device
 
@@ -89,7 +88,7 @@ class Samples:
         return latents[chosen] + self.normal(count, *LATENT), prompts[chosen]
 
     def window(self, size: int, dtype: torch.dtype) -> SlidingWindow:
-        """A full one."""
+        """A full window."""
         window = SlidingWindow(size, dtype=dtype)
         for start in tqdm(range(0, size, ROWS_AT_ONCE), desc="filling the window", leave=False):
             window.append(*self.draw(min(ROWS_AT_ONCE, size - start)))
@@ -98,7 +97,7 @@ class Samples:
 
 @dataclass
 class Step:
-    """One step of guidance, and what it cannot avoid."""
+    """One guidance step, and the linear algebra that it needs."""
 
     name: str
     space: str
@@ -123,7 +122,7 @@ class Step:
 
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""
-        # what the scheduler predicts is not part of the step, but its use is
+        # the prediction itself is not part of the step, using it is
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
         center = CENTERS[self.space]
@@ -194,7 +193,7 @@ class Model:
 
     @torch.no_grad()
     def step(self) -> Tensor:
-        """Of the UNet for a batch, with and without prompts."""
+        """One step of the UNet for a batch, with and without prompts."""
         times = torch.ones(2 * BATCH, 6).to(self.pooled)
         added = {"text_embeds": self.pooled.repeat(2, 1), "time_ids": times}
         twice = self.latents.repeat(2, 1, 1, 1)
@@ -253,12 +252,12 @@ def main(
 
 
 def measured(step: Step, device: torch.device, seconds: float = 10) -> Pair:
-    """A step, and what it cannot avoid.
+    """A step, and the linear algebra that it needs.
 
     Args:
         seconds: after which no further round begins, but for the second.
     """
-    step.run()  # what the window computes once for a batch
+    step.run()  # what the window computes once per batch
     return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark scripts have in common: time, peak memory, and naming the machine."""
+"""What the benchmarks share: time, peak memory, the machine's name, options and table lines."""
 
 import ctypes
 import platform
@@ -14,12 +14,12 @@ _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_
 
 
 class Measured(NamedTuple):
-    """The shortest of several runs of a function, and what it needed.
+    """The shortest of several runs of a function.
 
     Attributes:
-        seconds: of wall clock, the device's work included.
-        peak: bytes of memory held at most beyond what was held before; None where unknown.
-        result: what the function returned last.
+        seconds: of wall-clock time, the device's work included.
+        peak: peak memory in bytes beyond what was held before; None if unknown.
+        result: what the function last returned.
     """
 
     seconds: float
@@ -46,13 +46,13 @@ def measure(
     least: int = 1,
     most: int = 5,
 ) -> list[Measured]:
-    """Run functions in turn, so that a busy moment of the machine hits all, and keep the best.
+    """Run functions in turn, so that a busy machine slows all alike, and keep the best times.
 
     Args:
         functions: what to time.
-        device: whose memory is watched, and waited for.
+        device: where they compute.
         budget: seconds after which no further round begins.
-        least, most: rounds in any case, and at most.
+        least, most: the numbers of rounds.
     """
     seconds = [float("inf")] * len(functions)
     peaks: list[int | None] = [None] * len(functions)
@@ -74,7 +74,7 @@ def measure(
 
 
 def machine(device: torch.device) -> str:
-    """The device, its threads or memory, and the versions that decide a timing."""
+    """The device, its threads or memory, and the versions that timings depend on."""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -117,14 +117,14 @@ def in_mebibytes(value: int | None) -> str:
 
 
 def _watch_memory(device: torch.device, trim: bool) -> int | None:
-    """Bytes held now; from here on the peak counts."""
+    """Bytes held now; resets the peak."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
     if not _RESET_PEAK.exists():
         return None
-    if trim:  # what earlier runs freed would hide what this one takes
+    if trim:  # memory that earlier runs freed would hide what this one takes
         ctypes.CDLL(None).malloc_trim(0)
     _RESET_PEAK.write_text("5")
     return _status("VmRSS")
@@ -139,7 +139,7 @@ def _peak_since(device: torch.device, held: int | None) -> int | None:
 
 
 def _status(name: str) -> int:
-    """A figure of this process that the kernel keeps, in bytes."""
+    """A figure of this process from the kernel, in bytes."""
     line = next(x for x in _MEMORY_STATUS.read_text().splitlines() if x.startswith(name + ":"))
     return int(line.split()[1]) * 1024
 

@@ -1,9 +1,9 @@
-"""Time and peak memory of every way to a score, beside the linear algebra that it cannot avoid.
+"""Time and peak memory of every method for a score, beside the linear algebra that it needs.
 
 For each method and number of items n: seconds, peak memory beyond the features, and the ratio to
-what is measured beside it in the same run, in turn: the bare matrix products and eigvalsh calls
-that the method needs, or, for approximations, the exact score, with the difference. Features are
-random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
+the time of the bare matrix products and eigvalsh calls that the method needs, measured in turn in
+the same run; for approximations, the ratio to the exact score and the difference from it. Features
+are random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
 
 \b
   python -m scripts.benchmarks.scores                          every method, minutes on a laptop
@@ -63,7 +63,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a score, what it is measured beside, and up to which n it is run."""
+    """A method for a score, what it is measured beside, and the largest n."""
 
     name: str
     run: Callable[[Sample], Tensor]
@@ -233,7 +233,7 @@ def row(method: Method, sample: Sample, device: torch.device, seconds: float = 1
         seconds: after which no further round begins.
     """
     if method.beside_name.endswith("eigvalsh"):
-        _ = sample.matrix  # made now, not in the time of the first run
+        _ = sample.matrix  # computed now, so that it is not timed
     functions = (lambda: method.run(sample)), (lambda: method.beside(sample))
     pair = Pair(*measure(functions, device, seconds))
     return line_of(
@@ -251,7 +251,7 @@ def row(method: Method, sample: Sample, device: torch.device, seconds: float = 1
 
 
 def difference(method: Method, sample: Sample, pair: Pair) -> str:
-    """How far an approximation is off, and what its own error bar says of that."""
+    """The relative error of an approximation, and its own standard error if it has one."""
     if not method.is_compared:
         return ""
     text = f"{float(pair.run.result / pair.beside.result) - 1:+.1e}"

@@ -1,4 +1,4 @@
-"""Which runs make the comparison: a sweep on tuning prompts, and finals on the reported ones."""
+"""The trials of the comparison: a sweep on tuning prompts, and finals on the reported ones."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from scripts.comparison.trials import IN_TURN, INTERLEAVED, Trial
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs.
+    """The trials.
 
     Attributes:
         candidates: what is tried; the first is the unguided.
         tuning, reported: prompts, none of them in both.
-        interleaved: those of the reported that are drawn interleaved with their variations.
-        resampled: those of the reported that are drawn with the other sampler too.
-        images_per_prompt: how many pictures of each.
+        interleaved: those of the reported that are also interleaved with their variations.
+        resampled: those of the reported that are also generated with the second sampler.
+        images_per_prompt: how many images of each.
         seeds: of the finals; the sweep has the first.
-        samplers: the model's own, and maybe another for some of the finals.
+        samplers: the model's own, and optionally a second one for some finals.
     """
 
     candidates: Sequence[Candidate]
@@ -32,12 +32,12 @@ class Plan:
     samplers: Sequence[str]
 
     def sweep(self) -> list[Trial]:
-        """A run for each candidate."""
+        """A trial of each candidate."""
         how = (self.images_per_prompt, self.seeds[0], IN_TURN, self.samplers[0])
         return [Trial(candidate, self.tuning, *how) for candidate in self.candidates]
 
     def finals(self, chosen: Sequence[Candidate]) -> list[tuple[Trial, ...]]:
-        """The runs of one candidate of each method, those that differ in the seed together."""
+        """The trials of one candidate of each method, grouped by all but the seed."""
         kinds: list[tuple[tuple[str, ...], str, int, Collection[str]]] = [
             (self.reported, IN_TURN, 0, METHODS),
             (self.interleaved, INTERLEAVED, 0, (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
@@ -61,14 +61,14 @@ class Plan:
 
 
 def split_prompts(file: Path, concepts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The concepts that are tuned on, and those of the file, which are reported on.
+    """The concepts for tuning, and those of the file, which are reported on.
 
     Args:
         file: one concept a line.
         concepts: all that the probe knows.
 
     Raises:
-        ValueError: a line that is no such concept or comes twice, or nothing is left for tuning.
+        ValueError: a line is no such concept or occurs twice, or none is left for tuning.
         FileNotFoundError: there is no such file.
     """
     lines = file.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Draws and measures runs of the comparison, but for what is there already."""
+"""Generates and scores the trials that are not cached yet."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,28 +14,28 @@ from scripts.comparison.trials import ImageGenerator, Sample, Trial, parts
 from scripts.demo.emoji import caption
 
 NAMED_SEED = 1_000_000
-"""Named pictures are drawn from here on."""
+"""The first seed of named images."""
 
 TOGETHER = 4
-"""Concepts whose named pictures are drawn in one go: 72 pictures make full batches."""
+"""Concepts whose named images are generated together: 72 images make full batches."""
 
 SCORING = 0.008
-"""Seconds that measuring takes for a picture, about, on two cores."""
+"""Seconds to score an image, about, on two cores."""
 
 OVERHEAD = 1.05
-"""What a picture takes, on average over all methods, for a second of an unguided one."""
+"""Time per image over that of an unguided one, on average over all methods."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Everything that a run needs.
+    """Runs trials.
 
     Attributes:
-        generator: where pictures are drawn.
+        generator: makes the images.
         scorer: measures them.
         cache: keeps the results.
-        guidance_scale: of classifier-free guidance, for named pictures: every method is held
-            against the same ones, what it may do with the scale.
+        guidance_scale: of classifier-free guidance, for named images: every method is compared
+            with the same ones, whatever scale it uses itself.
     """
 
     generator: ImageGenerator
@@ -44,10 +44,10 @@ class Runner:
     guidance_scale: float
 
     def measure(self, trial: Trial, drawn: Callable[[int], Any] = lambda _count: None) -> Values:
-        """A run's measures, as they are kept.
+        """The measures of a trial, from the cache if they are there.
 
         Args:
-            drawn: told how many pictures were drawn, whenever some were.
+            drawn: called with the number of images after each batch.
         """
         known = self.cache.load(trial)
         if known is not None:
@@ -72,7 +72,7 @@ class Runner:
         sampler: str,
         drawn: Callable[[int], Any] = lambda _count: None,
     ) -> dict[Look, Image.Image]:
-        """A picture of every look of some concepts, each asked for by name, drawn unguided."""
+        """An unguided image of every look of some concepts, whose prompt names the look."""
         load, scale = self.cache.load_named, self.guidance_scale
         absent = [one for one in concepts if load(one, scale, sampler) is None]
         for some in parts(absent, TOGETHER):
@@ -87,7 +87,7 @@ class Runner:
         return found
 
     def missing(self, trials: Iterable[Trial]) -> int:
-        """How many pictures have yet to be drawn for these."""
+        """How many images these trials still need."""
         absent = [trial for trial in trials if self.cache.load(trial) is None]
         needed = {(concept, trial.sampler) for trial in absent for concept in trial.prompts}
         sets = sum(
@@ -97,10 +97,10 @@ class Runner:
         return sum(trial.pictures for trial in absent) + len(looks_of([""])) * sets
 
     def rehearse(self, candidates: Iterable[Candidate], prompt: str) -> float:
-        """Two steps of each, so that what cannot work fails now; then a full batch, unguided.
+        """Two steps of each candidate, to fail early; then time a full batch, unguided.
 
         Returns:
-            Seconds a picture.
+            Seconds per image.
 
         Raises:
             ValueError: a method does not go with this model.
@@ -121,10 +121,5 @@ class Runner:
 
 
 def minutes(pictures: int, each: float) -> float:
-    """About how long drawing and measuring take.
-
-    Args:
-        pictures: that have to be drawn.
-        each: seconds an unguided one takes.
-    """
+    """The estimated time, from the number of images and the seconds of an unguided one."""
     return pictures * (each * OVERHEAD + SCORING) / 60

@@ -1,4 +1,4 @@
-"""Runs of the comparison: what is drawn in which order, and drawing it."""
+"""Trials: which images in which order, and the generator that makes them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,19 +28,18 @@ SAMPLERS: dict[str, Any] = {
     "ddim": DDIMScheduler,
     "dpm": DPMSolverMultistepScheduler,
 }
-"""Which the model can be sampled with beside its own."""
-
+"""Available as the second sampler."""
 
 Item = TypeVar("Item")
 
 
 class Sample(NamedTuple):
-    """A picture to be drawn.
+    """An image to generate.
 
     Attributes:
-        prompt: what it shall show.
+        prompt: the concept.
         seed: of its noise.
-        tone: that the prompt names besides, or None.
+        tone: also named by the prompt, or None.
     """
 
     prompt: str
@@ -54,17 +53,17 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of a method over prompts, whose numbers are kept or made anew as a whole.
+    """A run of one candidate over prompts, cached as a whole.
 
     Attributes:
-        candidate: the method.
-        prompts: different ones.
-        images_per_prompt: how many pictures of each.
-        seed: picture i of prompt p is drawn from seed + p x images_per_prompt + i, in any protocol;
+        candidate: the method and its settings.
+        prompts: distinct ones.
+        images_per_prompt: how many images of each.
+        seed: image i of prompt p has the seed seed + p x images_per_prompt + i, in any protocol;
             prompts that name a tone come after all that do not.
-        protocol: `IN_TURN`, all pictures of a prompt and then the next; or `INTERLEAVED`, one of
-            each prompt, then one of each that also names the first tone, and so on, and then the
-            next of each; their pictures are like those of one another.
+        protocol: `IN_TURN`, all images of a prompt, then the next prompt; or `INTERLEAVED`, one
+            of each prompt, then one of each that also names the first tone, and so on, and then
+            the next of each; images of different prompts are then similar.
         sampler: one of the generator's.
     """
 
@@ -80,7 +79,7 @@ class Trial:
         return sum(map(len, self.batches(1)))
 
     def batches(self, size: int) -> list[list[Sample]]:
-        """What is drawn, in order, `size` or fewer together. No batch holds two prompts or,
+        """The samples in order, in batches of at most `size`. No batch has two prompts or,
         interleaved, the same words twice."""
         words = [(prompt, tone) for tone in VARIATIONS for prompt in self.prompts]
         if self.protocol == IN_TURN:
@@ -99,12 +98,12 @@ class Trial:
 
 
 def parts(items: Sequence[Item], size: int) -> list[list[Item]]:
-    """The items in order, `size` at a time and what is left."""
+    """The items in order, in chunks of `size` and a smaller last one."""
     return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
 
 class Drawn(NamedTuple):
-    """Pictures, and the seconds of all of them together."""
+    """Images, and the seconds that all took together."""
 
     images: list[Image.Image]
     seconds: float
@@ -132,12 +131,12 @@ def samplers_of(pipe: StableDiffusionXLPipeline, second: str | None) -> dict[str
 
 @dataclass(frozen=True)
 class ImageGenerator:
-    """Where pictures are drawn.
+    """Generates images.
 
     Attributes:
         pipe: the model.
         steps: denoising steps.
-        batch_size: pictures drawn together.
+        batch_size: images generated together.
         samplers: the model's own, and others made from it, by the names of their classes.
     """
 
@@ -154,14 +153,14 @@ class ImageGenerator:
         sampler: str,
         drawn: Callable[[int], Any] = lambda _count: None,
     ) -> Drawn:
-        """Draw batches one after the other.
+        """Generate batches one after the other.
 
         Args:
-            method: new, so that it knows of no other run.
-            drawn: told how many pictures each batch added.
+            method: a new one, with an empty window.
+            drawn: called with the number of images after each batch.
 
         Returns:
-            The pictures in the order of the samples, 64 pixels wide and high.
+            The images in the order of the samples, 64 pixels wide and high.
         """
         self.pipe.scheduler = self.samplers[sampler]
         images: list[Image.Image] = []
@@ -176,7 +175,7 @@ class ImageGenerator:
         return Drawn([image.convert("RGB").resize((SIZE, SIZE)) for image in images], seconds)
 
     def run(self, trial: Trial, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
-        """The pictures of a trial, in the order of its `batches`."""
+        """The images of a trial, in the order of its `batches`."""
         candidate = trial.candidate
         return self.draw(
             candidate.build(),

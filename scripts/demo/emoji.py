@@ -1,7 +1,7 @@
 """The demo model's pictures: emoji artwork of three vendors, with names, tones and captions.
 
-Every picture is one of (concept, vendor, tone), so what a caption leaves open is known exactly.
-Sources and licences: `PACKAGES`; the model card repeats them.
+Every picture has a (concept, vendor, tone), so what a caption leaves open is known exactly. Sources
+and licences are in `PACKAGES` and in the model cards.
 """
 
 import json
@@ -31,8 +31,8 @@ PACKAGES = {  # vendor -> npm package, licence of its artwork
 }
 VENDORS = tuple(PACKAGES)
 TONES = ("yellow", "light", "medium-light", "medium", "medium-dark", "dark")
-# Where the caption leaves them open, looks are drawn as the web draws them, not evenly: a model
-# trained on this repeats itself, as real ones do.
+# Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
+# repeats itself, as real models do.
 VENDOR_SHARES = (0.60, 0.25, 0.15)
 TONE_SHARES = (0.60, 0.08, 0.08, 0.08, 0.08, 0.08)
 NAMED = 0.3  # share of captions that name the tone; independently, the vendor
@@ -103,7 +103,7 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the npm packages under `folder`, one sub-folder a vendor; keeps what is there."""
+    """Unpack the npm packages that are missing under `folder`, a sub-folder a vendor."""
     for vendor, (package, _) in PACKAGES.items():
         target = folder / vendor
         if target.exists():
@@ -254,7 +254,7 @@ def _read_sheet(file: Path, concepts: int) -> Tensor:
 @click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
 def main(data: Path, concepts: str, output: Path) -> None:
-    """Write the training pictures as one sheet a vendor; fetches npm packages if need be."""
+    """Write the training pictures, one sheet a vendor. Fetches missing npm packages."""
     fetch(data)
     emoji = load(data, concepts)
     save_sheets(emoji, output)

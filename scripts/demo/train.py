@@ -1,7 +1,7 @@
 """Train the demo SDXL and its probe on emoji artwork, from scratch, and save them under assets/.
 
-Four stages, each resumable: the autoencoder, the latents it gives, the UNet with both text
-encoders, the probe. Checkpoints lie in --work; run the same command again to go on.
+Stages, each resumable: the probe, the autoencoder, the UNet with both text encoders. Checkpoints
+are in --work; the same command resumes.
 """
 
 import json
@@ -114,7 +114,7 @@ def train(
 def save(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, step: int
 ) -> None:
-    """Write a checkpoint, whole or not at all."""
+    """Write a checkpoint."""
     tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
@@ -125,7 +125,7 @@ def save(
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
 ) -> int:
-    """Read a checkpoint back; returns the number of steps done."""
+    """Load a checkpoint; returns the number of steps done."""
     header, tensors = load_tensors(file)
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     for i, shadow in enumerate(average.shadow_params):
@@ -163,7 +163,7 @@ def train_vae(emoji: Emoji, work: Path, steps: int, batch: int, device: str) -> 
         x = to_model_range(pictures[chosen].to(device))
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
-        # edges carry what a 64-pixel picture says, so their differences count as well
+        # edges carry most of a 64-pixel picture, so differences of neighbours count as well
         edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
         return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
@@ -195,7 +195,7 @@ def encode(vae: AutoencoderKL, pictures: Tensor, device: str) -> Tensor:
 def train_diffusion(
     emoji: Emoji, vae: AutoencoderKL, work: Path, steps: int, batch: int, device: str
 ) -> StableDiffusionXLPipeline:
-    """Velocity prediction on precomputed latents, both text encoders trained along."""
+    """Velocity prediction on precomputed latents; both text encoders are trained too."""
     tokenizer = make_tokenizer(emoji, work / "tokenizer")
     torch.manual_seed(1)
     first = CLIPTextModel(text_config(tokenizer, 64))
@@ -214,7 +214,7 @@ def train_diffusion(
         addition_time_embed_dim=32,
         projection_class_embeddings_input_dim=128 + 6 * 32,
     )
-    # clip_sample: latents do not live in [-1, 1]; clipping them would turn pictures to mush
+    # clip_sample: latents are not in [-1, 1]; clipping would ruin the pictures
     scheduler = DDIMScheduler(
         prediction_type="v_prediction",
         rescale_betas_zero_snr=True,
@@ -227,7 +227,7 @@ def train_diffusion(
     )
     latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
     latents = latents.unflatten(0, emoji.pixels.shape[:3])
-    # what SDXL is told of each picture: original size, crop corner, target size
+    # SDXL's conditioning on sizes: original size, crop corner, target size
     time_ids = torch.tensor([SIZE, SIZE, 0, 0, SIZE, SIZE], device=device).expand(batch, 6)
 
     def loss(step: int) -> Tensor:
@@ -281,7 +281,7 @@ def make_tokenizer(emoji: Emoji, folder: Path) -> CLIPTokenizer:
     folder.mkdir(parents=True, exist_ok=True)
     words.model.save(str(folder))
     vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    # a byte may also end a word; any text must have tokens, whatever the captions were
+    # a byte may also end a word: any text must have tokens
     for token in [f"{byte}</w>" for byte in alphabet] + [start, end]:
         vocabulary.setdefault(token, len(vocabulary))
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
@@ -309,7 +309,7 @@ def save_half(pipeline: StableDiffusionXLPipeline, folder: Path) -> None:
     """Save in half precision, to be loaded in single precision unless asked otherwise."""
     pipeline.to(dtype=torch.float16).save_pretrained(folder)
     for name in ("text_encoder", "text_encoder_2"):
-        # transformers loads what the config says, diffusers in single precision: one must yield
+        # transformers loads in the config's precision, diffusers in single: make them agree
         file = folder / name / "config.json"
         config = json.loads(file.read_text(encoding="utf-8"))
         file.write_text(
@@ -357,7 +357,7 @@ def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
 
 
 def augment(x: Tensor) -> Tensor:
-    """Shift, scale, blur, noise and faint colour change, as a generator's faults may look."""
+    """Random shift, scale, blur, noise and slight colour change, like a generator's faults."""
     n = len(x)
     scale = 1 + 0.1 * (2 * torch.rand(n) - 1)
     theta = torch.zeros(n, 2, 3)

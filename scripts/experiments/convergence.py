@@ -1,4 +1,4 @@
-"""Draw how diversity scores move as items are added, for items whose modes are known.
+"""Plot diversity scores against the number of items, for items with known modes.
 
 Items are drawn from Gaussians of unit spread around random centres. An untruncated Vendi score with
 a Gaussian kernel keeps growing, whereas the truncated one, its Nystrom and random Fourier (FKEA)
@@ -113,7 +113,7 @@ def population_rke(centres: np.ndarray, sigma: float) -> float:
 
 
 def show(ax: Axes, curves: Sequence[tuple[str, Convergence, str]], room: float) -> None:
-    """Lines with bands, each named where it ends, in `room` times the width of the rest."""
+    """Plot curves with bands, each labelled at its end, in `room` times the width of the rest."""
     ax.set_prop_cycle(color=[colour for _, _, colour in curves])
     for name, curve, _ in curves:
         curve.plot(ax, name)
@@ -129,7 +129,7 @@ def show(ax: Axes, curves: Sequence[tuple[str, Convergence, str]], room: float) 
 
 
 def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights, those too close to one another moved until they are `gap` apart."""
+    """The heights, moved where necessary to be at least `gap` apart."""
     moved = list(heights)
     order = sorted(range(len(moved)), key=moved.__getitem__)
     for _ in range(100):

