@@ -127,7 +127,7 @@ class ParticleGuidance(Method):
             next_signal, next_noise = _level(pipe.scheduler, step + 2)
             length = self.scale * noise * (noise / signal - next_noise / next_signal)
             latents = tensors["latents"]
-            dtype = torch.promote_types(latents.dtype, torch.float32)  # squares overflow in half
+            dtype = torch.promote_types(latents.dtype, torch.float32)  # distances overflow in half
             x = latents.flatten(1).to(dtype) / math.hypot(signal, noise)
             push = torch.zeros_like(x)
             for rows in crowds:
@@ -161,12 +161,12 @@ def repulsion(x: Tensor) -> Tensor:
     Returns:
         (n, d); 0 where half of all pairs are duplicates.
     """
-    squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     first, second = torch.triu_indices(len(x), len(x), offset=1)
-    h = squares[first, second].median() / math.log(len(x))
+    h = distances[first, second].median() / math.log(len(x))
     if h == 0:
         return torch.zeros_like(x)
-    weights = (-squares / h).exp()
+    weights = (-distances / h).exp()
     return 2 / h * (weights.sum(dim=1, keepdim=True) * x - weights @ x)
 
 

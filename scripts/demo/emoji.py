@@ -120,8 +120,8 @@ def fetch(folder: Path) -> None:
             if done.returncode:
                 reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
                 raise click.UsageError(f"npm pack {package} failed: {reason}")
-            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
-                archive.extractall(Path(temporary) / "unpacked", filter="data")
+            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as packed:
+                packed.extractall(Path(temporary) / "unpacked", filter="data")
             (Path(temporary) / "unpacked" / "package").rename(target)
 
 

@@ -44,7 +44,9 @@ CENTRES_APART = 3.0
     default=300,
     help="Eigenvalues kept, Nystrom landmarks, random Fourier features (even).",
 )
-@click.option("--repeats", type=click.IntRange(min=3), default=8, help="Random orders of items.")
+@click.option(
+    "--repeats", type=click.IntRange(min=3), default=8, help="Random permutations of the items."
+)
 @click.option("--seed", type=int, default=0, help="Of the items.")
 def main(
     output: Path,
