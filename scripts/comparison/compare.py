@@ -68,19 +68,9 @@ where = partial(click.option, cls=Option, group="Output and machine")
     show_default="all",
     help="Only this, beside the unguided. May be given more than once.",
 )
-@what(
-    "--model",
-    type=PATH,
-    default=asset("demo-sdxl"),
-    help="Folder with an SDXL, as save_pretrained writes it.",
-)
+@what("--model", type=PATH, default=asset("demo-sdxl"), help="Folder with an SDXL.")
 @what("--probe", type=PATH, default=asset("demo-probe"), help="Folder with the probe.")
-@what(
-    "--training-pictures",
-    type=PATH,
-    default=asset("demo-pictures"),
-    help="What the model was trained on; see scripts.demo.emoji.",
-)
+@what("--training-pictures", type=PATH, default=asset("demo-pictures"), help="Of the model.")
 @what(
     "--prompts",
     type=PATH,
