@@ -1,10 +1,10 @@
-"""What it takes to evaluate many pictures of 64 pixels and to write their report.
+"""Time and memory of evaluating many images of 64 pixels and writing their report.
 
-Draws pictures of the demo's emoji, each shifted and shaded at random, as a run whose prompts name
-emoji and vendor; then starts scripts/evaluate.py on it and prints its time and memory.
+Makes a run of the demo's emoji, each shifted and shaded at random, whose prompts name emoji and
+vendor; then starts `evaluate` on it and prints its time and memory.
 
 \b
-  scripts/benchmarks/evaluation.py --pictures 10000
+  python -m scripts.benchmarks.evaluation --pictures 10000
 """
 
 import json
@@ -58,7 +58,7 @@ def main(pictures: int, runs: int, threads: int) -> None:
 
 
 def draw(emoji: Emoji, folder: Path, count: int, rng: np.random.Generator) -> None:
-    """A run of pictures in any look of their vendor."""
+    """Write a run of images, each in a random look of its vendor."""
     folder.mkdir()
     with (folder / METADATA).open("w") as metadata:
         for number in range(count):

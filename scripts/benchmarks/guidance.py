@@ -1,20 +1,19 @@
-"""What one step of guidance costs, beside reading the window and, on a GPU, beside the model.
+"""The time of one guidance step, beside reading the window and, on a GPU, beside the model.
 
 Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance step must read the
-window's matrix twice, once for similarities and once for the gradient; the Vendi pair also has to
-decompose a matrix of as many rows as there are samples. Both are measured beside it in the same
-run, in turn: the two products with the window's matrix (as stored; on a CPU in single precision),
-and eigh in the precision that the objective uses. What the window computes once for a batch of
-pictures is left out on both sides.
+window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
+matrix with a row for each sample. Both are timed beside it in turn: the two products with the
+window's matrix (as stored; on a CPU in single precision), and eigh in the objective's precision.
+What the window computes once per batch is left out on both sides.
 
-The space "latent" is the published setting; "denoised" takes the mean of like prompts off what the
-scheduler predicts. The last two rows compare with SDXL itself, its UNet of random weights in half
-precision: one step of it, and a call of 50 steps, guided every 10, latents in and latents out.
+The space "latent" is the published setting; "denoised" subtracts the mean of similar prompts from
+the scheduler's prediction. On a GPU, two more rows compare with SDXL itself, random weights in half
+precision: one UNet step, and a call of 50 steps, guided every 10, latents in and latents out.
 
 \b
-  scripts/benchmarks/guidance.py                                 all rows, half an hour on a laptop
-  scripts/benchmarks/guidance.py --window 300                    the published window, a minute
-  scripts/benchmarks/guidance.py --objective conditional-rke --window 1000 --batch 4 --dtype float16
+  python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
+  python -m scripts.benchmarks.guidance --window 300             the published window, a minute
+  python -m scripts.benchmarks.guidance --objective rke --window 1000 --batch 4 --dtype float16
 """
 
 from collections.abc import Callable
@@ -24,21 +23,19 @@ from typing import Any
 
 import click
 import torch
-from diffusers import (
-    DPMSolverMultistepScheduler,
-    StableDiffusionXLPipeline,
-    UNet2DConditionModel,
-)
+from diffusers import DPMSolverMultistepScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
-    Measured,
-    default_device,
+    Pair,
+    device_option,
     in_mebibytes,
     in_seconds,
+    line_of,
     machine,
     measure,
+    several,
 )
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.callback import VendiGuidance
@@ -73,7 +70,7 @@ SDXL = {
 
 @dataclass
 class Samples:
-    """Samples around some centres, always the same ones for a device."""
+    """Samples around random centres, the same ones every time on a device."""
 
     device: torch.device
 
@@ -91,7 +88,7 @@ class Samples:
         return latents[chosen] + self.normal(count, *LATENT), prompts[chosen]
 
     def window(self, size: int, dtype: torch.dtype) -> SlidingWindow:
-        """A full one."""
+        """A full window."""
         window = SlidingWindow(size, dtype=dtype)
         for start in tqdm(range(0, size, ROWS_AT_ONCE), desc="filling the window", leave=False):
             window.append(*self.draw(min(ROWS_AT_ONCE, size - start)))
@@ -100,7 +97,7 @@ class Samples:
 
 @dataclass
 class Step:
-    """One step of guidance, and what it cannot avoid."""
+    """One guidance step, and the linear algebra that it needs."""
 
     name: str
     space: str
@@ -125,7 +122,7 @@ class Step:
 
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""
-        # what the scheduler predicts is not part of the step, but its use is
+        # the prediction itself is not part of the step, using it is
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
         center = CENTERS[self.space]
@@ -196,7 +193,7 @@ class Model:
 
     @torch.no_grad()
     def step(self) -> Tensor:
-        """Of the UNet for a batch, with and without prompts."""
+        """One step of the UNet for a batch, with and without prompts."""
         times = torch.ones(2 * BATCH, 6).to(self.pooled)
         added = {"text_embeds": self.pooled.repeat(2, 1), "time_ids": times}
         twice = self.latents.repeat(2, 1, 1, 1)
@@ -217,39 +214,23 @@ class Model:
         ).images
 
 
+HEAD = (
+    "| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |",
+    "|--:|--:|---|--:|--:|---|--:|--:|",
+)
+
+
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option(
-    "--objective",
-    "names",
-    multiple=True,
-    type=click.Choice(list(OBJECTIVES)),
-    default=list(OBJECTIVES),
-    show_default="all",
-    help="What is ascended; may be given more than once.",
-)
-@click.option(
-    "--window",
-    "sizes",
-    multiple=True,
-    type=click.IntRange(min=1),
-    default=(300, 1_000, 5_000),
-    help="How many samples are remembered, all of them there; may be given more than once.",
-)
-@click.option(
-    "--batch",
-    "batches",
-    multiple=True,
-    type=click.IntRange(min=1),
-    default=(1, 4, 8),
-    help="How many samples are in flight; may be given more than once.",
-)
+@several("--objective", "names", click.Choice(list(OBJECTIVES)), OBJECTIVES, "What is ascended.")
+@several("--window", "sizes", click.IntRange(1), (300, 1_000, 5_000), "Samples remembered.")
+@several("--batch", "batches", click.IntRange(1), (1, 4, 8), "Samples in flight.")
 @click.option(
     "--dtype",
     type=click.Choice(list(DTYPES)),
     default="float32",
     help="What the window stores; latents in flight are in single precision.",
 )
-@click.option("--device", type=torch.device, default=default_device, show_default="a GPU, else cpu")
+@device_option
 def main(
     names: tuple[str, ...],
     sizes: tuple[int, ...],
@@ -257,79 +238,68 @@ def main(
     dtype: str,
     device: torch.device,
 ) -> None:
-    click.echo(f"{machine(device)}; windows in {dtype}\n")
-    click.echo("| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |")
-    click.echo("|--:|--:|---|--:|--:|---|--:|--:|")
+    click.echo("\n".join([f"{machine(device)}; windows in {dtype}", "", *HEAD]))
     samples = Samples(device)
     for size in sizes:
         window = samples.window(size, DTYPES[dtype])
         cases = list(product(batches, names, CENTERS))
         for batch, name, space in tqdm(cases, unit="row", leave=False):
-            click.echo(row(Step(name, space, window, *samples.draw(batch)), device))
+            step = Step(name, space, window, *samples.draw(batch))
+            what = "two products + eigh" if step.has_spectrum else "two products"
+            click.echo(compared(size, batch, f"{name}, {space}", what, measured(step, device)))
     if device.type == "cuda":
-        window = samples.window(WINDOW, DTYPES[dtype])
-        step = Step(names[0], "latent", window, *samples.draw(BATCH))
-        for line in beside_sdxl(Model(device, torch.float16, SDXL), step, device):
-            click.echo(line)
-    else:
-        for what in (f"{names[0]}, latent", call_name(names[0])):
-            cells = [WINDOW, BATCH, what, "not measured", "", "SDXL, on a GPU only", "", ""]
-            click.echo(line_of(cells))
+        click.echo("\n".join(model_lines(device, names[0], DTYPES[dtype])))
 
 
-def row(step: Step, device: torch.device) -> str:
-    """A line of the table."""
-    step.run()  # what the window computes once for a batch
-    run, beside = measure([step.run, step.beside()], device, least=2, most=40)
-    what = "two products + eigh" if step.has_spectrum else "two products"
-    return compared(
-        len(step.window), len(step.latents), f"{step.name}, {step.space}", run, what, beside
-    )
+def measured(step: Step, device: torch.device, seconds: float = 10) -> Pair:
+    """A step, and the linear algebra that it needs.
+
+    Args:
+        seconds: after which no further round begins, but for the second.
+    """
+    step.run()  # what the window computes once per batch
+    return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
 
 
-def beside_sdxl(model: Model, step: Step, device: torch.device) -> list[str]:
-    """Lines of the table that compare with the model's own time."""
+def model_lines(
+    device: torch.device, name: str = "conditional-rke", dtype: torch.dtype = torch.float32
+) -> list[str]:
+    """Lines of the table that compare with SDXL's own time.
+
+    Args:
+        name: the objective.
+        dtype: what the window stores.
+    """
+    samples, model = Samples(device), Model(device, torch.float16, SDXL)
+    step = Step(name, "latent", samples.window(WINDOW, dtype), *samples.draw(BATCH))
     step.run()
-    ours, unet = measure([step.run, model.step], device, least=3)
+    own = Pair(*measure([step.run, model.step], device, least=3))
     guidance = VendiGuidance(
-        step.name,
-        preset="published",
-        every=EVERY,
-        window=step.window,
-        prompt_input="add_text_embeds",
+        name, preset="published", every=EVERY, window=step.window, prompt_input="add_text_embeds"
     )
     model.call(guidance)
-    guided, plain = measure([lambda: model.call(guidance), model.call], device, least=2)
-    size = WINDOW, BATCH
+    call = Pair(*measure([lambda: model.call(guidance), model.call], device, least=2))
+    what = f"{STEPS} steps of SDXL, {name} every {EVERY}"
     return [
-        compared(*size, f"{step.name}, latent", ours, "SDXL's UNet, once", unet),
-        compared(*size, call_name(step.name), guided, "the same, not guided", plain),
+        compared(WINDOW, BATCH, f"{name}, latent", "SDXL's UNet, once", own),
+        compared(WINDOW, BATCH, what, "the same, not guided", call),
     ]
 
 
-def call_name(name: str) -> str:
-    return f"{STEPS} steps of SDXL, {name} every {EVERY}"
-
-
-def compared(
-    window: int, batch: int, what: str, run: Measured, beside_name: str, beside: Measured
-) -> str:
+def compared(window: int, batch: int, what: str, beside_name: str, pair: Pair) -> str:
+    """A line of the table."""
     return line_of(
         [
             f"{window:,}",
             batch,
             what,
-            in_seconds(run.seconds),
-            in_mebibytes(run.peak),
+            in_seconds(pair.run.seconds),
+            in_mebibytes(pair.run.peak),
             beside_name,
-            in_seconds(beside.seconds),
-            f"{run.seconds / beside.seconds:.2f}",
+            in_seconds(pair.beside.seconds),
+            pair.ratio,
         ]
     )
-
-
-def line_of(cells: list[Any]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

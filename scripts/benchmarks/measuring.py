@@ -1,29 +1,42 @@
-"""What the benchmark scripts have in common: time, peak memory, and naming the machine."""
+"""What the benchmarks share: time, peak memory, the machine's name, options and table lines."""
 
 import ctypes
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import click
 import torch
 
 _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Measured(NamedTuple):
-    """The shortest of several runs of a function, and what it needed.
+    """The shortest of several runs of a function.
 
     Attributes:
-        seconds: of wall clock, the device's work included.
-        peak: bytes of memory held at most beyond what was held before; None where unknown.
-        result: what the function returned last.
+        seconds: of wall-clock time, the device's work included.
+        peak: peak memory in bytes beyond what was held before; None if unknown.
+        result: what the function last returned.
     """
 
     seconds: float
     peak: int | None
     result: Any
+
+
+class Pair(NamedTuple):
+    """A function, and what it is measured beside."""
+
+    run: Measured
+    beside: Measured
+
+    @property
+    def ratio(self) -> str:
+        """Their times' ratio, for a table."""
+        return f"{self.run.seconds / self.beside.seconds:.2f}"
 
 
 def measure(
@@ -33,13 +46,13 @@ def measure(
     least: int = 1,
     most: int = 5,
 ) -> list[Measured]:
-    """Run functions in turn, so that a busy moment of the machine hits all, and keep the best.
+    """Run functions in turn, so that a busy machine slows all alike, and keep the best times.
 
     Args:
         functions: what to time.
-        device: whose memory is watched, and waited for.
+        device: where they compute.
         budget: seconds after which no further round begins.
-        least, most: rounds in any case, and at most.
+        least, most: the numbers of rounds.
     """
     seconds = [float("inf")] * len(functions)
     peaks: list[int | None] = [None] * len(functions)
@@ -61,7 +74,7 @@ def measure(
 
 
 def machine(device: torch.device) -> str:
-    """The device, its threads or memory, and the versions that decide a timing."""
+    """The device, its threads or memory, and the versions that timings depend on."""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -71,6 +84,27 @@ def machine(device: torch.device) -> str:
 
 def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+device_option = click.option(
+    "--device", type=torch.device, default=default_device, show_default="a GPU, else cpu"
+)
+
+
+def several(
+    flag: str, name: str, kind: click.ParamType, default: Iterable[Any], help: str
+) -> Callable[[Any], Any]:
+    """An option that may be given more than once."""
+    shown: Any = "all" if isinstance(kind, click.Choice) else True
+    help += " May be given more than once."
+    return click.option(
+        flag, name, multiple=True, type=kind, default=[*default], show_default=shown, help=help
+    )
+
+
+def line_of(cells: Iterable[object]) -> str:
+    """A line of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def in_seconds(value: float | None) -> str:
@@ -83,14 +117,14 @@ def in_mebibytes(value: int | None) -> str:
 
 
 def _watch_memory(device: torch.device, trim: bool) -> int | None:
-    """Bytes held now; from here on the peak counts."""
+    """Bytes held now; resets the peak."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
     if not _RESET_PEAK.exists():
         return None
-    if trim:  # what earlier runs freed would hide what this one takes
+    if trim:  # memory that earlier runs freed would hide what this one takes
         ctypes.CDLL(None).malloc_trim(0)
     _RESET_PEAK.write_text("5")
     return _status("VmRSS")
@@ -105,7 +139,7 @@ def _peak_since(device: torch.device, held: int | None) -> int | None:
 
 
 def _status(name: str) -> int:
-    """A figure of this process that the kernel keeps, in bytes."""
+    """A figure of this process from the kernel, in bytes."""
     line = next(x for x in _MEMORY_STATUS.read_text().splitlines() if x.startswith(name + ":"))
     return int(line.split()[1]) * 1024
 

@@ -1,12 +1,12 @@
-"""Is what several processes make together as diverse as what one makes alone?
+"""Compare the diversity of a run made by several processes with that of one made by one process.
 
-For each seed the same run is made by one process and by several, connected by gloo on this CPU, all
-of one machine. Printed are scores of the pictures, in the probe's features, with the spread from
-seed to seed: the mean over prompts of how many looks the probe tells apart (vendor and tone, where
-it sees the emoji asked for), and Conditional-Vendi with every prompt unlike the others.
+Each seed's run is made by one process and by several on this machine's CPU, connected by gloo. The
+table has means and standard deviations over seeds: looks per prompt (pairs of vendor and tone that
+the probe sees in pictures of the emoji asked for), and Conditional-Vendi in the probe's features,
+with no two prompts alike.
 
 \b
-  scripts/benchmarks/processes.py assets/prompts/demo.txt --limit 6 --seeds 5
+  python -m scripts.benchmarks.processes assets/prompts/demo.txt --limit 6 --seeds 5
 """
 
 import tempfile
@@ -17,16 +17,15 @@ from statistics import mean, stdev
 import click
 import torch
 
-from scripts.stress.forks import fork_team
-from vendi_guidance import Cosine, Gaussian, conditional_vendi
+from scripts.comparison.scorer import correct_looks
+from scripts.demo.emoji import KERNELS
+from scripts.stress.subprocesses import fork_team
+from vendi_guidance import Cosine, conditional_vendi
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.prompt_files import open_prompts
-
-SIGMA = 4.0
-"""Bandwidth on the probe's features, as in evaluate.py."""
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -50,7 +49,7 @@ def main(
     model: Path,
     probe: Path,
 ) -> None:
-    judge = Probe.from_pretrained(probe)
+    seeing = Probe.from_pretrained(probe)
     words = ["--model", model, "--images-per-prompt", images_per_prompt, "--steps", steps]
     words += ["--guidance-scale", 3, "--batch-size", batch_size, "--device", "cpu"]
     kinds = {
@@ -68,7 +67,7 @@ def main(
                 folder = Path(name) / f"{kind}, {seed}"
                 given = (few, *words, *options, "--seed", 10_000 * seed, "--output", folder)
                 make([str(word) for word in given], count, folder)
-                scores.append(judged(folder, judge))
+                scores.append(scored(folder, seeing))
             columns = (f"{mean(s):.3f} | ± {stdev(s):.3f}" for s in zip(*scores, strict=True))
             click.echo(f"| {kind} | {' | '.join(columns)} |")
 
@@ -79,24 +78,17 @@ def make(words: list[str], processes: int, folder: Path) -> None:
         raise click.ClickException("\n".join(log.read_text() for log in logs))
 
 
-def judged(folder: Path, probe: Probe) -> tuple[float, float]:
+def scored(folder: Path, probe: Probe) -> tuple[float, float]:
     """Looks per prompt, and Conditional-Vendi."""
     batch = as_batch(folder)
     images, prompts = list(batch.images), batch.prompts or []
-    seen = probe.looks(images)
     asked = list(dict.fromkeys(prompts))
-    looks: dict[str, set[tuple[str, str]]] = {prompt: set() for prompt in asked}
-    for prompt, concept, *look in zip(prompts, *seen, strict=True):
-        if concept == prompt:
-            looks[prompt].add((look[0], look[1]))
+    looks = len(set(correct_looks(prompts, probe.looks(images)))) / len(asked)
     which = torch.tensor([asked.index(prompt) for prompt in prompts])
     score = conditional_vendi(
-        probe.embed(images),
-        torch.nn.functional.one_hot(which).float(),
-        Gaussian(SIGMA),
-        Cosine(),
+        probe.embed(images), torch.nn.functional.one_hot(which).float(), KERNELS[0], Cosine()
     )
-    return mean(map(len, looks.values())), float(score)
+    return looks, float(score)
 
 
 if __name__ == "__main__":

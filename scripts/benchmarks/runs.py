@@ -1,14 +1,14 @@
-"""What a run costs besides making its pictures, and scoring very many besides their features.
+"""The cost of a run besides generating images, and of scoring many besides their features.
 
-Sizes are SDXL's at 1024 pixels: latents of 4 x 128 x 128, pooled prompt embeddings of 1,280.
-Measured are opening a long file of prompts, and what follows each batch: samples are exchanged with
-other processes (gloo, on this machine), enter the window and are written as a checkpoint, and
-pictures are written as PNG. Then reading pictures and listing their files, and the sums of a score
-by random Fourier features. Times are of this process on the CPU, so that a busy machine changes
-little; where it waits for a disk or another process, time on the wall is told too.
+Sizes are SDXL's at 1024 pixels: latents of 4 x 128 x 128, pooled prompt embeddings of 1,280. Timed
+are opening a long file of prompts, and what follows each batch: samples are exchanged with other
+processes (gloo, on this machine), appended to the window and saved as a checkpoint, and images are
+saved as PNG; then reading images and listing their files, and the sums of a score by random Fourier
+features. Times are CPU time of this process, so that a busy machine changes little; where it waits
+for a disk or another process, wall-clock time is printed too.
 
 \b
-  scripts/benchmarks/runs.py --prompts 1000000
+  python -m scripts.benchmarks.runs --prompts 1000000
 """
 
 import json
@@ -25,7 +25,7 @@ import torch
 from PIL import Image, ImageFilter
 
 from scripts.benchmarks.measuring import machine
-from scripts.stress.forks import fork_team
+from scripts.stress.subprocesses import fork_team
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 from vendi_guidance.runs.distributed import joined
@@ -37,7 +37,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 LATENTS, PROMPT = (4, 128, 128), 1280
 WIDTH, RANDOM_FEATURES = 1024, 2000
-"""Of DINOv2's features, and the default of score_folder.py."""
+"""Of DINOv2's features, and the default of `vendi-guidance score`."""
 
 REPEATS = 20
 
@@ -90,7 +90,7 @@ def write_prompts(path: Path, count: int) -> None:
 
 
 def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int) -> None:
-    """A batch enters a full window; it is written; the window is made again."""
+    """Append a batch to a full window, write its checkpoint, restore the window."""
     latents, prompts = samples
     window, checkpoints = RunWindow(size), Checkpoints(folder / "checkpoints", size)
     while window.entered < size:
@@ -117,7 +117,7 @@ def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int)
 
 
 def picture(path: Path) -> None:
-    """Blurred noise, about as hard to compress as a photograph."""
+    """Write and read blurred noise, about as hard to compress as a photograph."""
     noise = Image.effect_noise((512, 512), 80).resize((1024, 1024)).filter(ImageFilter.BoxBlur(2))
     image = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
     writing = shortest(lambda: save_picture(path, image), 3)
@@ -165,7 +165,7 @@ def sums(count: int = 10_000) -> None:
 
 
 class Shortest(NamedTuple):
-    """Of several times, in milliseconds: on the CPU, and on the wall."""
+    """The shortest of several times, in milliseconds: of the CPU, and on the clock."""
 
     cpu: float
     wall: float

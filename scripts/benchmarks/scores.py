@@ -1,14 +1,14 @@
-"""Time and peak memory of every way to a score, beside the linear algebra that it cannot avoid.
+"""Time and peak memory of every method for a score, beside the linear algebra that it needs.
 
 For each method and number of items n: seconds, peak memory beyond the features, and the ratio to
-what is measured beside it in the same run, in turn: the bare matrix products and eigvalsh calls
-that the method needs, or, for approximations, the exact score, with the difference. Features are
-random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
+the time of the bare matrix products and eigvalsh calls that the method needs, measured in turn in
+the same run; for approximations, the ratio to the exact score and the difference from it. Features
+are random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
 
 \b
-  scripts/benchmarks/scores.py                                   every method, minutes on a laptop
-  scripts/benchmarks/scores.py --method fkea --n 50000           one row
-  scripts/benchmarks/scores.py --device cuda --n 250000 --fourier-features 16000
+  python -m scripts.benchmarks.scores                          every method, minutes on a laptop
+  python -m scripts.benchmarks.scores --method fkea --n 50000  one row
+  python -m scripts.benchmarks.scores --device cuda --n 250000 --fourier-features 16000
 """
 
 from collections.abc import Callable
@@ -22,12 +22,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
-    Measured,
-    default_device,
+    Pair,
+    device_option,
     in_mebibytes,
     in_seconds,
+    line_of,
     machine,
     measure,
+    several,
 )
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.standard import Gaussian, Product
@@ -61,7 +63,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a score, what it is measured beside, and up to which n it is run."""
+    """A method for a score, what it is measured beside, and the largest n."""
 
     name: str
     run: Callable[[Sample], Tensor]
@@ -141,11 +143,7 @@ METHODS = {
         250_000,
     ),
     "vendi": Method(
-        "Vendi",
-        exact_vendi,
-        lambda s: products_and_eigvalsh(s, s.x),
-        "product + eigvalsh",
-        10_000,
+        "Vendi", exact_vendi, lambda s: products_and_eigvalsh(s, s.x), "product + eigvalsh", 10_000
     ),
     "conditional-vendi": Method(
         "Conditional-Vendi",
@@ -190,34 +188,25 @@ METHODS = {
 }
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option(
-    "--method",
-    "names",
-    multiple=True,
-    type=click.Choice(list(METHODS)),
-    default=list(METHODS),
-    show_default="all",
-    help="What to measure; may be given more than once.",
+HEAD = (
+    "| n | method | seconds | peak MiB | beside it | seconds | ratio | difference |",
+    "|--:|---|--:|--:|---|--:|--:|---|",
 )
-@click.option(
-    "--n",
-    "sizes",
-    multiple=True,
-    type=click.IntRange(min=2),
-    default=(1_000, 4_000, 8_000, 10_000, 50_000),
-    help="How many items; may be given more than once.",
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@several("--method", "names", click.Choice(list(METHODS)), METHODS, "What to measure.")
+@several(
+    "--n", "sizes", click.IntRange(2), (1_000, 4_000, 8_000, 10_000, 50_000), "How many items."
 )
 @click.option(
     "--fourier-features", default=4_000, type=click.IntRange(min=2), help="2r, the columns of FKEA."
 )
-@click.option("--device", type=torch.device, default=default_device, show_default="a GPU, else cpu")
+@device_option
 def main(
     names: tuple[str, ...], sizes: tuple[int, ...], fourier_features: int, device: torch.device
 ) -> None:
-    click.echo(f"{machine(device)}\n")
-    click.echo("| n | method | seconds | peak MiB | beside it | seconds | ratio | difference |")
-    click.echo("|--:|---|--:|--:|---|--:|--:|---|")
+    click.echo("\n".join([machine(device), "", *HEAD]))
     cases = [(n, METHODS[name]) for n in sizes for name in names if n <= METHODS[name].up_to]
     sample = None
     for n, method in tqdm(cases, unit="case", leave=False):
@@ -237,29 +226,35 @@ def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
     return Sample(clusters(D), clusters(M), fourier_features)
 
 
-def row(method: Method, sample: Sample, device: torch.device) -> str:
-    """A line of the table."""
+def row(method: Method, sample: Sample, device: torch.device, seconds: float = 10) -> str:
+    """A line of the table.
+
+    Args:
+        seconds: after which no further round begins.
+    """
     if method.beside_name.endswith("eigvalsh"):
-        _ = sample.matrix  # made now, not in the time of the first run
-    run, beside = measure([lambda: method.run(sample), lambda: method.beside(sample)], device)
-    cells = [
-        f"{len(sample.x):,}",
-        method.name,
-        in_seconds(run.seconds),
-        in_mebibytes(run.peak),
-        method.beside_name,
-        in_seconds(beside.seconds),
-        f"{run.seconds / beside.seconds:.2f}",
-        difference(method, sample, run, beside),
-    ]
-    return f"| {' | '.join(cells)} |"
+        _ = sample.matrix  # computed now, so that it is not timed
+    functions = (lambda: method.run(sample)), (lambda: method.beside(sample))
+    pair = Pair(*measure(functions, device, seconds))
+    return line_of(
+        [
+            f"{len(sample.x):,}",
+            method.name,
+            in_seconds(pair.run.seconds),
+            in_mebibytes(pair.run.peak),
+            method.beside_name,
+            in_seconds(pair.beside.seconds),
+            pair.ratio,
+            difference(method, sample, pair),
+        ]
+    )
 
 
-def difference(method: Method, sample: Sample, run: Measured, beside: Measured) -> str:
-    """How far an approximation is off, and what its own error bar says of that."""
+def difference(method: Method, sample: Sample, pair: Pair) -> str:
+    """The relative error of an approximation, and its own standard error if it has one."""
     if not method.is_compared:
         return ""
-    text = f"{float(run.result / beside.result) - 1:+.1e}"
+    text = f"{float(pair.run.result / pair.beside.result) - 1:+.1e}"
     return text if method.error is None else f"{text}, standard error {method.error(sample):.1e}"
 
 

@@ -1,10 +1,10 @@
-"""What people use today to get different pictures out of an SDXL: what we compare ours with.
+"""What people use today to get different images from an SDXL: the baselines.
 
 Each method is a dataclass of its settings. Its `arguments` are those of a call of the stock
 `StableDiffusionXLPipeline`, `pipe(**method.arguments(...), num_inference_steps=25)`.
 
-Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). What puts noise on the
-prompts' embeddings stands in `embedding_noise`.
+Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). Methods that
+add noise to the prompts' embeddings are in `embedding_noise`.
 """
 
 import math
@@ -32,8 +32,7 @@ class Unguided(Method):
 class LimitedInterval(Method):
     """Classifier-free guidance in the middle of the steps, the conditional prediction elsewhere.
 
-    The paper leaves the unconditional prediction out where it is not needed; here it is computed
-    all the same.
+    The paper skips the unconditional prediction where it is not needed; here it is computed.
 
     Args:
         start, stop: shares of the steps between which guidance is on. The paper gives noise levels,
@@ -78,15 +77,15 @@ class LimitedInterval(Method):
 
 @dataclass(frozen=True)
 class ParticleGuidance(Method):
-    """The samples of a prompt in a batch repel one another; it knows no other batches.
+    """The samples of a prompt in a batch repel one another, but not those of other batches.
 
     The paper adds the gradient of a fixed log potential, `repulsion`, to the score; its authors'
-    code for Stable Diffusion takes scale x sigma x repulsion off the noise predicted, at sigma >= 1
-    only: sigma is noise over signal, and latents are compared at unit variance. So here.
+    code for Stable Diffusion subtracts scale x sigma x repulsion from the predicted noise, only
+    at sigma >= 1: sigma is noise over signal, and latents are compared at unit variance. So here.
 
-    A callback cannot change a prediction. Before each step but the first, it moves the latents by
-    what makes that step end where it would have ended, were the noise predicted for them still the
-    same. The first step stays as it is, and sigma may be infinite there.
+    A callback cannot change a prediction. Instead, before each step but the first, it moves the
+    latents so that the step ends where the changed noise would end it, assuming that the predicted
+    noise stays the same. The first step is unchanged; sigma may be infinite there.
 
     From d numbers a latent, the gradient is about log(n) / sqrt(d) long for n samples, so that
     latents twice as high and wide need four times the scale for the same share of their norm.
@@ -128,7 +127,7 @@ class ParticleGuidance(Method):
             next_signal, next_noise = _level(pipe.scheduler, step + 2)
             length = self.scale * noise * (noise / signal - next_noise / next_signal)
             latents = tensors["latents"]
-            dtype = torch.promote_types(latents.dtype, torch.float32)  # squares overflow in half
+            dtype = torch.promote_types(latents.dtype, torch.float32)  # distances overflow in half
             x = latents.flatten(1).to(dtype) / math.hypot(signal, noise)
             push = torch.zeros_like(x)
             for rows in crowds:
@@ -138,10 +137,7 @@ class ParticleGuidance(Method):
 
         if not crowds:
             return {}
-        return {
-            "callback_on_step_end": repel,
-            "callback_on_step_end_tensor_inputs": ["latents"],
-        }
+        return {"callback_on_step_end": repel, "callback_on_step_end_tensor_inputs": ["latents"]}
 
 
 METHODS: dict[str, type[Method]] = {
@@ -165,12 +161,12 @@ def repulsion(x: Tensor) -> Tensor:
     Returns:
         (n, d); 0 where half of all pairs are duplicates.
     """
-    squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     first, second = torch.triu_indices(len(x), len(x), offset=1)
-    h = squares[first, second].median() / math.log(len(x))
+    h = distances[first, second].median() / math.log(len(x))
     if h == 0:
         return torch.zeros_like(x)
-    weights = (-squares / h).exp()
+    weights = (-distances / h).exp()
     return 2 / h * (weights.sum(dim=1, keepdim=True) * x - weights @ x)
 
 

@@ -1,7 +1,7 @@
-"""What the comparison keeps on disk: the numbers and strips of each run, and named pictures.
+"""The comparison's files on disk: measures and images of each trial, and named images.
 
-A file's name holds a digest of everything that decides what is in it, so what is found under its
-name is right, and what is half written has no name yet.
+A file's name contains a digest of everything that its content depends on, so a file found by its
+name is valid; incomplete files have other names.
 """
 
 import hashlib
@@ -16,41 +16,41 @@ from typing import Any
 from PIL import Image
 
 from scripts.comparison.scorer import MEASURES, Look, Values, looks_of
-from scripts.comparison.trials import Unit
+from scripts.comparison.trials import Trial
 from scripts.demo.emoji import SIZE
 from vendi_guidance.commands.cli import REPOSITORY
 from vendi_guidance.storage.files import remove_unfinished, whole_file
 from vendi_guidance.storage.imagefolder import save_picture
 
 VERSION = 1
-"""Of what measures mean; older numbers are made anew."""
+"""Of the measures; numbers of an older version are computed again."""
 
 SHOWN = 3
-"""Of how many of a run's prompts pictures are kept."""
+"""How many of a trial's prompts images are kept of."""
 
 
 @dataclass(frozen=True)
-class Archive:
+class Cache:
     """The files of one output folder.
 
     Attributes:
-        folder: where they lie.
-        drawing: what decides how pictures are drawn, apart from a run's own settings: JSON values.
-        judging: what decides how they are measured: JSON values.
+        folder: the output folder.
+        drawing: what images depend on, besides a trial's own settings: JSON values.
+        scoring: what measures depend on: JSON values.
     """
 
     folder: Path
     drawing: Mapping[str, Any]
-    judging: Mapping[str, Any]
+    scoring: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        for folder in (self._units, self._named):
+        for folder in (self._trials, self._named):
             folder.mkdir(parents=True, exist_ok=True)
             remove_unfinished(folder)
 
-    def load(self, unit: Unit) -> Values | None:
-        """A run's measures, or None if it is not there as a whole."""
-        path = self._path(unit)
+    def load(self, trial: Trial) -> Values | None:
+        """A trial's measures, or None if it is missing or incomplete."""
+        path = self._path(trial)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             values = {name: content["values"][name] for name in MEASURES}
@@ -59,34 +59,34 @@ class Archive:
         return values if path.with_suffix(".png").is_file() else None
 
     def save(
-        self, unit: Unit, values: Values, images: Sequence[Image.Image], prompts: Sequence[str]
+        self, trial: Trial, values: Values, images: Sequence[Image.Image], prompts: Sequence[str]
     ) -> None:
-        """Keep a run's measures, and the pictures of some prompts."""
-        path = self._path(unit)
+        """Store a trial's measures, and the images of some prompts."""
+        path = self._path(trial)
         strips = [
             [image for image, words in zip(images, prompts, strict=True) if words == prompt]
-            for prompt in spread(unit.prompts, SHOWN)
+            for prompt in spread(trial.prompts, SHOWN)
         ]
         save_picture(path.with_suffix(".png"), as_sheet(strips))
-        content = {"unit": asdict(unit), **self._world, "code": code(), "values": values}
-        with whole_file(path) as temporary:  # last: with it the run counts
+        content = {"trial": asdict(trial), **self._world, "code": code(), "values": values}
+        with whole_file(path) as temporary:  # last: it marks the trial as complete
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
-    def strips(self, unit: Unit) -> dict[str, list[Image.Image]]:
-        """The pictures kept of a run, by prompt."""
-        with Image.open(self._path(unit).with_suffix(".png")) as opened:
+    def strips(self, trial: Trial) -> dict[str, list[Image.Image]]:
+        """The stored images of a trial, by prompt."""
+        with Image.open(self._path(trial).with_suffix(".png")) as opened:
             sheet = opened.convert("RGB")
-        return dict(zip(spread(unit.prompts, SHOWN), from_sheet(sheet), strict=True))
+        return dict(zip(spread(trial.prompts, SHOWN), from_sheet(sheet), strict=True))
 
-    def is_of_other_code(self, unit: Unit) -> bool:
-        """Whether a run that is there was made by other code than today's."""
-        content = json.loads(self._path(unit).read_text(encoding="utf-8"))
+    def is_of_other_code(self, trial: Trial) -> bool:
+        """Whether a cached trial was made by a different version of the code."""
+        content = json.loads(self._path(trial).read_text(encoding="utf-8"))
         return content.get("code") != code()
 
     def load_named(
         self, concept: str, guidance_scale: float, sampler: str
     ) -> dict[Look, Image.Image] | None:
-        """A concept's named pictures, by look, or None if they are not there."""
+        """A concept's named images, by look, or None if they are missing."""
         try:
             with Image.open(self._named_path(concept, guidance_scale, sampler)) as opened:
                 (row,) = from_sheet(opened.convert("RGB"))
@@ -98,13 +98,13 @@ class Archive:
     def save_named(
         self, concept: str, guidance_scale: float, sampler: str, images: Sequence[Image.Image]
     ) -> None:
-        """Keep a concept's named pictures, in the order of `looks_of`."""
+        """Store a concept's named images, in the order of `looks_of`."""
         path = self._named_path(concept, guidance_scale, sampler)
         save_picture(path, as_sheet([images]))
 
     @property
-    def _units(self) -> Path:
-        return self.folder / "units"
+    def _trials(self) -> Path:
+        return self.folder / "trials"
 
     @property
     def _named(self) -> Path:
@@ -112,11 +112,11 @@ class Archive:
 
     @property
     def _world(self) -> dict[str, Any]:
-        return {"version": VERSION, "drawing": self.drawing, "judging": self.judging}
+        return {"version": VERSION, "drawing": self.drawing, "scoring": self.scoring}
 
-    def _path(self, unit: Unit) -> Path:
-        name = re.sub(r"\W+", "-", unit.contender.method.casefold()).strip("-")
-        return self._units / f"{name}-{_digest({**self._world, **asdict(unit)})}.json"
+    def _path(self, trial: Trial) -> Path:
+        name = re.sub(r"\W+", "-", trial.candidate.method.casefold()).strip("-")
+        return self._trials / f"{name}-{_digest({**self._world, **asdict(trial)})}.json"
 
     def _named_path(self, concept: str, guidance_scale: float, sampler: str) -> Path:
         about = {"concept": concept, "guidance_scale": guidance_scale, "sampler": sampler}
@@ -125,13 +125,13 @@ class Archive:
 
 
 def spread(items: Sequence[str], count: int) -> list[str]:
-    """At most `count` of the items, evenly over all."""
+    """At most `count` of the items, evenly spaced."""
     step = max(1.0, len(items) / count)
     return [items[int(i * step)] for i in range(min(count, len(items)))]
 
 
 def as_sheet(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
-    """Rows of pictures, of one size each way, as one."""
+    """Rows of images of 64 x 64 pixels as one image."""
     sheet = Image.new("RGB", (SIZE * max(map(len, rows)), SIZE * len(rows)), "white")
     for y, row in enumerate(rows):
         for x, image in enumerate(row):
@@ -140,7 +140,7 @@ def as_sheet(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
 
 
 def from_sheet(sheet: Image.Image) -> list[list[Image.Image]]:
-    """The rows of pictures that `as_sheet` was given, if they were equally long."""
+    """The rows of images that `as_sheet` was given, if they had equal lengths."""
     columns, rows = sheet.width // SIZE, sheet.height // SIZE
     return [
         [sheet.crop((x * SIZE, y * SIZE, (x + 1) * SIZE, (y + 1) * SIZE)) for x in range(columns)]
@@ -150,17 +150,9 @@ def from_sheet(sheet: Image.Image) -> list[list[Image.Image]]:
 
 @cache
 def code() -> str:
-    """A digest of the code that draws and measures, of the package and of the scripts."""
-    scripts = (
-        "sampling",
-        "baselines",
-        "embedding_noise",
-        "contenders",
-        "demo_judge",
-        "comparison_*",
-    )
-    files = [path for name in scripts for path in (REPOSITORY / "scripts").glob(f"{name}.py")]
-    files += (REPOSITORY / "vendi_guidance").glob("*.py")
+    """A digest of the package and the comparison, the code that images and measures depend on."""
+    folders = (REPOSITORY / name for name in ("scripts/comparison", "vendi_guidance"))
+    files = [path for folder in folders for path in folder.rglob("*.py")]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(files))).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Which methods are compared, and the settings that each is tuned over."""
+"""The methods compared, and the settings that each is tuned over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,7 @@ CONDITIONAL = "ours-conditional"
 
 
 class Guided(Method):
-    """Vendi guidance as one of the methods. One of these is for one run: its window is shared by
-    all calls.
+    """Vendi guidance as one of the methods, for one trial: all its calls share the window.
 
     Args:
         settings: of `VendiGuidance`, by name.
@@ -38,11 +37,11 @@ METHODS: dict[str, type[Method]] = {
     UNCONDITIONAL: Guided,
     CONDITIONAL: Guided,
 }
-"""By the names in tables and pictures."""
+"""By their names in tables and figures."""
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """A method with settings.
 
     Attributes:
@@ -56,7 +55,7 @@ class Contender:
     guidance_scale: float
 
     def build(self) -> Method:
-        """The method, that has drawn nothing yet."""
+        """The method, with an empty window."""
         return METHODS[self.method](**self.settings)
 
     def in_words(self) -> str:
@@ -83,14 +82,14 @@ OURS = {
     "renoise_shrink": 0.15,
     "cfg_start": 0.8,
 }
-"""As far as a sample is crowded and less and less far, with classifier-free guidance at rest; noise
-drawn anew around predictions that shrink towards their mean."""
+"""Adaptive steps that decay; CFG off until 0.8; noise redrawn around predictions that are shrunk
+towards their mean."""
 
 VARIED = OURS | {"step_rule": "normalized", "scale": 0.4}
 """With the published step rule: `preset="varied"`."""
 
 UNSHRUNK = OURS | {"sigma_latent": 0.3, "renoise_shrink": 0.0}
-"""Where nothing shrinks, a narrower kernel is best."""
+"""Without shrinking, a narrower kernel is best."""
 
 SPACES_AND_STEPS = [
     VARIED,
@@ -101,7 +100,7 @@ SPACES_AND_STEPS = [
 """Both of these step rules in both spaces."""
 
 PUBLISHED_BASE = {"preset": "published", "objective": "conditional-vendi"}
-"""Jalali et al. (AISTATS 2026), appendix E: on noisy latents, all the way."""
+"""Jalali et al. (AISTATS 2026), appendix E: on noisy latents, at all steps."""
 
 
 def _with(objective: str, given: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,7 +108,7 @@ def _with(objective: str, given: Sequence[dict[str, Any]]) -> list[dict[str, Any
 
 
 def _changed(**values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Ours, with one thing after the other given other values."""
+    """Ours, with one setting at a time changed."""
     return [OURS | {name: value} for name, others in values.items() for value in others]
 
 
@@ -150,27 +149,27 @@ SWEEPS: dict[str, list[dict[str, Any]]] = {
         {"preset": "standard"},
     ],
 }
-"""Settings by method, the one that did best first: of ours, every objective with these spaces and
-step rules, then one thing after the other changed of `OURS`."""
+"""Settings by method, the best one first. Ours: every objective with these spaces and step rules,
+then `OURS` with one setting at a time changed."""
 
 OTHER_SCALES = (3.0, 2.0, 1.0)
 
 
-def sweep(guidance_scale: float, methods: Sequence[str], quick: bool) -> list[Contender]:
-    """What each method is tried with, the unguided first.
+def sweep(guidance_scale: float, methods: Sequence[str], quick: bool) -> list[Candidate]:
+    """The candidates of each method, the unguided first.
 
     Args:
-        guidance_scale: of classifier-free guidance, for all but the method that turns it.
-        methods: of `METHODS`; the unguided is there in any case, for the others are held to it.
+        guidance_scale: of classifier-free guidance, for all but the method that changes it.
+        methods: of `METHODS`; the unguided is always included, as the baseline.
         quick: the first setting of each.
     """
-    found = [Contender(UNGUIDED, {}, guidance_scale)]
+    found = [Candidate(UNGUIDED, {}, guidance_scale)]
     for method in METHODS:
         if method not in methods or method == UNGUIDED:
             continue
         if method == OTHER_SCALE:
-            tried = [Contender(method, {}, one) for one in OTHER_SCALES if one != guidance_scale]
+            tried = [Candidate(method, {}, one) for one in OTHER_SCALES if one != guidance_scale]
         else:
-            tried = [Contender(method, given, guidance_scale) for given in SWEEPS[method]]
+            tried = [Candidate(method, given, guidance_scale) for given in SWEEPS[method]]
         found += tried[:1] if quick else tried
     return found

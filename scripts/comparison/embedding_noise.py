@@ -1,4 +1,4 @@
-"""Ways to sample that put noise on what the network is told of the prompts.
+"""Methods that add noise to the prompts' embeddings.
 
 Sources: Sadat et al. (ICLR 2024), and the ComfyUI node SeedVarianceEnhancer
 (github.com/ChangeTheConstants).
@@ -18,18 +18,18 @@ from scripts.comparison.sampling import Call, Method, check_not_negative, check_
 
 @dataclass(frozen=True)
 class CADS(Method):
-    """Condition-annealed sampling: noise on the prompt's embeddings, less and less of it.
+    """Condition-annealed sampling: decreasing noise on the prompt's embeddings.
 
     Time t falls from 1 at the first step, linearly in the steps, towards 0. The tokens and the
     pooled embedding y of each sample become sqrt(gamma) y + scale sqrt(1 - gamma) n, with n drawn
-    anew from N(0, 1) at each step, and get back the mean and standard deviation of y; the negative
-    ones stay. At t >= tau2 there is nothing left of the prompt, however small scale is above 0.
+    from N(0, 1) at each step, rescaled to the mean and standard deviation of y; the negative ones
+    are unchanged. At t >= tau2 nothing is left of the prompt, for any scale above 0.
 
     Args:
         scale: of the noise, beside entries of the embeddings; 0 is no noise and no annealing.
         tau1: the time from which on gamma is 1 and y is left alone.
         tau2: the time until which gamma is 0; linear between the two.
-        psi: how much of the result is brought back to mean and deviation, 0 to 1.
+        psi: the weight of the rescaled embeddings in the result, 0 to 1.
 
     Raises:
         ValueError: scale < 0 or not finite; not 0 <= tau1 <= tau2 <= 1; psi outside [0, 1].
@@ -57,7 +57,7 @@ class CADS(Method):
         return (self.tau2 - t) / (self.tau2 - self.tau1)
 
     def anneal(self, y: Tensor, noise: Tensor, gamma: float) -> Tensor:
-        """What the network sees of embeddings y: (n, ...), each sample by its own statistics."""
+        """The annealed embeddings y: (n, ...), each sample rescaled by its own statistics."""
         if gamma == 1:
             return y
         noised = math.sqrt(gamma) * y + self.scale * math.sqrt(1 - gamma) * noise
@@ -79,14 +79,14 @@ class CADS(Method):
 
 @dataclass(frozen=True)
 class SeedVariance(Method):
-    """Noise on the prompt's embeddings at the first steps, the same at each, then none.
+    """The same noise on the prompt's embeddings at each of the first steps, then none.
 
     What users of Z-Image do. In the node, `strength` is in the units of the embeddings, 15 to 30
     for Z-Image; here in their standard deviations, of the tokens and of the pooled embedding each.
 
     Args:
         strength: noise is uniform between -strength and strength standard deviations.
-        share: of the entries that get noise, each by chance.
+        share: of the entries that get noise, chosen at random.
         stop: the share of the steps after which there is none.
 
     Raises:
@@ -118,7 +118,7 @@ class SeedVariance(Method):
 
 
 class Condition(NamedTuple):
-    """What tells the network of the prompts.
+    """The prompts' embeddings.
 
     Attributes:
         tokens: (n, tokens, width) embeddings.
@@ -133,11 +133,11 @@ class Condition(NamedTuple):
 def _conditioned(
     call: Call, change: Callable[[Condition, int, float], Condition]
 ) -> dict[str, Any]:
-    """A call that goes by changed embeddings.
+    """The arguments of a call with changed embeddings.
 
     Args:
         change: from the prompts' own embeddings, the number of a step and the share of the steps
-            that come before it, what the network shall see at that step.
+            before it, to the embeddings for that step.
     """
     tokens, negative_tokens, pooled, negative_pooled = call.pipe.encode_prompt(
         call.prompts, do_classifier_free_guidance=call.guidance_scale > 1
@@ -168,8 +168,7 @@ def _conditioned(
 
 
 def _own(call: Call, *key: int) -> list[torch.Generator]:
-    """A generator for each sample that depends on its seed and the key, and shares no noise with
-    the one given."""
+    """A generator for each sample, seeded by its seed and the key, independent of the one given."""
     states = [
         np.random.SeedSequence(one.initial_seed(), spawn_key=key).generate_state(1, np.uint64)
         for one in call.generators
@@ -178,11 +177,11 @@ def _own(call: Call, *key: int) -> list[torch.Generator]:
 
 
 def _draw(distribution: Callable[..., Tensor], y: Tensor, own: list[torch.Generator]) -> Tensor:
-    """As many numbers as y has, each sample's from its own generator, float32."""
+    """Random numbers in the shape of y, each sample's from its own generator, float32."""
     return torch.stack([distribution(y.shape[1:], generator=one) for one in own]).to(y.device)
 
 
 def _moments(y: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and standard deviation of each sample's numbers, to go with y."""
+    """The mean and standard deviation of each sample, in shapes that broadcast with y."""
     dims = tuple(range(1, y.ndim))
     return y.mean(dim=dims, keepdim=True), y.std(dim=dims, keepdim=True)

@@ -1,4 +1,4 @@
-"""The comparison in pictures: what variety costs each method, and what it draws."""
+"""The comparison's figures: diversity against fidelity, and images of each method."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,15 +22,16 @@ MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", "*")
 STYLES = dict(zip(METHODS, zip(COLOURS, MARKERS, strict=True), strict=True))
 
 LOWEST, ROOM = 0.9, 0.01
-"""Settings of less fidelity than the first are left out, finals never; below is that much room."""
+"""Settings with less fidelity than the first are not shown, finals always; the second is the
+margin below."""
 
 IN_A_LINE = 8  # pictures
 
 
 def save_pareto(path: Path, rows: Sequence[Row], diversity: str) -> None:
-    """Draw fidelity over a measure of diversity: settings of the sweep as faint marks, a line
-    through those that no other of the method beats in both, and the final as a large mark. Dashed
-    is the fidelity that may be lost.
+    """Plot fidelity over a measure of diversity: settings of the sweep as faint marks, a line
+    through each method's Pareto front, and the final as a large mark. The dashed line is the
+    fidelity that may be lost.
 
     Args:
         rows: of the sweep and of the finals.
@@ -81,10 +82,10 @@ def save_pareto(path: Path, rows: Sequence[Row], diversity: str) -> None:
 
 
 def save_grids(path: Path, strips: Sequence[tuple[str, Mapping[str, list[Image.Image]]]]) -> None:
-    """Draw pictures of some prompts, a row a method and a column a prompt.
+    """Show images of some prompts, a row a method and a column a prompt.
 
     Args:
-        strips: methods, with the pictures of the same prompts.
+        strips: methods, with the images of the same prompts.
     """
     prompts = list(strips[0][1])
     lines = -(-len(strips[0][1][prompts[0]]) // IN_A_LINE)
@@ -106,7 +107,7 @@ def save_grids(path: Path, strips: Sequence[tuple[str, Mapping[str, list[Image.I
 
 
 def front(points: Sequence[tuple[float, float]], most: bool) -> list[tuple[float, float]]:
-    """The points (x, y) that no other beats or equals in both, in the order of x.
+    """The Pareto front of points (x, y), in the order of x.
 
     Args:
         most: whether more of x is better, rather than less; of y, more always is.
@@ -131,7 +132,7 @@ def _draw_sweeps(axes: Axes, rows: Sequence[Row], diversity: str) -> None:
 
 
 def _point(row: Row, diversity: str) -> tuple[float, float]:
-    """Where a row stands; at 0 where something is unknown."""
+    """The coordinates of a row; 0 where undefined."""
     return row.mean(diversity) or 0.0, row.mean("fidelity") or 0.0
 
 

@@ -1,28 +1,28 @@
-"""Which runs make the comparison: a sweep on tuning prompts, and finals on the reported ones."""
+"""The trials of the comparison: a sweep on tuning prompts, and finals on the reported ones."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.comparison.candidates import CONDITIONAL, METHODS, UNCONDITIONAL, UNGUIDED, Contender
-from scripts.comparison.trials import IN_TURN, INTERLEAVED, Unit
+from scripts.comparison.candidates import CONDITIONAL, METHODS, UNCONDITIONAL, UNGUIDED, Candidate
+from scripts.comparison.trials import IN_TURN, INTERLEAVED, Trial
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs.
+    """The trials.
 
     Attributes:
-        contenders: what is tried; the first is the unguided.
+        candidates: what is tried; the first is the unguided.
         tuning, reported: prompts, none of them in both.
-        interleaved: those of the reported that are drawn interleaved with their variations.
-        resampled: those of the reported that are drawn with the other sampler too.
-        images_per_prompt: how many pictures of each.
+        interleaved: those of the reported that are also interleaved with their variations.
+        resampled: those of the reported that are also generated with the second sampler.
+        images_per_prompt: how many images of each.
         seeds: of the finals; the sweep has the first.
-        samplers: the model's own, and maybe another for some of the finals.
+        samplers: the model's own, and optionally a second one for some finals.
     """
 
-    contenders: Sequence[Contender]
+    candidates: Sequence[Candidate]
     tuning: tuple[str, ...]
     reported: tuple[str, ...]
     interleaved: tuple[str, ...]
@@ -31,13 +31,13 @@ class Plan:
     seeds: Sequence[int]
     samplers: Sequence[str]
 
-    def sweep(self) -> list[Unit]:
-        """A run for each contender."""
+    def sweep(self) -> list[Trial]:
+        """A trial of each candidate."""
         how = (self.images_per_prompt, self.seeds[0], IN_TURN, self.samplers[0])
-        return [Unit(contender, self.tuning, *how) for contender in self.contenders]
+        return [Trial(candidate, self.tuning, *how) for candidate in self.candidates]
 
-    def finals(self, chosen: Sequence[Contender]) -> list[tuple[Unit, ...]]:
-        """The runs of one contender of each method, those that differ in the seed together."""
+    def finals(self, chosen: Sequence[Candidate]) -> list[tuple[Trial, ...]]:
+        """The trials of one candidate of each method, grouped by all but the seed."""
         kinds: list[tuple[tuple[str, ...], str, int, Collection[str]]] = [
             (self.reported, IN_TURN, 0, METHODS),
             (self.interleaved, INTERLEAVED, 0, (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
@@ -45,35 +45,30 @@ class Plan:
         ]
         return [
             tuple(
-                Unit(
-                    contender,
-                    prompts,
-                    self.images_per_prompt,
-                    seed,
-                    protocol,
-                    self.samplers[which],
+                Trial(
+                    candidate, prompts, self.images_per_prompt, seed, protocol, self.samplers[which]
                 )
                 for seed in self.seeds
             )
             for prompts, protocol, which, methods in kinds
-            for contender in chosen
-            if which < len(self.samplers) and contender.method in methods
+            for candidate in chosen
+            if which < len(self.samplers) and candidate.method in methods
         ]
 
-    def firsts(self) -> list[Contender]:
-        """The first contender of each method."""
-        return list({one.method: one for one in reversed(self.contenders)}.values())[::-1]
+    def firsts(self) -> list[Candidate]:
+        """The first candidate of each method."""
+        return list({one.method: one for one in reversed(self.candidates)}.values())[::-1]
 
 
 def split_prompts(file: Path, concepts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The concepts that are tuned on, and those of the file, which are reported on.
+    """The concepts for tuning, and those of the file, which are reported on.
 
     Args:
         file: one concept a line.
         concepts: all that the probe knows.
 
     Raises:
-        ValueError: a line that is no such concept or comes twice, or nothing is left for tuning.
+        ValueError: a line is no such concept or occurs twice, or none is left for tuning.
         FileNotFoundError: there is no such file.
     """
     lines = file.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""What was measured of a method, over seeds, and which of its settings is best."""
+"""The measures of a method over seeds, and the choice of its best setting."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,51 +8,51 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from scripts.comparison.candidates import METHODS, Contender
+from scripts.comparison.candidates import METHODS, Candidate
 from scripts.comparison.scorer import DISTANCES, MEASURES, Values
-from scripts.comparison.trials import Unit
+from scripts.comparison.trials import Trial
 
 MOST_LOSS = 0.01
-"""Of prompt fidelity, against the unguided: what a setting may lose."""
+"""The prompt fidelity that a setting may lose against the unguided."""
 
 MOST_RATIO = 1.1
-"""Of a distance from the training pictures to that of named pictures."""
+"""The largest ratio of a distance from the training pictures to that of named images."""
 
 NOISE = 2.0
-"""How many standard deviations of a kernel distance count as none: that of pictures which look as
-varied as the training pictures is about 0, and no ratio to it means anything."""
+"""Kernel distances within this many standard deviations count as 0: for images as varied as the
+training pictures they are about 0, and ratios to them are meaningless."""
 
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Row:
-    """The same run with one or more seeds.
+    """The same trial with one or more seeds.
 
     Attributes:
         stage: "sweep" or "final".
-        units: one a seed.
+        trials: one a seed.
         values: the measures of each.
     """
 
     stage: str
-    units: tuple[Unit, ...]
+    trials: tuple[Trial, ...]
     values: tuple[Values, ...]
 
     @property
-    def contender(self) -> Contender:
-        return self.units[0].contender
+    def candidate(self) -> Candidate:
+        return self.trials[0].candidate
 
     @property
     def method(self) -> str:
-        return self.contender.method
+        return self.candidate.method
 
     def known(self, measure: str) -> list[float]:
-        """A measure of every seed that has it."""
+        """A measure for every seed for which it is defined."""
         return [value for of in self.values if (value := of[measure]) is not None]
 
     def mean(self, measure: str) -> float | None:
-        """Over seeds; None if it is none's."""
+        """Over seeds; None if undefined for all."""
         known = self.known(measure)
         return fmean(known) if known else None
 
@@ -65,18 +65,18 @@ class Row:
         return quantile * stdev(known) / sqrt(len(known))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values: what was run, each measure's mean and half width, and all seeds' values."""
-        unit = self.units[0]
+        """JSON values: the trial, means and half widths of its measures, and all seeds' values."""
+        trial = self.trials[0]
         about = {
             "stage": self.stage,
             "method": self.method,
-            "settings": self.contender.settings,
-            "guidance_scale": self.contender.guidance_scale,
-            "protocol": unit.protocol,
-            "sampler": unit.sampler,
-            "prompts": len(unit.prompts),
-            "images_per_prompt": unit.images_per_prompt,
-            "seeds": [unit.seed for unit in self.units],
+            "settings": self.candidate.settings,
+            "guidance_scale": self.candidate.guidance_scale,
+            "protocol": trial.protocol,
+            "sampler": trial.sampler,
+            "prompts": len(trial.prompts),
+            "images_per_prompt": trial.images_per_prompt,
+            "seeds": [trial.seed for trial in self.trials],
         }
         for measure in MEASURES:
             about |= {
@@ -91,13 +91,13 @@ def finals_by_kind(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
     kinds: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.stage == "final":
-            kinds.setdefault((row.units[0].protocol, row.units[0].sampler), []).append(row)
+            kinds.setdefault((row.trials[0].protocol, row.trials[0].sampler), []).append(row)
     order = list(METHODS)
     return {kind: sorted(of, key=lambda row: order.index(row.method)) for kind, of in kinds.items()}
 
 
 def used(row: Row, unguided: Row) -> float:
-    """How much of what a setting may lose it does lose: the worst of all limits, 1 at the limit.
+    """The largest loss of a setting as a share of its limit: 1 at the limit.
 
     The limits are `MOST_LOSS` of fidelity, and `MOST_RATIO` of the nearest and the kernel distance,
     in either kind of features, to which `NOISE` is added. Infinite where one of these is unknown.
@@ -109,7 +109,7 @@ def used(row: Row, unguided: Row) -> float:
 
 
 def used_of(row: Row, distance: str) -> float:
-    """The same of one of `DISTANCES` alone."""
+    """The same for one of `DISTANCES` alone."""
     own, named = row.mean(f"{distance}_distance"), row.mean(f"{distance}_named")
     if own is None or named is None:
         return inf
@@ -124,9 +124,9 @@ class Choice:
 
     Attributes:
         row: its row of the sweep.
-        qualifies: whether it stays within the limits; if not, none of the method's does, and this
-            one comes closest.
-        tried: from how many settings it was chosen.
+        qualifies: whether it is within the limits; if not, none of the method is, and it is the
+            closest.
+        tried: the number of settings it was chosen from.
     """
 
     row: Row
@@ -139,8 +139,7 @@ def choose(rows: Sequence[Row], unguided: Row) -> Choice:
 
     Args:
         rows: one method's, of the sweep.
-        unguided: the unguided at the same classifier-free scale; for a method that turns the
-            scale, at the one that it is turned from.
+        unguided: the unguided, at the default scale of classifier-free guidance.
     """
     rounding = 1e-9
     within = [row for row in rows if used(row, unguided) <= 1 + rounding]

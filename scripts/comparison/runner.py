@@ -1,4 +1,4 @@
-"""Draws and measures runs of the comparison, but for what is there already."""
+"""Generates and scores the trials that are not cached yet."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -7,63 +7,63 @@ from typing import Any
 from PIL import Image
 
 from scripts.comparison.baselines import Unguided
-from scripts.comparison.cache import Archive
-from scripts.comparison.candidates import Contender
-from scripts.comparison.scorer import Judge, Look, Values, looks_of
-from scripts.comparison.trials import Shot, Studio, Unit, parts
+from scripts.comparison.cache import Cache
+from scripts.comparison.candidates import Candidate
+from scripts.comparison.scorer import Look, Scorer, Values, looks_of
+from scripts.comparison.trials import ImageGenerator, Sample, Trial, parts
 from scripts.demo.emoji import caption
 
 NAMED_SEED = 1_000_000
-"""Named pictures are drawn from here on."""
+"""The first seed of named images."""
 
 TOGETHER = 4
-"""Concepts whose named pictures are drawn in one go: 72 pictures make full batches."""
+"""Concepts whose named images are generated together: 72 images make full batches."""
 
-JUDGING = 0.008
-"""Seconds that measuring takes for a picture, about, on two cores."""
+SCORING = 0.008
+"""Seconds to score an image, about, on two cores."""
 
 OVERHEAD = 1.05
-"""What a picture takes, on average over all methods, for a second of an unguided one."""
+"""Time per image over that of an unguided one, on average over all methods."""
 
 
 @dataclass(frozen=True)
-class Lab:
-    """Everything that a run needs.
+class Runner:
+    """Runs trials.
 
     Attributes:
-        studio: where pictures are drawn.
-        judge: measures them.
-        archive: keeps the results.
-        guidance_scale: of classifier-free guidance, for named pictures: every method is held
-            against the same ones, what it may do with the scale.
+        generator: makes the images.
+        scorer: measures them.
+        cache: keeps the results.
+        guidance_scale: of classifier-free guidance, for named images: every method is compared
+            with the same ones, whatever scale it uses itself.
     """
 
-    studio: Studio
-    judge: Judge
-    archive: Archive
+    generator: ImageGenerator
+    scorer: Scorer
+    cache: Cache
     guidance_scale: float
 
-    def measure(self, unit: Unit, drawn: Callable[[int], Any] = lambda _count: None) -> Values:
-        """A run's measures, as they are kept.
+    def measure(self, trial: Trial, drawn: Callable[[int], Any] = lambda _count: None) -> Values:
+        """The measures of a trial, from the cache if they are there.
 
         Args:
-            drawn: told how many pictures were drawn, whenever some were.
+            drawn: called with the number of images after each batch.
         """
-        known = self.archive.load(unit)
+        known = self.cache.load(trial)
         if known is not None:
             return known
-        named = self.named(unit.prompts, unit.sampler, drawn)
-        images, seconds = self.studio.run(unit, drawn)
-        shots = [shot for batch in unit.batches(self.studio.batch_size) for shot in batch]
-        pairs = list(zip(images, shots, strict=True))
-        own = [image for image, shot in pairs if shot.tone is None]
-        prompts = [shot.prompt for shot in shots if shot.tone is None]
-        values = self.judge.measure(own, prompts, named, seconds * len(own) / len(images))
-        values["tones_as_named"] = self.judge.share_as_named(
-            [image for image, shot in pairs if shot.tone is not None],
-            [(shot.prompt, None, shot.tone) for shot in shots if shot.tone is not None],
+        named = self.named(trial.prompts, trial.sampler, drawn)
+        images, seconds = self.generator.run(trial, drawn)
+        samples = [sample for batch in trial.batches(self.generator.batch_size) for sample in batch]
+        pairs = list(zip(images, samples, strict=True))
+        own = [image for image, sample in pairs if sample.tone is None]
+        prompts = [sample.prompt for sample in samples if sample.tone is None]
+        values = self.scorer.measure(own, prompts, named, seconds * len(own) / len(images))
+        values["tones_as_named"] = self.scorer.share_as_named(
+            [image for image, sample in pairs if sample.tone is not None],
+            [(sample.prompt, None, sample.tone) for sample in samples if sample.tone is not None],
         )
-        self.archive.save(unit, values, own, prompts)
+        self.cache.save(trial, values, own, prompts)
         return values
 
     def named(
@@ -72,59 +72,54 @@ class Lab:
         sampler: str,
         drawn: Callable[[int], Any] = lambda _count: None,
     ) -> dict[Look, Image.Image]:
-        """A picture of every look of some concepts, each asked for by name, drawn unguided."""
-        load, scale = self.archive.load_named, self.guidance_scale
+        """An unguided image of every look of some concepts, whose prompt names the look."""
+        load, scale = self.cache.load_named, self.guidance_scale
         absent = [one for one in concepts if load(one, scale, sampler) is None]
         for some in parts(absent, TOGETHER):
-            shots = [shot for concept in some for shot in self._named_shots(concept)]
-            batches = parts(shots, self.studio.batch_size)
-            images, _ = self.studio.draw(Unguided(), batches, scale, sampler, drawn)
+            samples = [sample for concept in some for sample in self._named_samples(concept)]
+            batches = parts(samples, self.generator.batch_size)
+            images, _ = self.generator.draw(Unguided(), batches, scale, sampler, drawn)
             for concept, own in zip(some, parts(images, len(images) // len(some)), strict=True):
-                self.archive.save_named(concept, scale, sampler, own)
+                self.cache.save_named(concept, scale, sampler, own)
         found: dict[Look, Image.Image] = {}
         for concept in concepts:
             found |= load(concept, scale, sampler) or {}
         return found
 
-    def missing(self, units: Iterable[Unit]) -> int:
-        """How many pictures have yet to be drawn for these."""
-        absent = [unit for unit in units if self.archive.load(unit) is None]
-        needed = {(concept, unit.sampler) for unit in absent for concept in unit.prompts}
+    def missing(self, trials: Iterable[Trial]) -> int:
+        """How many images these trials still need."""
+        absent = [trial for trial in trials if self.cache.load(trial) is None]
+        needed = {(concept, trial.sampler) for trial in absent for concept in trial.prompts}
         sets = sum(
-            self.archive.load_named(concept, self.guidance_scale, sampler) is None
+            self.cache.load_named(concept, self.guidance_scale, sampler) is None
             for concept, sampler in needed
         )
-        return sum(unit.pictures for unit in absent) + len(looks_of([""])) * sets
+        return sum(trial.pictures for trial in absent) + len(looks_of([""])) * sets
 
-    def rehearse(self, contenders: Iterable[Contender], prompt: str) -> float:
-        """Two steps of each, so that what cannot work fails now; then a full batch, unguided.
+    def rehearse(self, candidates: Iterable[Candidate], prompt: str) -> float:
+        """Two steps of each candidate, to fail early; then time a full batch, unguided.
 
         Returns:
-            Seconds a picture.
+            Seconds per image.
 
         Raises:
             ValueError: a method does not go with this model.
         """
-        own = next(iter(self.studio.samplers))
-        short, pair = replace(self.studio, steps=2), [[Shot(prompt, 0), Shot(prompt, 1)]]
-        for contender in contenders:
-            short.draw(contender.build(), pair, contender.guidance_scale, own)
-        batch = [Shot(prompt, i) for i in range(self.studio.batch_size)]
-        _, seconds = self.studio.draw(Unguided(), [batch], self.guidance_scale, own)
+        own = next(iter(self.generator.samplers))
+        short, pair = replace(self.generator, steps=2), [[Sample(prompt, 0), Sample(prompt, 1)]]
+        for candidate in candidates:
+            short.draw(candidate.build(), pair, candidate.guidance_scale, own)
+        batch = [Sample(prompt, i) for i in range(self.generator.batch_size)]
+        _, seconds = self.generator.draw(Unguided(), [batch], self.guidance_scale, own)
         return seconds / len(batch)
 
-    def _named_shots(self, concept: str) -> list[Shot]:
+    def _named_samples(self, concept: str) -> list[Sample]:
         looks = looks_of([concept])
-        place = self.judge.training.concepts.index(concept)
+        place = self.scorer.training.concepts.index(concept)
         first = NAMED_SEED + place * len(looks)
-        return [Shot(caption(*look), first + i) for i, look in enumerate(looks)]
+        return [Sample(caption(*look), first + i) for i, look in enumerate(looks)]
 
 
 def minutes(pictures: int, each: float) -> float:
-    """About how long drawing and measuring take.
-
-    Args:
-        pictures: that have to be drawn.
-        each: seconds an unguided one takes.
-    """
-    return pictures * (each * OVERHEAD + JUDGING) / 60
+    """The estimated time, from the number of images and the seconds of an unguided one."""
+    return pictures * (each * OVERHEAD + SCORING) / 60

@@ -1,4 +1,4 @@
-"""What ways to sample from an SDXL have in common: each gives the arguments of a call."""
+"""The base of all methods: each gives the arguments of a call of an SDXL pipeline."""
 
 import math
 from abc import ABC, abstractmethod
@@ -49,7 +49,7 @@ class Method(ABC):
 
     @abstractmethod
     def changes(self, call: Call) -> dict[str, Any]:
-        """What to call the pipeline with beside, or instead of, what was given."""
+        """The keyword arguments that replace or extend those of a plain call."""
 
 
 def check_not_negative(name: str, value: float) -> None:

@@ -1,9 +1,9 @@
-"""What a run of the comparison is judged by: numbers from its pictures alone.
+"""The measures of a trial, from its images alone.
 
-*Named* pictures are those whose prompt says which look to draw. A run's matched set takes, for
-every picture that shows what was asked, the named one of the same concept, vendor and tone: so it
-has the run's own mix of looks, drawn without any push, and how far it lies from the training
-pictures is what the model itself loses.
+*Named* images are those whose prompt says which look to draw. A trial's matched set has, for every
+image that shows what was asked, the named one of the same concept, vendor and tone. So it has the
+trial's own mix of looks, generated without guidance, and its distance from the training pictures is
+the model's own error.
 """
 
 import math
@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import transformers
 from PIL import Image
 from torch import Tensor
 
-from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, load_sheets
-from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
+from scripts.demo.emoji import KERNELS, SIZE, TONES, VENDORS, Emoji, load_sheets
 from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.probe import Looks, Probe, load_probe
-from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
@@ -33,18 +33,17 @@ from vendi_guidance.scores.references import (
 )
 
 NEIGHBOURS = 5
-KERNELS = (Gaussian(SIGMA_IMAGE), Gaussian(SIGMA_PROMPT))
 FEATURES = ("probe", "pixels")
 
 Look = tuple[str, str, str]
 """A concept, a vendor and a tone."""
 
 Values = dict[str, float | None]
-"""Of a run's measures; None where there is nothing to measure."""
+"""By measure; None where it is undefined."""
 
 
 class Measure(NamedTuple):
-    """How a number is shown.
+    """How a measure is shown.
 
     Attributes:
         title: above its column.
@@ -87,12 +86,12 @@ DISTANCES = tuple(f"{kind}_{name}" for kind in FEATURES for name in ("nearest", 
 RATIOS = tuple(f"{distance}_ratio" for distance in DISTANCES)
 
 RESAMPLES = 16
-"""Of training pictures, to see how far a kernel distance varies by chance."""
+"""Samples of training pictures, for the standard deviation of a kernel distance."""
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Measures runs.
+class Scorer:
+    """Measures trials.
 
     Attributes:
         probe: says what pictures show, and gives one of the two kinds of features.
@@ -106,25 +105,26 @@ class Judge:
     _known: dict[tuple[str, ...], dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def load(cls, probe: Path, text: Path, training: Path) -> "Judge":
+    def load(cls, probe: Path, text: Path, training: Path) -> "Scorer":
         """From their folders, of which `text` is an SDXL's.
 
         Raises:
-            ValueError: something is damaged, or the training pictures are not of all that the
-                probe knows.
-            FileNotFoundError: something is missing.
+            ValueError: a file is damaged, or a concept that the probe knows has no training
+                pictures.
+            FileNotFoundError: a file is missing.
         """
-        judge = cls(load_probe(probe), load_text_embedder(text), load_sheets(training))
-        missing = set(judge.probe.names[0]) - set(judge.training.concepts)
+        transformers.utils.logging.disable_progress_bar()
+        scorer = cls(load_probe(probe), open_prompt_embedder(f"sdxl:{text}"), load_sheets(training))
+        missing = set(scorer.probe.names[0]) - set(scorer.training.concepts)
         if missing:
             raise ValueError(
                 f"there are no training pictures of {min(missing)!r} in {training}, which the "
                 f"probe in {probe} knows"
             )
-        return judge
+        return scorer
 
     def features(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
-        """(n, d) of n pictures, by kind."""
+        """(n, d) features of n images, by kind."""
         return {"probe": self.probe.embed(images), "pixels": pixels(images)}
 
     def measure(
@@ -134,15 +134,15 @@ class Judge:
         named: Mapping[Look, Image.Image],
         seconds: float,
     ) -> Values:
-        """All of `MEASURES`, of pictures whose prompts name no look.
+        """All of `MEASURES` for images whose prompts name no look.
 
-        Training pictures are those of the concepts asked for.
+        The training pictures compared with are those of the concepts asked for.
 
         Args:
             images: n pictures, more than `NEIGHBOURS`.
             prompts: the n concepts asked for.
-            named: a picture of each look of these concepts, drawn by name.
-            seconds: that drawing all n took.
+            named: an image of each look of these concepts.
+            seconds: that generating all n took.
         """
         seen, own, t = self.probe.looks(images), self.features(images), self.text.embed(prompts)
         labels = seen.labels(prompts)
@@ -168,7 +168,7 @@ class Judge:
     def _matched_features(
         self, looks: Sequence[Look], named: Mapping[Look, Image.Image]
     ) -> dict[str, Tensor]:
-        """(n, d) of the named picture of each of n looks, by kind; none for less than two."""
+        """(n, d) features of the named image of each look, by kind; empty for n < 2."""
         if len(looks) < 2:
             return {}
         places = {look: place for place, look in enumerate(dict.fromkeys(looks))}
@@ -180,19 +180,13 @@ class Judge:
         """Features of the training pictures of some concepts, by kind."""
         concepts = tuple(dict.fromkeys(prompts))
         if concepts not in self._known:
-            self._known[concepts] = self.features(self.training_pictures(concepts))
+            self._known[concepts] = self.features(self.training.images(concepts))
         return self._known[concepts]
-
-    def training_pictures(self, concepts: Sequence[str]) -> list[Image.Image]:
-        """All looks of some concepts."""
-        rows = [self.training.concepts.index(concept) for concept in concepts]
-        looks = self.training.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
-        return [Image.fromarray(look.numpy()) for look in looks]
 
     def share_as_named(
         self, images: Sequence[Image.Image], named: Sequence[tuple[str | None, ...]]
     ) -> float | None:
-        """The share of pictures in which the probe sees what was named; None for no pictures.
+        """The share of images in which the probe sees what was named; None for no images.
 
         Args:
             images: n pictures.
@@ -219,16 +213,16 @@ def pixels(images: Sequence[Image.Image]) -> Tensor:
 
 
 def correct_looks(prompts: Sequence[str], seen: Looks) -> list[Look]:
-    """What those pictures show that show the concept asked for."""
+    """The looks of the images that show the concept asked for."""
     found = zip(prompts, zip(*seen, strict=True), strict=True)
     return [look for prompt, look in found if prompt == look[0]]
 
 
 def look_entropy(prompts: Sequence[str], seen: Looks) -> float:
-    """How many looks a prompt's pictures have, each counted by how even the looks are.
+    """The effective number of looks per prompt, the mean over prompts.
 
-    exp H of the shares of the looks among a prompt's pictures that show the concept asked for, 0
-    where none does; the mean over prompts.
+    It is exp H of the shares of the looks among a prompt's images that show the concept asked for,
+    0 where none does.
     """
     counts = {prompt: Counter[Look]() for prompt in prompts}
     for look in correct_looks(prompts, seen):
@@ -242,15 +236,15 @@ def _effective_number(of: Counter[Look]) -> float:
 
 
 def kernel_noise(reference: Tensor, count: int) -> float:
-    """The standard deviation over samples of `count` pictures, drawn from the reference itself, of
-    their kernel distance from it: what lies closer than that is no difference."""
+    """The standard deviation of the kernel distance of `count` pictures, drawn from the reference
+    itself, from the reference: smaller distances mean no difference."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(len(reference), (RESAMPLES, count), generator=generator)
     return stdev(kernel_distance(reference[rows], reference) for rows in drawn)
 
 
 def _distances(own: Tensor, matched: Tensor | None, reference: Tensor) -> Values:
-    """How far pictures lie from the training pictures, and beside the matched set."""
+    """Distances from the training pictures, and their ratios to those of the matched set."""
     values: Values = {}
     for name, distance in (("nearest", nearest_distance), ("kernel", kernel_distance)):
         value = distance(own, reference)

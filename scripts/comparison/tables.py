@@ -49,7 +49,7 @@ CLOSENESS = (
 
 
 def records(rows: Sequence[Row], choices: Sequence[Choice]) -> list[dict[str, Any]]:
-    """What is known of each row, as JSON values; of the sweep's also how they fared as choices."""
+    """Each row as JSON values; for the sweep also the limit used and whether it was chosen."""
     unguided = next(row for row in rows if row.stage == "sweep")
     chosen = [choice.row for choice in choices]
     found = []
@@ -61,7 +61,7 @@ def records(rows: Sequence[Row], choices: Sequence[Choice]) -> list[dict[str, An
 
 
 def save_csv(path: Path, found: Sequence[dict[str, Any]]) -> None:
-    """A line a row: all of `records` but for the single seeds' values; nothing for None."""
+    """A line a row: all of `records` but the values of single seeds; None is empty."""
     text = io.StringIO()
     names = [name for name in found[0] if name != "values"]
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
@@ -74,7 +74,7 @@ def save_csv(path: Path, found: Sequence[dict[str, Any]]) -> None:
 
 
 def save_json(path: Path, found: Sequence[dict[str, Any]], about: dict[str, Any]) -> None:
-    """All of `records`, and what they have in common."""
+    """All of `records`, and the settings that they share."""
     content = {"format": FORMAT, "version": VERSION, **about, "rows": found}
     _write(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
@@ -82,7 +82,7 @@ def save_json(path: Path, found: Sequence[dict[str, Any]], about: dict[str, Any]
 def save_tables(
     path: Path, rows: Sequence[Row], choices: Sequence[Choice], about: dict[str, Any]
 ) -> None:
-    """Every table, ready to be put into a page."""
+    """Every table, as Markdown."""
     sweep = [row for row in rows if row.stage == "sweep"]
     parts = [_heading(about, rows)]
     for (protocol, sampler), finals in finals_by_kind(rows).items():
@@ -95,16 +95,16 @@ def save_tables(
 
 def _heading(about: dict[str, Any], rows: Sequence[Row]) -> str:
     final = next(row for row in rows if row.stage == "final")
-    unit, seeds = final.units[0], len(final.units)
+    trial, seeds = final.trials[0], len(final.trials)
     spread = (
         f"Means of {seeds} seeds, and half the width of their {CONFIDENCE:.0%} t-interval."
         if seeds > 1
         else "One seed."
     )
     return (
-        f"{len(unit.prompts)} prompts x {unit.images_per_prompt} pictures, {about['steps']} steps, "
-        f"classifier-free scale {about['guidance_scale']:g}, batches of {about['batch_size']}, "
-        f"{about['dtype']}, on {about['machine']}. {spread}\n\n"
+        f"{len(trial.prompts)} prompts x {trial.images_per_prompt} pictures, "
+        f"{about['steps']} steps, classifier-free scale {about['guidance_scale']:g}, "
+        f"batches of {about['batch_size']}, {about['dtype']}, on {about['machine']}. {spread}\n\n"
         "Distances are those from the training pictures of the same concepts, in the probe's "
         "features and in pixels. A ratio is that to the distance of named pictures, which have the "
         "same looks, each asked for by name, without a push: the probe sees what was named in "
@@ -114,7 +114,7 @@ def _heading(about: dict[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _numbers(rows: Sequence[Row], measures: Sequence[str]) -> str:
-    """Methods down, measures across, but for what is known of none."""
+    """A row a method and a column a measure; measures that are undefined for all are left out."""
     measures = [measure for measure in measures if any(row.known(measure) for row in rows)]
     titles = ["method", *(MEASURES[measure].title for measure in measures)]
     cells = [[row.method, *(_cell(row, measure) for measure in measures)] for row in rows]
@@ -133,7 +133,7 @@ def _choices(choices: Sequence[Choice], unguided: Row) -> str:
     cells = [
         [
             choice.row.method,
-            choice.row.contender.in_words(),
+            choice.row.candidate.in_words(),
             str(choice.tried),
             _cell(choice.row, "fidelity"),
             _cell(choice.row, "looks"),
@@ -153,7 +153,7 @@ def _sweep(rows: Sequence[Row], choices: Sequence[Choice]) -> str:
     cells = [
         [
             f"**{row.method}**" if row in chosen else row.method,
-            row.contender.in_words(),
+            row.candidate.in_words(),
             *(_cell(row, measure) for measure in measures),
             format(used(row, rows[0]), ".2f"),
         ]

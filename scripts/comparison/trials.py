@@ -1,4 +1,4 @@
-"""Runs of the comparison: what is drawn in which order, and drawing it."""
+"""Trials: which images in which order, and the generator that makes them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from diffusers import (
 )
 from PIL import Image
 
-from scripts.comparison.candidates import Contender
+from scripts.comparison.candidates import Candidate
 from scripts.comparison.sampling import Method
 from scripts.demo.emoji import SIZE, TONES, caption
 
@@ -28,19 +28,18 @@ SAMPLERS: dict[str, Any] = {
     "ddim": DDIMScheduler,
     "dpm": DPMSolverMultistepScheduler,
 }
-"""Which the model can be sampled with beside its own."""
-
+"""Available as the second sampler."""
 
 Item = TypeVar("Item")
 
 
-class Shot(NamedTuple):
-    """A picture to be drawn.
+class Sample(NamedTuple):
+    """An image to generate.
 
     Attributes:
-        prompt: what it shall show.
+        prompt: the concept.
         seed: of its noise.
-        tone: that the prompt names besides, or None.
+        tone: also named by the prompt, or None.
     """
 
     prompt: str
@@ -53,22 +52,22 @@ class Shot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Unit:
-    """A run of a method over prompts, whose numbers are kept or made anew as a whole.
+class Trial:
+    """A run of one candidate over prompts, cached as a whole.
 
     Attributes:
-        contender: the method.
-        prompts: different ones.
-        images_per_prompt: how many pictures of each.
-        seed: picture i of prompt p is drawn from seed + p x images_per_prompt + i, in any protocol;
+        candidate: the method and its settings.
+        prompts: distinct ones.
+        images_per_prompt: how many images of each.
+        seed: image i of prompt p has the seed seed + p x images_per_prompt + i, in any protocol;
             prompts that name a tone come after all that do not.
-        protocol: `IN_TURN`, all pictures of a prompt and then the next; or `INTERLEAVED`, one of
-            each prompt, then one of each that also names the first tone, and so on, and then the
-            next of each; their pictures are like those of one another.
-        sampler: one of the studio's.
+        protocol: `IN_TURN`, all images of a prompt, then the next prompt; or `INTERLEAVED`, one
+            of each prompt, then one of each that also names the first tone, and so on, and then
+            the next of each; images of different prompts are then similar.
+        sampler: one of the generator's.
     """
 
-    contender: Contender
+    candidate: Candidate
     prompts: tuple[str, ...]
     images_per_prompt: int
     seed: int
@@ -79,32 +78,32 @@ class Unit:
     def pictures(self) -> int:
         return sum(map(len, self.batches(1)))
 
-    def batches(self, size: int) -> list[list[Shot]]:
-        """What is drawn, in order, `size` or fewer together. No batch holds two prompts or,
+    def batches(self, size: int) -> list[list[Sample]]:
+        """The samples in order, in batches of at most `size`. No batch has two prompts or,
         interleaved, the same words twice."""
         words = [(prompt, tone) for tone in VARIATIONS for prompt in self.prompts]
         if self.protocol == IN_TURN:
             words = words[: len(self.prompts)]
-        shots = [
+        samples = [
             [
-                Shot(prompt, self.seed + row * self.images_per_prompt + i, tone)
+                Sample(prompt, self.seed + row * self.images_per_prompt + i, tone)
                 for i in range(self.images_per_prompt)
             ]
             for row, (prompt, tone) in enumerate(words)
         ]
         if self.protocol == IN_TURN:
-            return [batch for of_prompt in shots for batch in parts(of_prompt, size)]
-        in_order = [shot for one_of_each in zip(*shots, strict=True) for shot in one_of_each]
+            return [batch for of_prompt in samples for batch in parts(of_prompt, size)]
+        in_order = [sample for one_of_each in zip(*samples, strict=True) for sample in one_of_each]
         return parts(in_order, min(size, len(words)))
 
 
 def parts(items: Sequence[Item], size: int) -> list[list[Item]]:
-    """The items in order, `size` at a time and what is left."""
+    """The items in order, in chunks of `size` and a smaller last one."""
     return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
 
 class Drawn(NamedTuple):
-    """Pictures, and the seconds of all of them together."""
+    """Images, and the seconds that all took together."""
 
     images: list[Image.Image]
     seconds: float
@@ -131,13 +130,13 @@ def samplers_of(pipe: StableDiffusionXLPipeline, second: str | None) -> dict[str
 
 
 @dataclass(frozen=True)
-class Studio:
-    """Where pictures are drawn.
+class ImageGenerator:
+    """Generates images.
 
     Attributes:
         pipe: the model.
         steps: denoising steps.
-        batch_size: pictures drawn together.
+        batch_size: images generated together.
         samplers: the model's own, and others made from it, by the names of their classes.
     """
 
@@ -149,39 +148,39 @@ class Studio:
     def draw(
         self,
         method: Method,
-        batches: Sequence[Sequence[Shot]],
+        batches: Sequence[Sequence[Sample]],
         guidance_scale: float,
         sampler: str,
         drawn: Callable[[int], Any] = lambda _count: None,
     ) -> Drawn:
-        """Draw batches one after the other.
+        """Generate batches one after the other.
 
         Args:
-            method: new, so that it knows of no other run.
-            drawn: told how many pictures each batch added.
+            method: a new one, with an empty window.
+            drawn: called with the number of images after each batch.
 
         Returns:
-            The pictures in the order of the shots, 64 pixels wide and high.
+            The images in the order of the samples, 64 pixels wide and high.
         """
         self.pipe.scheduler = self.samplers[sampler]
         images: list[Image.Image] = []
         begun = perf_counter()
         for batch in batches:
-            generators = [torch.Generator().manual_seed(shot.seed) for shot in batch]
-            prompts = [shot.words for shot in batch]
+            generators = [torch.Generator().manual_seed(sample.seed) for sample in batch]
+            prompts = [sample.words for sample in batch]
             given = method.arguments(self.pipe, prompts, generators, guidance_scale)
             images += self.pipe(**given, num_inference_steps=self.steps).images
             drawn(len(batch))
         seconds = perf_counter() - begun
         return Drawn([image.convert("RGB").resize((SIZE, SIZE)) for image in images], seconds)
 
-    def run(self, unit: Unit, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
-        """The pictures of a unit, in the order of its `batches`."""
-        contender = unit.contender
+    def run(self, trial: Trial, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
+        """The images of a trial, in the order of its `batches`."""
+        candidate = trial.candidate
         return self.draw(
-            contender.build(),
-            unit.batches(self.batch_size),
-            contender.guidance_scale,
-            unit.sampler,
+            candidate.build(),
+            trial.batches(self.batch_size),
+            candidate.guidance_scale,
+            trial.sampler,
             drawn,
         )

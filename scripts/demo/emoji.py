@@ -1,7 +1,7 @@
 """The demo model's pictures: emoji artwork of three vendors, with names, tones and captions.
 
-Every picture is one of (concept, vendor, tone), so what a caption leaves open is known exactly.
-Sources and licences: `PACKAGES`; the model card repeats them.
+Every picture has a (concept, vendor, tone), so what a caption leaves open is known exactly. Sources
+and licences are in `PACKAGES` and in the model cards.
 """
 
 import json
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import whole_file
 
 SIZE = 64  # pixels
@@ -28,32 +31,21 @@ PACKAGES = {  # vendor -> npm package, licence of its artwork
 }
 VENDORS = tuple(PACKAGES)
 TONES = ("yellow", "light", "medium-light", "medium", "medium-dark", "dark")
-# Where the caption leaves them open, looks are drawn as the web draws them, not evenly: a model
-# trained on this repeats itself, as real ones do.
+# Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
+# repeats itself, as real models do.
 VENDOR_SHARES = (0.60, 0.25, 0.15)
 TONE_SHARES = (0.60, 0.08, 0.08, 0.08, 0.08, 0.08)
 NAMED = 0.3  # share of captions that name the tone; independently, the vendor
 EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 
+KERNELS = Gaussian(IMAGE_SIGMAS["probe"]), Gaussian(PROMPT_SIGMAS["sdxl"])
+"""On the probe's features of pictures and the demo model's of prompts, as `evaluate` has them."""
+
 _SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
 _HANDS = ("hand-", "hands", "body-parts")
 _PEOPLE = (
-    "baby",
-    "boy",
-    "girl",
-    "man",
-    "woman",
-    "older_man",
-    "older_woman",
-    "santa",
-    "princess",
-    "prince",
-    "angel",
-    "construction_worker",
-    "guardsman",
-    "cook",
-    "farmer",
-    "raising_hand",
+    *("baby", "boy", "girl", "man", "woman", "older_man", "older_woman", "santa", "princess"),
+    *("prince", "angel", "construction_worker", "guardsman", "cook", "farmer", "raising_hand"),
     "bearded_person",
 )
 
@@ -93,6 +85,12 @@ class Emoji:
         ]
         return np.stack([concept, vendor, tone], axis=1), captions
 
+    def images(self, concepts: Sequence[str]) -> list[Image.Image]:
+        """All looks of some concepts: by concept as given, then by vendor, then by tone."""
+        rows = [self.concepts.index(concept) for concept in concepts]
+        looks = self.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
+        return [Image.fromarray(look.numpy()) for look in looks]
+
 
 def caption(concept: str, vendor: str | None = None, tone: str | None = None) -> str:
     """The words for a look: "waving hand, dark skin tone, fluent style"."""
@@ -105,7 +103,7 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the npm packages under `folder`, one sub-folder a vendor; keeps what is there."""
+    """Unpack the npm packages that are missing under `folder`, a sub-folder a vendor."""
     for vendor, (package, _) in PACKAGES.items():
         target = folder / vendor
         if target.exists():
@@ -122,8 +120,8 @@ def fetch(folder: Path) -> None:
             if done.returncode:
                 reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
                 raise click.UsageError(f"npm pack {package} failed: {reason}")
-            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
-                archive.extractall(Path(temporary) / "unpacked", filter="data")
+            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as packed:
+                packed.extractall(Path(temporary) / "unpacked", filter="data")
             (Path(temporary) / "unpacked" / "package").rename(target)
 
 
@@ -149,7 +147,7 @@ def load(folder: Path, concepts: str) -> Emoji:
         chosen = list(complete)
     elif concepts == "default":
         hands = [key for key, (_, group, _) in complete.items() if group.startswith(_HANDS)]
-        chosen = [key for key in hands if key != "middle_finger"] + list(_PEOPLE)
+        chosen = [*(key for key in hands if key != "middle_finger"), *_PEOPLE]
     else:
         chosen = concepts.split(",")
         unknown = [key for key in chosen if key not in complete]
@@ -256,7 +254,7 @@ def _read_sheet(file: Path, concepts: int) -> Tensor:
 @click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
 def main(data: Path, concepts: str, output: Path) -> None:
-    """Write the training pictures as one sheet a vendor; fetches npm packages if need be."""
+    """Write the training pictures, one sheet a vendor. Fetches missing npm packages."""
     fetch(data)
     emoji = load(data, concepts)
     save_sheets(emoji, output)

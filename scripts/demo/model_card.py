@@ -53,10 +53,10 @@ diversity guidance on any machine; it draws nothing but what is listed below.
 
 ## Training
 
-`scripts/demo/train.py`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures), then
-the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device}; velocity
-prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie in
-[-1, 1]).
+`python -m scripts.demo.train`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures),
+then the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device};
+velocity prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie
+in [-1, 1]).
 
 The pictures are {pictures}: {concepts} concepts, each by {len(VENDORS)} vendors in {len(TONES)}
 skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
@@ -85,9 +85,10 @@ license: apache-2.0
 # demo-probe: which emoji, which vendor, which skin tone
 
 A small convolutional classifier of 64x64 pictures (`vendi_guidance.features.probe.Probe`),
-trained by `scripts/demo/train.py` for {steps:,} steps on {device}, on the pictures of `demo-sdxl`,
-shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's image embedding;
-its heads are the demo's ground truth.
+trained by `python -m scripts.demo.train` for {steps:,} steps on {device}, on the pictures of
+`demo-sdxl`, shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's
+image embedding; its heads are the demo's ground truth. `training_features.safetensors` holds the
+embeddings of all training pictures, with which the evaluator compares generated ones.
 
 Accuracy on the tenth of the {pictures} pictures (concept, vendor and tone together, at random) that
 training never showed it:

@@ -1,7 +1,7 @@
 """Train the demo SDXL and its probe on emoji artwork, from scratch, and save them under assets/.
 
-Four stages, each resumable: the autoencoder, the latents it gives, the UNet with both text
-encoders, the probe. Checkpoints lie in --work; run the same command again to go on.
+Stages, each resumable: the probe, the autoencoder, the UNet with both text encoders. Checkpoints
+are in --work; the same command resumes.
 """
 
 import json
@@ -13,32 +13,21 @@ import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import (
-    AutoencoderKL,
-    DDIMScheduler,
-    StableDiffusionXLPipeline,
-    UNet2DConditionModel,
-)
+from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
 from diffusers.training_utils import EMAModel
-from safetensors import safe_open
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModel,
-    CLIPTextModelWithProjection,
-    CLIPTokenizer,
-)
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 TOKENS = 24  # longest prompt
 SAVE_EVERY = 500  # steps
+TRAINING_FEATURES = "training_features.safetensors"
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -70,6 +59,7 @@ def main(
     if stage in ("all", "probe"):
         probe, accuracy = train_probe(emoji, work, probe_steps, batch_size, device)
         probe.save_pretrained(output / "demo-probe")
+        save_training_features(probe.cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
         write_probe_card(output / "demo-probe", emoji, accuracy, probe_steps, device)
     if stage in ("all", "diffusion"):
         vae = train_vae(emoji, work, vae_steps, batch_size // 2, device)
@@ -124,30 +114,23 @@ def train(
 def save(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, step: int
 ) -> None:
-    """Write a checkpoint, whole or not at all."""
-    tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    """Write a checkpoint."""
+    tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
-    with whole_file(file) as temporary:
-        save_file(
-            {k: v.detach().cpu().contiguous() for k, v in tensors.items()},
-            temporary,
-            {"step": str(step)},
-        )
+    save_tensors(file, tensors, {"step": step})
 
 
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
 ) -> int:
-    """Read a checkpoint back; returns the number of steps done."""
-    with safe_open(file, "pt") as stored:
-        tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - not a dict
-        step = int(stored.metadata()["step"])
+    """Load a checkpoint; returns the number of steps done."""
+    header, tensors = load_tensors(file)
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     for i, shadow in enumerate(average.shadow_params):
         shadow.data.copy_(tensors[f"average.{i}"])
-    average.optimization_step = step
+    average.optimization_step = header["step"]
     state = optimizer.state_dict()
     state["state"] = {}
     for key, value in tensors.items():
@@ -155,7 +138,7 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return step
+    return header["step"]
 
 
 # The autoencoder ------------------------------------------------------------------------------
@@ -180,7 +163,7 @@ def train_vae(emoji: Emoji, work: Path, steps: int, batch: int, device: str) -> 
         x = to_model_range(pictures[chosen].to(device))
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
-        # edges carry what a 64-pixel picture says, so their differences count as well
+        # edges carry most of a 64-pixel picture, so differences of neighbours count as well
         edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
         return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
@@ -212,7 +195,7 @@ def encode(vae: AutoencoderKL, pictures: Tensor, device: str) -> Tensor:
 def train_diffusion(
     emoji: Emoji, vae: AutoencoderKL, work: Path, steps: int, batch: int, device: str
 ) -> StableDiffusionXLPipeline:
-    """Velocity prediction on precomputed latents, both text encoders trained along."""
+    """Velocity prediction on precomputed latents; both text encoders are trained too."""
     tokenizer = make_tokenizer(emoji, work / "tokenizer")
     torch.manual_seed(1)
     first = CLIPTextModel(text_config(tokenizer, 64))
@@ -231,7 +214,7 @@ def train_diffusion(
         addition_time_embed_dim=32,
         projection_class_embeddings_input_dim=128 + 6 * 32,
     )
-    # clip_sample: latents do not live in [-1, 1]; clipping them would turn pictures to mush
+    # clip_sample: latents are not in [-1, 1]; clipping would ruin the pictures
     scheduler = DDIMScheduler(
         prediction_type="v_prediction",
         rescale_betas_zero_snr=True,
@@ -244,7 +227,7 @@ def train_diffusion(
     )
     latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
     latents = latents.unflatten(0, emoji.pixels.shape[:3])
-    # what SDXL is told of each picture: original size, crop corner, target size
+    # SDXL's conditioning on sizes: original size, crop corner, target size
     time_ids = torch.tensor([SIZE, SIZE, 0, 0, SIZE, SIZE], device=device).expand(batch, 6)
 
     def loss(step: int) -> Tensor:
@@ -298,7 +281,7 @@ def make_tokenizer(emoji: Emoji, folder: Path) -> CLIPTokenizer:
     folder.mkdir(parents=True, exist_ok=True)
     words.model.save(str(folder))
     vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    # a byte may also end a word; any text must have tokens, whatever the captions were
+    # a byte may also end a word: any text must have tokens
     for token in [f"{byte}</w>" for byte in alphabet] + [start, end]:
         vocabulary.setdefault(token, len(vocabulary))
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
@@ -326,7 +309,7 @@ def save_half(pipeline: StableDiffusionXLPipeline, folder: Path) -> None:
     """Save in half precision, to be loaded in single precision unless asked otherwise."""
     pipeline.to(dtype=torch.float16).save_pretrained(folder)
     for name in ("text_encoder", "text_encoder_2"):
-        # transformers loads what the config says, diffusers in single precision: one must yield
+        # transformers loads in the config's precision, diffusers in single: make them agree
         file = folder / name / "config.json"
         config = json.loads(file.read_text(encoding="utf-8"))
         file.write_text(
@@ -365,8 +348,16 @@ def train_probe(
     return probe, dict(zip(("concept", "vendor", "tone"), right, strict=True))
 
 
+def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
+    """Write the probe's features of all training pictures, in the order of `Emoji.images`.
+
+    They are (n, 128), under the key "features": what generated pictures are compared with.
+    """
+    save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts))}, {})
+
+
 def augment(x: Tensor) -> Tensor:
-    """Shift, scale, blur, noise and faint colour change, as a generator's faults may look."""
+    """Random shift, scale, blur, noise and slight colour change, like a generator's faults."""
     n = len(x)
     scale = 1 + 0.1 * (2 * torch.rand(n) - 1)
     theta = torch.zeros(n, 2, 3)

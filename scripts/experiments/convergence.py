@@ -1,11 +1,11 @@
-"""Draw how diversity scores move as items are added, for items whose modes are known.
+"""Plot diversity scores against the number of items, for items with known modes.
 
 Items are drawn from Gaussians of unit spread around random centres. An untruncated Vendi score with
 a Gaussian kernel keeps growing, whereas the truncated one, its Nystrom and random Fourier (FKEA)
 relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UAI 2025, figure 1).
 
 \b
-  scripts/experiments/convergence.py --output docs/figures/convergence.png
+  python -m scripts.experiments convergence --output docs/figures/convergence.png
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
+from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.standard import Cosine, Gaussian
@@ -27,17 +28,13 @@ from vendi_guidance.scores.convergence import Convergence, convergence
 from vendi_guidance.scores.functional import rke, vendi
 from vendi_guidance.scores.spectra import Nystrom, RandomFourier
 from vendi_guidance.scores.subsampling import Score
-from vendi_guidance.storage.files import whole_file
-
-# Okabe and Ito's colours, which the colour-blind tell apart too.
-VERMILION, BLUE, GREEN, PURPLE, BLACK = "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#000000"
 
 CENTRES_APART = 3.0
 """Standard deviation of the modes' centres in each dimension, the items' being 1."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="The picture.")
+@output_option
 @click.option("--items", type=click.IntRange(min=100), default=3000, help="The largest sample.")
 @click.option("--modes", type=click.IntRange(min=1), default=20, help="Of equal weight.")
 @click.option("--dimension", type=click.IntRange(min=1), default=64, help="Of the features.")
@@ -48,7 +45,9 @@ CENTRES_APART = 3.0
     default=300,
     help="Eigenvalues kept, Nystrom landmarks, random Fourier features (even).",
 )
-@click.option("--repeats", type=click.IntRange(min=3), default=8, help="Random orders of items.")
+@click.option(
+    "--repeats", type=click.IntRange(min=3), default=8, help="Random permutations of the items."
+)
 @click.option("--seed", type=int, default=0, help="Of the items.")
 def main(
     output: Path,
@@ -97,10 +96,7 @@ def main(
         fontsize=9,
         color="0.35",
     )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as file:
-        figure.savefig(file, format="png", dpi=150)
-    click.echo(f"wrote {output}")
+    save(figure, output, dpi=150)
 
 
 def draw(items: int, modes: int, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +116,7 @@ def population_rke(centres: np.ndarray, sigma: float) -> float:
 
 
 def show(ax: Axes, curves: Sequence[tuple[str, Convergence, str]], room: float) -> None:
-    """Lines with bands, each named where it ends, in `room` times the width of the rest."""
+    """Plot curves with bands, each labelled at its end, in `room` times the width of the rest."""
     ax.set_prop_cycle(color=[colour for _, _, colour in curves])
     for name, curve, _ in curves:
         curve.plot(ax, name)
@@ -136,7 +132,7 @@ def show(ax: Axes, curves: Sequence[tuple[str, Convergence, str]], room: float) 
 
 
 def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights, those too close to one another moved until they are `gap` apart."""
+    """The heights, moved where necessary to be at least `gap` apart."""
     moved = list(heights)
     order = sorted(range(len(moved)), key=moved.__getitem__)
     for _ in range(100):
@@ -145,7 +141,3 @@ def apart(heights: Sequence[float], gap: float) -> list[float]:
             moved[low] -= overlap / 2
             moved[high] += overlap / 2
     return moved
-
-
-if __name__ == "__main__":
-    main()

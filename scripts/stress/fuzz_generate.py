@@ -1,11 +1,11 @@
-"""Feed generate.py wrong command lines, prompt files, run folders and window files.
+"""Fuzz `vendi-guidance generate`: command lines, prompt files, run folders and window files.
 
-Whatever it is given, it has to end within ten seconds, with exit status 0, or 2 and one sentence,
-without a traceback, and without a file changed outside its output folder. A damaged run folder is
-also read back, as evaluate.py does.
+For any input it must end within ten seconds of CPU time, with exit status 0, or with 2 and one
+sentence; without a traceback, and without a change to files outside its output folder. Damaged run
+folders are also read back, as `evaluate` does.
 
 \b
-  scripts/stress/fuzz_generate.py --trials 1000
+  python -m scripts.stress.fuzz_generate --trials 1000
 """
 
 import json
@@ -13,24 +13,22 @@ import os
 import random
 import resource
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import click
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork, wait
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.evaluation.batches import as_batch
 
 SECONDS = 10
-"""Of this process's own time: others may keep it waiting."""
+"""Of CPU time: other processes may keep it waiting."""
 
 PATIENCE = 600
-"""Seconds on the wall after which it waits for something that will not come."""
+"""Seconds of wall-clock time after which it is killed."""
 
 NUMBERS = (
     *("-1", "0", "1", "2", "3", "7", "0.5", "-0.0", "1e-320", "1e308", "1e999", "nan", "inf"),
@@ -43,36 +41,16 @@ PATHS = (
     *("other", "../outside", "🐈", "model", "run/metadata.jsonl", "*", "$(id)", "con"),
 )
 FAR = ("/", "..")
-"""How paths begin where nothing shall be written."""
+"""What paths begin with that must not be written to."""
 
 PROMPTS = (
     *PATHS,
-    "cat",
-    "a\0b",
-    "<script>",
-    "=1+1",
-    "\u202eabc",
-    "e\u0301",
-    "a" * 10_000,
-    "\ud800",
+    *("cat", "a\0b", "<script>", "=1+1", "\u202eabc", "e\u0301", "a" * 10_000, "\ud800"),
 )
 SMALL = ("-1", "0", "1", "2", "", "x", "nan", "1.5", "-")  # where a large number is much work
 TOKENS = (
-    *(
-        b'"',
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"\\",
-        b"\n",
-        b"\r",
-        b"\0",
-        b"\xff",
-        b"\xef\xbb\xbf",
-    ),
+    *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\n", b"\r", b"\0", b"\xff"),
+    b"\xef\xbb\xbf",
     *(b"null", b"-1", b"1e999", b"NaN", b"9" * 50, b"\\ud800", b"../", b"/", b"{}", b"true"),
     *(b"[" * 2000, b'"prompt"', b'"file_name"', b'"done"', b'"size"', b'"latent_shape"'),
 )
@@ -189,7 +167,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def prepare(place: Path, model: Path) -> None:
-    """Valid files of every kind, and something that no run may touch."""
+    """Valid files of every kind, and a file that no run may touch."""
     (place / "prompts.txt").write_text("a cat\n\na dog\na café\n")
     lines = [json.dumps({"prompt": text, "id": 3}) for text in ("a cat", "a\ndog", "🐈")]
     (place / "prompts.jsonl").write_text("\n".join(lines))
@@ -210,7 +188,7 @@ def restore(place: Path) -> None:
 
 
 def read_back() -> None:
-    """As evaluate.py does."""
+    """Read the run folder as `evaluate` does."""
     try:
         list(as_batch(Path("run")).images)
     except (ValueError, OSError) as error:
@@ -218,7 +196,7 @@ def read_back() -> None:
 
 
 def run(words: list[str], after: Callable[[], None] | None = None) -> tuple[int, str]:
-    """Exit status and output of generate.py in a process of its own, where `after` follows."""
+    """Exit status and output of `generate`, then `after`, in a new process."""
 
     def act() -> None:
         used = int(sum(os.times()[:2]))
@@ -231,15 +209,8 @@ def run(words: list[str], after: Callable[[], None] | None = None) -> tuple[int,
 
     log = Path("../log")
     log.unlink(missing_ok=True)
-    process = fork(act, log)
-    started = monotonic()
-    while True:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
-        if monotonic() - started > PATIENCE:
-            os.kill(process, signal.SIGKILL)
-        sleep(0.005)
+    status = wait(fork(act, log), PATIENCE)
+    return status, log.read_text(errors="replace")
 
 
 def wrong(status: int, output: str, place: Path) -> str | None:

@@ -1,17 +1,18 @@
-"""Kill runs of generate.py with SIGKILL, resume them, and compare them with one left in peace.
+"""Kill runs of `vendi-guidance generate`, resume them, and compare them with an uninterrupted run.
 
-Each run is killed --kills times at random moments (or, with --every-write, once at each moment
-before something is written or deleted), then resumed to its end. All its files must be those of the
-uninterrupted run, byte by byte, but for timings.jsonl. What was written behind the last checkpoint
-is sometimes cut at a random byte first, as a power failure would.
+Each run is killed by SIGKILL up to --kills times at random moments (with --every-write: once,
+before a write or deletion, each of them in turn), then resumed to its end. All its files but
+timings.jsonl must equal those of the uninterrupted run, byte by byte. Before it is resumed, what
+was written after the last checkpoint is sometimes cut off at a random byte, as a power failure may.
 
 \b
-  scripts/stress/soak_resume.py --runs 100
-  scripts/stress/soak_resume.py --every-write
+  python -m scripts.stress.soak_resume --runs 100
+  python -m scripts.stress.soak_resume --every-write
 
-Processes are forked from one that has loaded Python's modules, so that a run takes a second.
+Processes are forked from one that has loaded all modules, so a run takes about a second.
 """
 
+import math
 import os
 import random
 import signal
@@ -24,7 +25,7 @@ from typing import Any
 
 import click
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork, wait
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.runs.checkpoints import Checkpoints
@@ -41,7 +42,7 @@ WRITES: tuple[tuple[Any, str], ...] = (
     (Path, "replace"),
     (Path, "unlink"),
 )
-"""What runs write and delete with."""
+"""The functions that runs write and delete with."""
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -67,37 +68,37 @@ def main(
     words = [
         *("a cat asleep", "--model", model, "--images-per-prompt", pictures),
         *("--batch-size", batch_size, "--steps", steps, "--device", "cpu", "--resume"),
-        # so wide a kernel that pictures of any model seem alike, and what is remembered moves them
+        # a kernel so wide that images of any model are alike, so that the window moves them
         *("--diversity-sigma-latent", 2, "--diversity-window", WINDOW),
     ]
     with tempfile.TemporaryDirectory() as name:
-        peace = Path(name) / "peace"
+        whole = Path(name) / "whole"
         started = time.monotonic()
-        expect_success(start(words, peace))
+        expect_success(start(words, whole))
         seconds = time.monotonic() - started
-        expected = contents(peace)
-        killed = 0
+        expected = contents(whole)
+        kills_done = 0
         for number in range(sys.maxsize if every_write else runs):
             folder = Path(name) / str(number)
             if every_write:
-                if not died(start(words, folder, dies_before_write(number))):
-                    break  # it came to its end with fewer writes
-                killed += 1
+                if not killed(start(words, folder, dies_before_write(number))):
+                    break  # the run has no more writes
+                kills_done += 1
             else:
                 for _ in range(rng.randint(1, kills)):
-                    lived = kill(start(words, folder), rng.uniform(0, 1.1 * seconds))
-                    if lived is None:
-                        killed += 1
-                    else:  # the machine has less to do than before
-                        seconds = min(seconds, lived)
+                    started = time.monotonic()
+                    if killed(start(words, folder), rng.uniform(0, 1.1 * seconds)):
+                        kills_done += 1
+                    else:  # the machine is less busy than before
+                        seconds = min(seconds, time.monotonic() - started)
                     tear(folder, rng)
             expect_success(start(words, folder))
             compare(contents(folder), expected, folder)
-        click.echo(f"{killed} kills: every run ended as the one left in peace")
+        click.echo(f"{kills_done} kills: every run ended as the uninterrupted one")
 
 
 def start(words: list[object], folder: Path, prepare: Callable[[], None] | None = None) -> int:
-    """Begin a run, or go on with it, in a process of its own; returns its id."""
+    """Start or resume a run in a new process; returns its id."""
 
     def run() -> None:
         if prepare is not None:
@@ -108,7 +109,7 @@ def start(words: list[object], folder: Path, prepare: Callable[[], None] | None 
 
 
 def dies_before_write(number: int) -> Callable[[], None]:
-    """What lets this process be killed before its write of that number."""
+    """A function that makes its process kill itself before the write of this number."""
     writes = 0
 
     def prepare() -> None:
@@ -128,39 +129,25 @@ def dies_before_write(number: int) -> Callable[[], None]:
     return prepare
 
 
-def kill(process: int, seconds: float) -> float | None:
-    """Kill a process after so many seconds; if it ended before, returns after how many."""
-    started = time.monotonic()
-    while time.monotonic() - started < seconds:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            check(status)
-            return time.monotonic() - started
-        time.sleep(0.001)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return None
+def killed(process: int, seconds: float = math.inf) -> bool:
+    """Wait for a process, kill it after so many seconds, and say whether it was killed.
 
-
-def died(process: int) -> bool:
-    _, status = os.waitpid(process, 0)
-    return check(status)
-
-
-def check(status: int) -> bool:
-    """Whether a signal ended a process; it has to have succeeded if not."""
-    if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status) != 0:
-        raise click.ClickException(f"a run ended with status {os.waitstatus_to_exitcode(status)}")
-    return os.WIFSIGNALED(status)
+    Raises:
+        click.ClickException: it ended with an error.
+    """
+    status = wait(process, seconds)
+    if status not in (0, -signal.SIGKILL):
+        raise click.ClickException(f"a run ended with status {status}")
+    return status != 0
 
 
 def expect_success(process: int) -> None:
-    if died(process):
+    if killed(process):
         raise click.ClickException("a run was killed by something else")
 
 
 def tear(folder: Path, rng: random.Random) -> None:
-    """Cut what no checkpoint stands for."""
+    """Sometimes cut the metadata after the last checkpoint at a random byte."""
     path = folder / METADATA
     last = Checkpoints(folder / CHECKPOINTS, WINDOW).last()
     if path.exists() and last is not None and rng.random() < 0.5:

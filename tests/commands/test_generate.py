@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner, Result
 from diffusers import StableDiffusionXLPipeline
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import assert_refused, contents
 from tests.helpers.runs import Run, read_run

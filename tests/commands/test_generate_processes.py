@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from scripts.stress.forks import fork_team
+from scripts.stress.subprocesses import fork_team
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import repeatable
 from tests.helpers.runs import read_run

@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork
 from tests.helpers.commands import assert_refused, repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline

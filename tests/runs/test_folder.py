@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from scripts.stress.forks import fork
+from scripts.stress.subprocesses import fork
 from tests.helpers.commands import contents, repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress

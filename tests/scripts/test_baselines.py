@@ -262,9 +262,9 @@ def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
 def test_repulsion_is_the_gradient_of_its_potential(n):
     x = random(n, 6).requires_grad_()
     pairs = [(i, j) for i in range(n) for j in range(i)]
-    squares = torch.stack([(x[i] - x[j]).square().sum() for i, j in pairs])
-    bandwidth = squares.detach().sort().values[(len(pairs) - 1) // 2] / math.log(n)
-    (-squares / bandwidth).exp().sum().neg().backward()
+    distances = torch.stack([(x[i] - x[j]).square().sum() for i, j in pairs])
+    bandwidth = distances.detach().sort().values[(len(pairs) - 1) // 2] / math.log(n)
+    (-distances / bandwidth).exp().sum().neg().backward()
     torch.testing.assert_close(repulsion(x.detach()), x.grad)
 
 

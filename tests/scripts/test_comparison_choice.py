@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from scripts.comparison.candidates import Contender
+from scripts.comparison.candidates import Candidate
 from scripts.comparison.results import Row, choose, finals_by_kind, used
 from scripts.comparison.scorer import DISTANCES, MEASURES
-from scripts.comparison.trials import IN_TURN, INTERLEAVED, Unit
+from scripts.comparison.trials import IN_TURN, INTERLEAVED, Trial
 
 
 def row(fidelity=1.0, looks=1.0, method="cads", stage="sweep", protocol=IN_TURN, **measures) -> Row:
@@ -15,8 +15,8 @@ def row(fidelity=1.0, looks=1.0, method="cads", stage="sweep", protocol=IN_TURN,
     for distance in DISTANCES:
         values |= {f"{distance}_distance": 1.0, f"{distance}_named": 1.0}
     values |= {"fidelity": fidelity, "looks": looks} | measures
-    unit = Unit(Contender(method, {}, 5.0), ("ear",), 8, 0, protocol, "DDIMScheduler")
-    return Row(stage, (unit,), (values,))
+    trial = Trial(Candidate(method, {}, 5.0), ("ear",), 8, 0, protocol, "DDIMScheduler")
+    return Row(stage, (trial,), (values,))
 
 
 UNGUIDED = row(fidelity=0.99, method="unguided")
@@ -66,7 +66,7 @@ def test_where_none_qualifies_the_closest_is_taken_and_said_so():
 def test_the_mean_has_students_interval_over_seeds():
     single = row()
     values = tuple(single.values[0] | {"looks": looks} for looks in (1.0, 2.0, 3.0))
-    three = Row("final", single.units * 3, values)
+    three = Row("final", single.trials * 3, values)
     assert three.mean("looks") == 2
     assert three.half_width("looks") == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
     assert single.half_width("looks") is None
@@ -75,9 +75,9 @@ def test_the_mean_has_students_interval_over_seeds():
 def test_a_measure_that_some_seeds_lack_is_the_mean_of_the_others():
     single = row()
     values = tuple(single.values[0] | {"vendi": vendi} for vendi in (None, 4.0, 8.0))
-    assert Row("final", single.units * 3, values).mean("vendi") == 6
+    assert Row("final", single.trials * 3, values).mean("vendi") == 6
     nothing = (single.values[0] | {"vendi": None},)
-    assert Row("final", single.units, nothing).mean("vendi") is None
+    assert Row("final", single.trials, nothing).mean("vendi") is None
 
 
 def test_finals_are_told_apart_by_protocol_in_the_order_of_methods():

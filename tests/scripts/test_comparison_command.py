@@ -17,7 +17,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_help_says_what_it_does_and_what_comes_out():
     code, said = run("--help")
     assert code == 0
-    for word in ("--quick", "comparison.csv", "tables.md", "goes on where an earlier one"):
+    for word in ("--quick", "comparison.csv", "tables.md", "the same command continues"):
         assert word in said
 
 

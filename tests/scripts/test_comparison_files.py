@@ -6,12 +6,12 @@ import json
 import pytest
 from PIL import Image
 
-from scripts.comparison.candidates import Contender
+from scripts.comparison.candidates import Candidate
 from scripts.comparison.figures import front, save_grids, save_pareto
 from scripts.comparison.results import Row, choose
 from scripts.comparison.scorer import FEATURES, MEASURES, RATIOS
 from scripts.comparison.tables import records, save_csv, save_json, save_tables
-from scripts.comparison.trials import IN_TURN, Unit
+from scripts.comparison.trials import IN_TURN, Trial
 
 ABOUT = {
     "steps": 12,
@@ -26,8 +26,8 @@ ABOUT = {
 def row(method: str, stage: str, settings: dict, *looks: float, **changes) -> Row:
     values = dict.fromkeys(MEASURES, 0.5) | dict.fromkeys(RATIOS, 1.0) | {"fidelity": 1.0}
     values |= {f"{features}_kernel_noise": 0.0 for features in FEATURES} | changes
-    unit = Unit(Contender(method, settings, 5.0), ("ear", "leg"), 16, 0, IN_TURN, "DDIMScheduler")
-    return Row(stage, (unit,) * len(looks), tuple(values | {"looks": one} for one in looks))
+    trial = Trial(Candidate(method, settings, 5.0), ("ear", "leg"), 16, 0, IN_TURN, "DDIMScheduler")
+    return Row(stage, (trial,) * len(looks), tuple(values | {"looks": one} for one in looks))
 
 
 TOO_FAR = {"pixels_kernel_distance": 0.617, "pixels_kernel_ratio": 1.234}
@@ -52,7 +52,7 @@ def test_csv_and_json_hold_every_row_setting_and_number(tmp_path):
     assert content["steps"] == 12
     assert len(lines) == len(content["rows"]) == len(ROWS)
     for line, record, of in zip(lines, content["rows"], ROWS, strict=True):
-        assert json.loads(line["settings"]) == record["settings"] == of.contender.settings
+        assert json.loads(line["settings"]) == record["settings"] == of.candidate.settings
         assert record["values"] == list(of.values)
         for measure in MEASURES:
             assert record[measure] == of.mean(measure)

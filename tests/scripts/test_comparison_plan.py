@@ -12,11 +12,11 @@ from scripts.comparison.candidates import (
     SWEEPS,
     UNCONDITIONAL,
     UNGUIDED,
-    Contender,
+    Candidate,
     sweep,
 )
 from scripts.comparison.plan import Plan, split_prompts
-from scripts.comparison.trials import IN_TURN, INTERLEAVED, Shot, Unit, samplers_of
+from scripts.comparison.trials import IN_TURN, INTERLEAVED, Trial, samplers_of
 from scripts.demo.emoji import TONES
 from vendi_guidance.guidance.objectives import OBJECTIVES
 
@@ -24,12 +24,12 @@ OWN, OTHER = "DDIMScheduler", "EulerDiscreteScheduler"
 
 
 def plan(samplers=(OWN, OTHER)) -> Plan:
-    contenders = sweep(5.0, list(METHODS), False)
-    return Plan(contenders, ("ear",), ("leg", "nose"), ("nose",), ("leg",), 3, (0, 100), samplers)
+    candidates = sweep(5.0, list(METHODS), False)
+    return Plan(candidates, ("ear",), ("leg", "nose"), ("nose",), ("leg",), 3, (0, 100), samplers)
 
 
-def unit(protocol: str, prompts=("ear", "leg", "nose")) -> Unit:
-    return Unit(Contender(UNGUIDED, {}, 5.0), prompts, 3, 100, protocol, OWN)
+def trial(protocol: str, prompts=("ear", "leg", "nose")) -> Trial:
+    return Trial(Candidate(UNGUIDED, {}, 5.0), prompts, 3, 100, protocol, OWN)
 
 
 @pytest.mark.parametrize("method", SWEEPS)
@@ -38,7 +38,7 @@ def test_every_setting_of_the_sweep_makes_its_method_and_can_be_written_down(met
     settings = [json.dumps(given, sort_keys=True) for given in SWEEPS[method]]
     assert len(set(settings)) == len(settings)
     for given in SWEEPS[method]:
-        Contender(method, given, 5.0).build()
+        Candidate(method, given, 5.0).build()
 
 
 def test_every_objective_is_tried_in_both_spaces_with_both_step_rules():
@@ -58,7 +58,7 @@ def test_every_objective_is_tried_in_both_spaces_with_both_step_rules():
 
 def test_the_unguided_comes_first_whatever_is_asked_for():
     found = sweep(5.0, ["cads"], quick=False)
-    assert found[0] == Contender(UNGUIDED, {}, 5.0)
+    assert found[0] == Candidate(UNGUIDED, {}, 5.0)
     assert {one.method for one in found[1:]} == {"cads"}
 
 
@@ -72,13 +72,13 @@ def test_a_quick_sweep_has_one_setting_of_each_method():
 
 
 def test_settings_are_told_in_words():
-    assert Contender("cads", {"scale": 1.0, "tau1": None}, 5.0).in_words() == "scale 1.0, tau1 none"
-    assert Contender(OTHER_SCALE, {}, 2.0).in_words() == "classifier-free scale 2.0"
+    assert Candidate("cads", {"scale": 1.0, "tau1": None}, 5.0).in_words() == "scale 1.0, tau1 none"
+    assert Candidate(OTHER_SCALE, {}, 2.0).in_words() == "classifier-free scale 2.0"
 
 
 def test_the_sweep_has_a_run_of_each_contender_on_tuning_prompts():
     made = plan()
-    assert [one.contender for one in made.sweep()] == list(made.contenders)
+    assert [one.candidate for one in made.sweep()] == list(made.candidates)
     assert {(one.prompts, one.seed, one.protocol, one.sampler) for one in made.sweep()} == {
         (("ear",), 0, IN_TURN, OWN)
     }
@@ -91,7 +91,7 @@ def test_finals_have_every_method_in_turn_ours_interleaved_and_the_best_with_ano
     for one in (one for group in groups for one in group):
         expected = ("nose",) if one.protocol == INTERLEAVED else ("leg", "nose")
         assert one.prompts == (("leg",) if one.sampler == OTHER else expected)
-    kinds = [(group[0].protocol, group[0].sampler, group[0].contender.method) for group in groups]
+    kinds = [(group[0].protocol, group[0].sampler, group[0].candidate.method) for group in groups]
     assert kinds == [
         *((IN_TURN, OWN, method) for method in METHODS),
         *((INTERLEAVED, OWN, method) for method in (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
@@ -105,15 +105,15 @@ def test_with_one_sampler_there_are_no_finals_of_a_second():
 
 
 def test_in_turn_no_batch_holds_two_prompts():
-    batches = unit(IN_TURN).batches(2)
-    assert [[shot.prompt for shot in batch] for batch in batches] == [
+    batches = trial(IN_TURN).batches(2)
+    assert [[sample.prompt for sample in batch] for batch in batches] == [
         *(["ear", "ear"], ["ear"], ["leg", "leg"], ["leg"], ["nose", "nose"], ["nose"])
     ]
 
 
 def test_interleaved_every_variation_of_every_prompt_has_its_turn():
-    batches = unit(INTERLEAVED).batches(2)
-    words = [shot.words for batch in batches for shot in batch]
+    batches = trial(INTERLEAVED).batches(2)
+    words = [sample.words for batch in batches for sample in batch]
     prompts = ["ear", "leg", "nose"]
     tones = [f"{prompt}, {tone} skin tone" for tone in TONES for prompt in prompts]
     assert words == [*prompts, *tones] * 3
@@ -121,18 +121,19 @@ def test_interleaved_every_variation_of_every_prompt_has_its_turn():
 
 
 def test_interleaved_no_batch_holds_the_same_words_twice():
-    for batch in unit(INTERLEAVED, prompts=("ear", "leg")).batches(100):
-        assert len({shot.words for shot in batch}) == len(batch) == 14
+    for batch in trial(INTERLEAVED, prompts=("ear", "leg")).batches(100):
+        assert len({sample.words for sample in batch}) == len(batch) == 14
 
 
 def test_a_picture_has_the_same_seed_in_any_protocol():
-    in_turn, interleaved = unit(IN_TURN), unit(INTERLEAVED)
-    shots = [shot for batch in in_turn.batches(2) for shot in batch]
-    assert shots[:4] == [Shot("ear", 100), Shot("ear", 101), Shot("ear", 102), Shot("leg", 103)]
-    others = [shot for batch in interleaved.batches(2) for shot in batch]
-    assert sorted(shot for shot in others if shot.tone is None) == sorted(shots)
-    assert (in_turn.pictures, interleaved.pictures) == (len(shots), len(others)) == (9, 63)
-    assert len({shot.seed for shot in others}) == 63
+    in_turn, interleaved = trial(IN_TURN), trial(INTERLEAVED)
+    samples = [sample for batch in in_turn.batches(2) for sample in batch]
+    first = [("ear", 100), ("ear", 101), ("ear", 102), ("leg", 103)]
+    assert [(sample.prompt, sample.seed) for sample in samples[:4]] == first
+    others = [sample for batch in interleaved.batches(2) for sample in batch]
+    assert sorted(sample for sample in others if sample.tone is None) == sorted(samples)
+    assert (in_turn.pictures, interleaved.pictures) == (len(samples), len(others)) == (9, 63)
+    assert len({sample.seed for sample in others}) == 63
 
 
 def test_what_is_not_reported_is_for_tuning(tmp_path):

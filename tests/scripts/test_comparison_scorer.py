@@ -10,7 +10,7 @@ from PIL import Image
 from scripts.comparison.scorer import (
     MEASURES,
     RATIOS,
-    Judge,
+    Scorer,
     correct_looks,
     look_entropy,
     looks_of,
@@ -24,14 +24,14 @@ CONCEPTS = ["ear", "leg"]
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge.load(ASSETS / "demo-probe", ASSETS / "demo-sdxl", ASSETS / "demo-pictures")
+def scorer() -> Scorer:
+    return Scorer.load(ASSETS / "demo-probe", ASSETS / "demo-sdxl", ASSETS / "demo-pictures")
 
 
 @pytest.fixture(scope="module")
-def training(judge) -> dict:
+def training(scorer) -> dict:
     """Every training picture of two concepts, by look."""
-    return dict(zip(looks_of(CONCEPTS), judge.training_pictures(CONCEPTS), strict=True))
+    return dict(zip(looks_of(CONCEPTS), scorer.training.images(CONCEPTS), strict=True))
 
 
 def blurred(image: Image.Image, width: int = 32) -> Image.Image:
@@ -69,9 +69,9 @@ def test_pixels_lie_between_minus_one_and_one():
     assert pixels([black]).shape == (1, 3 * 64 * 64)
 
 
-def test_the_training_pictures_themselves_are_perfect(judge, training):
+def test_the_training_pictures_themselves_are_perfect(scorer, training):
     prompts = [look[0] for look in training]
-    values = judge.measure(list(training.values()), prompts, training, seconds=18.0)
+    values = scorer.measure(list(training.values()), prompts, training, seconds=18.0)
     assert list(values) == list(MEASURES)
     assert values["tones_as_named"] is None
     for kind in ("probe", "pixels"):
@@ -84,51 +84,51 @@ def test_the_training_pictures_themselves_are_perfect(judge, training):
     assert values["seconds_per_image"] == 0.5
 
 
-def test_a_tone_is_as_named_where_the_picture_shows_concept_and_tone(judge, training):
+def test_a_tone_is_as_named_where_the_picture_shows_concept_and_tone(scorer, training):
     looks = [(concept, "noto", tone) for concept in CONCEPTS for tone in ("yellow", "dark")]
     images, concepts = [training[look] for look in looks], [look[0] for look in looks]
 
     def share(concepts, tones):
-        return judge.share_as_named(
+        return scorer.share_as_named(
             images, [(c, None, t) for c, t in zip(concepts, tones, strict=True)]
         )
 
     assert share(concepts, ["yellow", "dark"] * len(CONCEPTS)) == 1
     assert share(concepts, ["dark"] * len(looks)) == 0.5
     assert share(concepts[::-1], ["yellow", "dark"] * len(CONCEPTS)) == 0
-    assert judge.share_as_named([], []) is None
+    assert scorer.share_as_named([], []) is None
 
 
-def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(judge, training):
+def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(scorer, training):
     ears = [training[look] for look in looks_of(["ear"])]
-    values = judge.measure(ears, ["ear"] * 18, training, 1.0)
+    values = scorer.measure(ears, ["ear"] * 18, training, 1.0)
     assert values["pixels_coverage"] == 1
-    swapped = judge.measure(ears, ["leg"] * 18, training, 1.0)
+    swapped = scorer.measure(ears, ["leg"] * 18, training, 1.0)
     assert swapped["pixels_coverage"] < 1 and swapped["pixels_nearest_distance"] > 1
     assert swapped["fidelity"] == swapped["looks"] == swapped["look_entropy"] == 0
     assert all(swapped[name] is None for name in RATIOS)  # nothing is correct: nothing to match
 
 
-def test_a_run_that_looks_as_named_pictures_do_has_ratio_one(judge, training):
+def test_a_run_that_looks_as_named_pictures_do_has_ratio_one(scorer, training):
     looks = [look for look in looks_of(CONCEPTS) if look[2] in ("yellow", "dark")]
     named = {look: blurred(image) for look, image in training.items()}
-    found = list(zip(*judge.probe.looks([named[look] for look in looks]), strict=True))
+    found = list(zip(*scorer.probe.looks([named[look] for look in looks]), strict=True))
     looks = [look for look, other in zip(looks, found, strict=True) if look == other]
     assert len(looks) > 8
     run = [named[look] for look in looks] * 2  # of each look as often as the run has it
     prompts = [look[0] for look in looks] * 2
-    values = judge.measure(run, prompts, named, 1.0)
+    values = scorer.measure(run, prompts, named, 1.0)
     assert [values[name] for name in RATIOS] == pytest.approx([1] * len(RATIOS))
 
     rest = [look for look in named if look not in looks]
     noise = np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8)
     others = {look: Image.fromarray(noise) for look in rest}
-    assert judge.measure(run, prompts, named | others, 1.0) == values
-    other = judge.measure(run, prompts, named | {looks[0]: Image.fromarray(noise)}, 1.0)
+    assert scorer.measure(run, prompts, named | others, 1.0) == values
+    other = scorer.measure(run, prompts, named | {looks[0]: Image.fromarray(noise)}, 1.0)
     assert other["pixels_nearest_ratio"] < values["pixels_nearest_ratio"]
 
 
-def test_the_matched_set_has_a_look_as_often_as_the_run(judge, training):
+def test_the_matched_set_has_a_look_as_often_as_the_run(scorer, training):
     yellow, dark = ("ear", "noto", "yellow"), ("leg", "fluent", "dark")
     named = {look: blurred(image) for look, image in training.items()}
     named[dark] = blurred(training[dark], 8)  # which lies farther off
@@ -136,19 +136,19 @@ def test_the_matched_set_has_a_look_as_often_as_the_run(judge, training):
     def of_named(yellows: int, darks: int) -> float:
         images = [training[yellow]] * yellows + [training[dark]] * darks
         prompts = ["ear"] * yellows + ["leg"] * darks
-        values = judge.measure(images, prompts, named, 1.0)
+        values = scorer.measure(images, prompts, named, 1.0)
         assert values["fidelity"] == 1 and values["looks"] == 1
         return values["pixels_nearest_named"]
 
-    reference = judge.features(list(training.values()))["pixels"]
-    matched = judge.features([named[yellow], named[dark]])["pixels"]
+    reference = scorer.features(list(training.values()))["pixels"]
+    matched = scorer.features([named[yellow], named[dark]])["pixels"]
     near, far = torch.cdist(matched, reference).min(dim=1).values.tolist()
     assert of_named(8, 1) == pytest.approx((8 * near + far) / 9, rel=1e-4)
     assert of_named(1, 8) == pytest.approx((near + 8 * far) / 9, rel=1e-4)
     assert far > 2 * near
 
 
-def test_named_pictures_are_checked_by_the_probe(judge, training):
-    assert judge.share_as_named(list(training.values()), list(training)) > 0.95
+def test_named_pictures_are_checked_by_the_probe(scorer, training):
+    assert scorer.share_as_named(list(training.values()), list(training)) > 0.95
     exchanged = dict(zip(training, reversed(training.values()), strict=True))
-    assert judge.share_as_named(list(exchanged.values()), list(exchanged)) == 0
+    assert scorer.share_as_named(list(exchanged.values()), list(exchanged)) == 0

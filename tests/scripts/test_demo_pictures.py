@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from PIL import Image
 
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
+from scripts.demo.train import TRAINING_FEATURES, save_training_features
 from tests.conftest import SCRIPTS
+from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe
 
 ASSETS = SCRIPTS.parent / "assets"
@@ -31,11 +32,19 @@ def test_the_repositorys_pictures_lie_where_the_probe_sees_them():
     probe = Probe.from_pretrained(ASSETS / "demo-probe")
     emoji = load_sheets(ASSETS / "demo-pictures")
     assert list(emoji.concepts) == probe.names[0]
-    pictures = emoji.pixels[::8].permute(0, 1, 2, 4, 5, 3).flatten(0, 2)
-    seen = probe.looks([Image.fromarray(picture.numpy()) for picture in pictures])
+    seen = probe.looks(emoji.images(emoji.concepts[::8]))
     expected = [(c, v, t) for c in emoji.concepts[::8] for v in VENDORS for t in TONES]
     right = [look == found for look, found in zip(expected, zip(*seen, strict=True), strict=True)]
     assert sum(right) / len(right) > 0.97
+
+
+def test_the_committed_features_are_the_probes_of_the_committed_pictures(tmp_path):
+    probe = Probe.from_pretrained(ASSETS / "demo-probe")
+    save_training_features(probe, load_sheets(ASSETS / "demo-pictures"), tmp_path / "f.safetensors")
+    computed = load_features(tmp_path / "f.safetensors")
+    committed = load_features(ASSETS / "demo-probe" / TRAINING_FEATURES)
+    assert committed.shape == (64 * 18, 128)
+    torch.testing.assert_close(committed, computed, atol=1e-4, rtol=1e-4)
 
 
 def test_a_sheet_of_another_size_is_named(emoji, tmp_path):

