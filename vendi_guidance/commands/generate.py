@@ -163,7 +163,6 @@ where = partial(click.option, cls=Option, group="Output and machine")
 @where("--overwrite", is_flag=True, help="Replace the run that lies there.")
 @where("--resume", is_flag=True, help="Go on with the run that lies there, or begin it.")
 @where("--no-metadata", is_flag=True, help="Write no prompt and settings into the PNG files.")
-@where("--allow-pickle", is_flag=True, help="Read pickled weights where there are no safetensors.")
 @where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
 @where("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
 def main(**options: Any) -> None:

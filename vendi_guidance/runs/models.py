@@ -22,6 +22,13 @@ BLOCKS = 64
 """Of a large file, so many blocks of so many bytes tell it from others."""
 
 
+CONVERT = (
+    "; only safetensors are read, never pickle files. To convert a model that you trust: "
+    "pipe = diffusers.DiffusionPipeline.from_pretrained({folder!r}, local_files_only=True); "
+    "pipe.save_pretrained({folder!r} + '-safetensors', safe_serialization=True)"
+)
+
+
 def check_model(folder: Path) -> None:
     """Refuse what no pipeline can be loaded from, or what asks for code of its own.
 
@@ -41,18 +48,11 @@ def check_model(folder: Path) -> None:
             )
 
 
-def load_model(
-    pipeline: type[DiffusionPipeline],
-    folder: Path,
-    dtype: str,
-    device: str,
-    allow_pickle: bool = False,
-) -> Any:
+def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, device: str) -> Any:
     """The model on its device, without progress bars of its own.
 
     Args:
-        pipeline: what to load it as.
-        allow_pickle: where there are no safetensors, read weights from pickle files.
+        pipeline: the class to load it as.
 
     Raises:
         ValueError: it cannot be loaded; the message says why.
@@ -64,18 +64,15 @@ def load_model(
         pipe: Any = pipeline.from_pretrained(
             folder,
             dtype=getattr(torch, dtype),
-            use_safetensors=None if allow_pickle else True,
+            use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
         )
         pipe = pipe.to(device)
-    except Exception as error:  # broken files are met with errors of every kind
+    except Exception as error:  # broken files raise errors of every kind
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        if "safetensors" in reason and not allow_pickle:
-            reason += (
-                " (save_pretrained writes these; for pickled weights that you trust, there is "
-                "generate.py --allow-pickle)"
-            )
+        if "safetensors" in reason:
+            reason += CONVERT.format(folder=str(folder))
         raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
     pipe.set_progress_bar_config(disable=True)
     return pipe

@@ -60,7 +60,6 @@ class Order:
     overwrite: bool
     resume: bool
     no_metadata: bool
-    allow_pickle: bool
     device: str
     dtype: str
     diversity: dict[str, Any]
@@ -100,7 +99,7 @@ def open_run(order: Order, ranks: Ranks, stop: Stop, stack: ExitStack) -> LongRu
 
     def load() -> LongRun:
         pipeline = PIPELINES[order.pipeline]
-        pipe = load_model(pipeline, order.model, order.dtype, ranks.device, order.allow_pickle)
+        pipe = load_model(pipeline, order.model, order.dtype, ranks.device)
         pipe.guidance = guidance
         done = folder.checkpoints.last() if order.resume else None
         if done is None:
