@@ -19,8 +19,8 @@ from tests.conftest import SCRIPTS
 from tests.helpers.commands import repeatable
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
-from vendi_guidance.runs.distributed import joined
-from vendi_guidance.runs.runner import LongRun
+from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA, read_run
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
@@ -74,9 +74,9 @@ class Team:
 
 
 def watch_windows(file: Path) -> None:
-    rounds = LongRun.rounds
+    rounds = Runner.rounds
 
-    def watched(run: LongRun) -> Iterator[int]:
+    def watched(run: Runner) -> Iterator[int]:
         for made in rounds(run):
             window = run.window
             digest = hashlib.sha256()
@@ -86,7 +86,7 @@ def watch_windows(file: Path) -> None:
                 lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
             yield made
 
-    LongRun.rounds = watched
+    Runner.rounds = watched
 
 
 def let_happen(act: Callable[[], object], number: int) -> None:
@@ -209,8 +209,8 @@ def test_what_is_wrong_is_said_once(peace, team):
 def test_one_process_where_several_were_meant_is_told(monkeypatch, caplog):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`
-    with joined("cpu") as ranks:
-        assert (ranks.rank, ranks.count, ranks.device) == (0, 1, "cpu")
-        assert ranks.share(3) == [3]
+    with process_group("cpu") as group:
+        assert (group.rank, group.count, group.device) == (0, 1, "cpu")
+        assert group.share(3) == [3]
     assert "accelerate has started one process only" in caplog.text
     assert "--multi_gpu" in caplog.text

@@ -100,7 +100,7 @@ def crash(_pipe) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_the_batch_in_hand_be_finished(make, peace, tmp_path, monkeypatch, number):
+def test_a_signal_lets_the_current_batch_finish(make, peace, tmp_path, monkeypatch, number):
     at_call(monkeypatch, 2, lambda _: os.kill(os.getpid(), number))
     result = make()
     assert result.exit_code == 128 + number
@@ -165,7 +165,7 @@ def test_a_process_is_stopped_from_outside_and_resumed(make, words, peace, tmp_p
     done, said = len(rows(out)), log.read_text()
     if done < PICTURES:  # it may be faster than the signal
         assert os.waitstatus_to_exitcode(status) == 128 + number, said
-        assert "finishing the pictures in hand" in said
+        assert "finishing the current batch" in said
         assert f"{done} of {PICTURES} pictures in {out}" in said
     assert "Traceback" not in said
     assert make("--resume").exit_code == 0
@@ -239,7 +239,7 @@ def test_other_settings_are_refused_by_name(make, tmp_path, monkeypatch):
     before = repeatable(tmp_path / "out")
     assert_refused(
         make("--resume", "--steps", 4, "--diversity-center", "global"),
-        "was begun otherwise",
+        "began with other settings",
         "--steps is 4, was 2",
         "--diversity-center is global, was none",
     )
@@ -265,7 +265,7 @@ def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
     assert run(tmp_path / "renamed.txt", "--window-in", window, "--resume").exit_code == 0
     prompts.write_text("cat\ncow\n")
     refused = run(prompts, "--window-in", window, "--resume")
-    assert_refused(refused, "PROMPTS is", "prompts.txt with another content")
+    assert_refused(refused, "PROMPTS is", "prompts.txt with other content")
     assert_refused(run(tmp_path / "renamed.txt", "--resume"), "--window-in is none, was")
 
 
@@ -381,7 +381,7 @@ def test_a_folder_in_use_is_refused(make, tmp_path, monkeypatch):
     refused = []
     at_call(monkeypatch, 2, lambda _: refused.append(make("--resume")))
     assert make().exit_code == 0
-    assert_refused(refused[0], "another run is being made in", str(tmp_path / "out"))
+    assert_refused(refused[0], "another run is writing to", str(tmp_path / "out"))
 
 
 @needs_fork

@@ -25,7 +25,7 @@ def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool =
         prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
         before = window.entered
         if size:
-            window.append(latents, prompts)
+            window.enter(latents, prompts)
         progress = replace(
             progress,
             done=progress.done + 4,
@@ -79,8 +79,8 @@ def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
         assert checkpoints.last() == progress
         assert_equal(again, window)
         more = torch.randn(3, 4, 3, 3), torch.randn(3, 5)
-        window.append(*more)
-        again.append(*more)
+        window.enter(*more)
+        again.enter(*more)
         assert_equal(again, window)
 
 
@@ -184,17 +184,14 @@ def rewrite(path, latents):
     save_file({"latents": latents}, path, metadata)
 
 
-def test_what_is_held_back_does_not_enter():
+def test_what_a_call_has_finished_enters_later():
     window = RunWindow(SIZE)
     latents, prompts = torch.randn(2, 4), torch.randn(2, 3)
-    with window.holding() as held:
-        window.append(latents, prompts)
-        assert len(window) == 0
-    assert held == [(latents, prompts)]
-    window.append(*held[0])
-    assert (len(window), window.entered) == (2, 2)
-    refused = pytest.raises(ValueError, match=r"latents of shape \(4,\), got \(5,\)")
-    with refused, window.holding():
-        window.append(torch.randn(1, 5), torch.randn(1, 3))
     window.append(latents, prompts)
-    assert len(window) == 4
+    assert window.finished == (latents, prompts)
+    assert (len(window), window.entered) == (0, 0)
+    window.enter(latents, prompts)
+    assert (len(window), window.entered) == (2, 2)
+    with pytest.raises(ValueError, match=r"latents of shape \(4,\), got \(5,\)"):
+        window.append(torch.randn(1, 5), torch.randn(1, 3))
+    assert window.finished == (latents, prompts)

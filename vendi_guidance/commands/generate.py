@@ -36,9 +36,9 @@ from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.guidance.objectives import OBJECTIVES
 from vendi_guidance.guidance.settings import CENTERS, PRESETS, SCHEDULES, STEP_RULES
 from vendi_guidance.guidance.spaces import SPACES
-from vendi_guidance.runs.distributed import joined
-from vendi_guidance.runs.runner import LongRun
-from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, Order, check_device, open_run
+from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.runner import Runner
+from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, check_device, open_run
 from vendi_guidance.runs.signals import Stop
 
 COUNT = click.IntRange(1)
@@ -165,36 +165,36 @@ where = partial(click.option, cls=Option, group="Output and machine")
 @where("--no-metadata", is_flag=True, help="Write no prompt and settings into the PNG files.")
 @where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
 @where("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
-def main(**options: Any) -> None:
+def main(**given: Any) -> None:
     names = [str(option.name) for option in main.params]  # in this order, whatever the user's
     diversity = {
-        name.removeprefix("diversity_"): options.pop(name)
+        name.removeprefix("diversity_"): given.pop(name)
         for name in names
         if name.startswith("diversity_") and name != "diversity_window"
     }
-    order = Order(**options, diversity=diversity)
-    check_device(order.device)
+    options = RunOptions(**given, diversity=diversity)
+    check_device(options.device)
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
-        ranks = stack.enter_context(joined(order.device))
-        stop.is_silent = not ranks.is_first
-        run = open_run(order, ranks, stop, stack)
+        group = stack.enter_context(process_group(options.device))
+        stop.is_silent = not group.is_first
+        run = open_run(options, group, stop, stack)
         total = run.plan.total
         with tqdm(
-            total=total, initial=run.progress.done, unit="picture", disable=not ranks.is_first
+            total=total, initial=run.progress.done, unit="picture", disable=not group.is_first
         ) as bar:
             for made in run.rounds():
                 bar.update(made)
         complete = run.progress.done == total
-        if complete and order.window_out is not None and ranks.is_first:
-            save_window(run, order.window_out)
-        if ranks.is_first:
-            click.echo(summary(run, order))
+        if complete and options.window_out is not None and group.is_first:
+            save_window(run, options.window_out)
+        if group.is_first:
+            click.echo(summary(run, options))
         if run.stopped_by is not None:
             raise SystemExit(128 + run.stopped_by)
 
 
-def save_window(run: LongRun, path: Path) -> None:
+def save_window(run: Runner, path: Path) -> None:
     try:
         run.window.save(path)
     except (OSError, SafetensorError) as error:
@@ -205,16 +205,16 @@ def save_window(run: LongRun, path: Path) -> None:
         ) from error
 
 
-def summary(run: LongRun, order: Order) -> str:
+def summary(run: Runner, options: RunOptions) -> str:
     """What was made, in words."""
     done, total = run.progress.done, run.plan.total
     pictures = f"{total} pictures" if done == total else f"{done} of {total} pictures"
     each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
-    lines = [f"{pictures} in {order.output}, {each}"]
+    lines = [f"{pictures} in {options.output}, {each}"]
     if run.progress.skipped:
         lines.append(f"{run.progress.skipped} guidance steps were skipped: NaN or infinity")
     if done < total:
-        how = "--resume in place of --overwrite" if order.overwrite else "--resume"
+        how = "--resume in place of --overwrite" if options.overwrite else "--resume"
         lines.append(f"stopped: the same command with {how} goes on")
     return "\n".join(lines)
 

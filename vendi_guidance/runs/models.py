@@ -1,7 +1,7 @@
-"""Folders with models in them, which may come from strangers.
+"""Loading models from folders that may come from strangers.
 
-A model is numbers. Nothing in its folder is run: weights are read from safetensors, and parts are
-classes of diffusers and transformers, never code that lies beside them.
+No code in such a folder is run: weights are read from safetensors only, and the model's parts are
+classes of diffusers and transformers.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ INDEX = "model_index.json"
 
 BLOCK = 2**16
 BLOCKS = 64
-"""Of a large file, so many blocks of so many bytes tell it from others."""
+"""How many blocks of so many bytes of a large file its fingerprint covers."""
 
 
 CONVERT = (
@@ -30,17 +30,17 @@ CONVERT = (
 
 
 def check_model(folder: Path) -> None:
-    """Refuse what no pipeline can be loaded from, or what asks for code of its own.
+    """Refuse a folder that holds no model, or a model that needs code of its own.
 
     Raises:
-        ValueError: it is no model, or one part is not a class of diffusers or transformers.
+        ValueError: it is no model, or a part is not a class of diffusers or transformers.
         FileNotFoundError: there is no model.
     """
     for name, (library, kind) in _parts(folder).items():
         if library is None and kind is None:
-            continue  # a part that this model does without
+            continue  # this model has no such part
         known = library in ("diffusers", "transformers") or _is_pipeline_module(library)
-        # an Auto class may look for code in the folder
+        # an Auto class may run code from the folder
         if not known or (library == "transformers" and str(kind).startswith("Auto")):
             raise ValueError(
                 f"the model in {folder} asks for {library}.{kind} as its {name}: only classes of "
@@ -79,8 +79,8 @@ def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, devi
 
 
 def fingerprint(folder: Path) -> str:
-    """A SHA-256 that tells this model from others: of all small files of its parts, and of blocks
-    all over the large ones, so that it takes no time."""
+    """A SHA-256 that identifies a model: of all small files of its parts, and of blocks all over
+    the large ones, so that it takes little time."""
     digest = hashlib.sha256()
     parts = sorted(name for name in _parts(folder) if (folder / name).is_dir())
     files = (path for name in parts for path in sorted((folder / name).rglob("*")))
