@@ -9,14 +9,12 @@ from typing import Any
 import click
 import torch
 
-from vendi_guidance import (
-    SlidingWindow,
-    VendiGuidance,
-    VendiGuidedFluxPipeline,
-    VendiGuidedPixArtAlphaPipeline,
-    VendiGuidedPixArtSigmaPipeline,
-    VendiGuidedSDXLPipeline,
-)
+from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
