@@ -23,7 +23,7 @@ from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA, read_run
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 PICTURES = 9
 PROMPTS = ["cat", "dog", "cow"]

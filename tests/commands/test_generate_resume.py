@@ -29,7 +29,7 @@ PICTURES = 7
 BATCH = 2
 TORCH = torch.__version__.split("+")[0]
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_a_folder_is_for_one_run_at_a_time(folder):
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_the_lock_dies_with_its_process(folder, tmp_path):
     def hold() -> None:
         with RunFolder(folder.path, 5).locked():

@@ -1,25 +1,27 @@
-"""Generate pictures with an SDXL, different from one another for the prompts asked.
+"""Generate images that differ from one another, for the prompts given.
 
 PROMPTS is one prompt, or a file of them: .txt (one a line), .jsonl (key "prompt") or .csv (column
-"prompt"). The output is a Hugging Face imagefolder: numbered pictures, and metadata.jsonl with the
-prompt, seed and settings of each; run.json says what the run was made with, timings.jsonl how long
-each picture took. Picture number i is made from seed + i.
+"prompt"). The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl
+with the prompt, seed and settings of each. run.json holds the settings of the run, timings.jsonl
+the seconds each image took. Image number i is made from seed + i.
 
 \b
-  generate.py "waving hand" --images-per-prompt 8 --output out/waving
-  generate.py assets/prompts/demo.txt --output out/with
-  generate.py assets/prompts/demo.txt --diversity-scale 0 --output out/without
+  vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 8 --output waving
+  vendi-guidance generate prompts.txt --model MODEL --diversity-preset varied --output varied
+  vendi-guidance generate prompts.txt --model MODEL --diversity-scale 0 --output unguided
 
-A finished picture is remembered with its prompt. While the next ones are denoised, every few steps
-each is nudged away from what is remembered for similar prompts. A larger --diversity-scale or a
-smaller --diversity-every gives more variety, and in the end noise; scale 0 is the stock pipeline.
+Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
+them away from what is remembered for similar prompts, and from one another. A larger
+--diversity-scale gives more variety, and in the end noise; with scale 0 this is the stock pipeline.
+An image then depends on the earlier ones, not on its seed alone.
 
-Ctrl-C and SIGTERM stop after the pictures in hand. However a run ended, the same command with
---resume goes on and makes the pictures that an uninterrupted run makes. Where several processes are
-started, they share the prompts and what is remembered:
+Ctrl-C and SIGTERM stop after the current batch. The same command with --resume continues a run that
+was stopped, killed or crashed, and makes the images that an uninterrupted run makes. Several
+processes share the prompts and what is remembered:
 
 \b
-  accelerate launch --multi_gpu --num_processes 4 scripts/generate.py prompts.txt --output out/many
+  accelerate launch --multi_gpu --num_processes 4 -m vendi_guidance generate \\
+      prompts.txt --model MODEL --output many
 """
 
 from contextlib import ExitStack
@@ -62,23 +64,29 @@ where = partial(click.option, cls=Option, group="Output and machine")
     "--pipeline",
     type=click.Choice(list(PIPELINES)),
     default="sdxl",
-    help="What kind of model it is.",
+    help="The type of model.",
 )
-@what("--steps", type=COUNT, default=25, help="Denoising steps.")
+@what("--steps", type=COUNT, default=25, help="Number of denoising steps.")
 @what(
     "--guidance-scale",
     type=float,
     default=5.0,
-    help="Classifier-free: how closely to follow the prompt.",
+    help="Scale of classifier-free guidance (CFG): how closely to follow the prompt.",
 )
-@what("--images-per-prompt", type=COUNT, default=1, help="How many pictures of each.")
-@what("--batch-size", type=COUNT, default=8, help="Pictures made together.")
-@what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of the first picture.")
+@what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
+@what(
+    "--batch-size",
+    type=COUNT,
+    default=8,
+    help="Number of images made at a time; they are guided away from one another.",
+)
+@what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
     "--diversity-preset",
     type=click.Choice(list(PRESETS)),
     default="standard",
-    help="Where the other settings come from, unless given: the best measured, or the paper's.",
+    help="Source of the settings that are not given: standard keeps closest to the prompt, varied "
+    "gives the most variety, published is the paper's.",
 )
 @setting(
     "--diversity-scale",
@@ -95,7 +103,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
     "--diversity-window",
     type=click.IntRange(1, 10**6),  # a million take terabytes
     show_default=f"{DEFAULT_WINDOW}, or as in --window-in",
-    help="How many finished pictures to remember.",
+    help="Number of finished images to remember.",
 )
 @setting(
     "--diversity-start",
@@ -156,20 +164,37 @@ where = partial(click.option, cls=Option, group="Output and machine")
 @how(
     "--window-in",
     type=click.Path(path_type=Path),
-    help="Start with what an earlier run remembered.",
+    help="File with what an earlier run remembered, to start from.",
 )
-@how("--window-out", type=click.Path(path_type=Path), help="Save what is remembered.")
-@where("--output", type=click.Path(path_type=Path), required=True, help="The run's folder.")
-@where("--overwrite", is_flag=True, help="Replace the run that lies there.")
-@where("--resume", is_flag=True, help="Go on with the run that lies there, or begin it.")
-@where("--no-metadata", is_flag=True, help="Write no prompt and settings into the PNG files.")
-@where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
-@where("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
+@how(
+    "--window-out",
+    type=click.Path(path_type=Path),
+    help="File to write what is remembered to, at the end.",
+)
+@where("--output", type=click.Path(path_type=Path), required=True, help="Folder for the run.")
+@where("--overwrite", is_flag=True, help="Replace the run in the output folder.")
+@where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
+@where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
+@where(
+    "--device",
+    default="cuda" if torch.cuda.is_available() else "cpu",
+    help="Where to compute, such as cuda:0.",
+)
+@where(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    default="float32",
+    help="Precision of the model.",
+)
 def main(**given: Any) -> None:
-    names = [str(option.name) for option in main.params]  # in this order, whatever the user's
+    if given["model"] is None:
+        raise ValueError(
+            "--model is missing: give a folder that diffusers' save_pretrained wrote (the demo "
+            "model is a default only inside its repository)"
+        )
     diversity = {
         name.removeprefix("diversity_"): given.pop(name)
-        for name in names
+        for name in list(given)
         if name.startswith("diversity_") and name != "diversity_window"
     }
     options = RunOptions(**given, diversity=diversity)
@@ -206,7 +231,7 @@ def save_window(run: Runner, path: Path) -> None:
 
 
 def summary(run: Runner, options: RunOptions) -> str:
-    """What was made, in words."""
+    """What was made, for the user."""
     done, total = run.progress.done, run.plan.total
     pictures = f"{total} pictures" if done == total else f"{done} of {total} pictures"
     each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"

@@ -162,7 +162,7 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
         from sklearn.cluster import KMeans
     except ImportError as error:
         raise ImportError(
-            "k-means needs scikit-learn: pip install 'vendi-guidance[report]'"
+            "k-means needs scikit-learn: pip install 'vendi-guidance[metrics]'"
         ) from error
     stream = as_stream(x)
     features = as_features(x) if stream is None else stream.gather()
