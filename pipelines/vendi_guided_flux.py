@@ -16,6 +16,5 @@ class VendiGuidedFluxPipeline(GuidedByCallback, FluxPipeline):
     not offer to callbacks.
     """
 
-    stock = FluxPipeline
     prompt_input = "pooled_prompt_embeds"
     _callback_tensor_inputs = (*FluxPipeline._callback_tensor_inputs, "pooled_prompt_embeds")

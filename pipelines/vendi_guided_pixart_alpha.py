@@ -11,5 +11,3 @@ from vendi_guidance.guidance.mixins import GuidedInPlace
 
 class VendiGuidedPixArtAlphaPipeline(GuidedInPlace, PixArtAlphaPipeline):
     """`PixArtAlphaPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
-
-    stock = PixArtAlphaPipeline

@@ -11,5 +11,3 @@ from vendi_guidance.guidance.mixins import GuidedInPlace
 
 class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):
     """`PixArtSigmaPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
-
-    stock = PixArtSigmaPipeline

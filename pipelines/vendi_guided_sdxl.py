@@ -12,5 +12,4 @@ from vendi_guidance.guidance.mixins import GuidedByCallback
 class VendiGuidedSDXLPipeline(GuidedByCallback, StableDiffusionXLPipeline):
     """`StableDiffusionXLPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
 
-    stock = StableDiffusionXLPipeline
     prompt_input = "add_text_embeds"

@@ -129,12 +129,12 @@ class Step:
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
         center = CENTERS[self.space]
-        ascent = self.objective.ascend(view.features, self.prompts, self.window, center)
+        ascent = self.objective.gradient(view.features, self.prompts, self.window, center)
         return view.pull_back(ascent.gradient)
 
     def beside(self) -> Callable[[], Any]:
         """Two products with the window's matrix, and for the Vendi pair an eigendecomposition."""
-        stored = self.window.latents
+        stored = self.window.features
         if stored.device.type == "cpu":
             stored = stored.float()  # products of halves take a CPU seconds
         f = self.latents.flatten(1).to(stored)
@@ -153,7 +153,7 @@ class Step:
         """K_Z∘K_T / n in the precision in which the objective decomposes it."""
         f = torch.nn.functional.normalize(self.latents.flatten(1))
         products = torch.cat([self.window.products(f), f @ f.T], dim=1)
-        matrix = KERNEL_LATENT.on_sphere(bordered(self.window.latent_products, products))
+        matrix = KERNEL_LATENT.on_sphere(bordered(self.window.inner_products, products))
         if self.is_conditional and self.window.prompts is not None:
             prompts = torch.cat([self.window.prompts, self.prompts])
             matrix *= KERNEL_PROMPT.gram(torch.nn.functional.normalize(prompts))

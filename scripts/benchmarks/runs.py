@@ -37,7 +37,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 LATENTS, PROMPT = (4, 128, 128), 1280
 WIDTH, RANDOM_FEATURES = 1024, 2000
-"""Of DINOv2's features, and the default of score_folder.py."""
+"""Of DINOv2's features, and the default of `vendi-guidance score`."""
 
 REPEATS = 20
 
@@ -94,8 +94,8 @@ def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int)
     latents, prompts = samples
     window, checkpoints = RunWindow(size), Checkpoints(folder / "checkpoints", size)
     while window.entered < size:
-        window.enter(latents, prompts)
-    entering = shortest(lambda: window.enter(latents, prompts))
+        window.append(latents, prompts)
+    entering = shortest(lambda: window.append(latents, prompts))
     number = 0
 
     def write() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scripts.comparison.embedding_noise import CADS, SeedVariance
 from scripts.comparison.sampling import Call, Method, check_not_negative
-from vendi_guidance.guidance.classifier_free import RESTING
+from vendi_guidance.guidance.classifier_free import CFG_OFF
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LimitedInterval(Method):
             return {}  # diffusers does not guide at all
 
         def scale_at(done: float) -> float:
-            return call.guidance_scale if self.start <= done < self.stop else RESTING
+            return call.guidance_scale if self.start <= done < self.stop else CFG_OFF
 
         def change_scale(
             pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]

@@ -80,7 +80,7 @@ def watch_windows(file: Path) -> None:
         for made in rounds(run):
             window = run.window
             digest = hashlib.sha256()
-            for tensor in (window.latents, window.prompts, window.latent_products):
+            for tensor in (window.features, window.prompts, window.inner_products):
                 digest.update(tensor.contiguous().numpy().tobytes())
             with file.open("a") as lines:
                 lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
@@ -91,7 +91,7 @@ def watch_windows(file: Path) -> None:
 
 def let_happen(act: Callable[[], object], number: int) -> None:
     calls = 0
-    call = VendiGuidedSDXLPipeline._call_stock
+    call = VendiGuidedSDXLPipeline._call_guided
 
     def counted(pipe: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal calls
@@ -100,7 +100,7 @@ def let_happen(act: Callable[[], object], number: int) -> None:
             act()
         return call(pipe, *args, **kwargs)
 
-    VendiGuidedSDXLPipeline._call_stock = counted
+    VendiGuidedSDXLPipeline._call_guided = counted
 
 
 def kill() -> None:
@@ -152,11 +152,16 @@ def test_two_processes_make_each_picture_once_and_know_the_same(peace):
     assert {row["processes"] for row in read_run(peace.output).rows} == {2}
 
 
-def test_accelerate_starts_them(peace, team):
+@pytest.mark.parametrize(
+    "command",
+    [[SCRIPTS / "generate.py"], ["-m", "vendi_guidance", "generate"]],
+    ids=["script", "module"],
+)
+def test_accelerate_starts_them(peace, team, command):
     launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     done = subprocess.run(
-        [sys.executable, *launch, "--main_process_port", "0", SCRIPTS / "generate.py", *team.words],
+        [sys.executable, *launch, "--main_process_port", "0", *command, *team.words],
         cwd=team.folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -18,7 +18,7 @@ from scripts.stress.forks import fork
 from tests.helpers.commands import assert_refused, repeatable
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
-from vendi_guidance.guidance import callback as guidance
+from vendi_guidance.guidance import callback, memory
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA, read_run
@@ -80,7 +80,7 @@ def rows(folder: Path) -> list[dict]:
 def at_call(monkeypatch, number: int, act) -> None:
     """Do something at the beginning of the pipeline's call of this number."""
     calls = 0
-    call = VendiGuidedSDXLPipeline._call_stock
+    call = VendiGuidedSDXLPipeline._call_guided
 
     def counted(self, *args, **kwargs):
         nonlocal calls
@@ -89,7 +89,7 @@ def at_call(monkeypatch, number: int, act) -> None:
             act(self)
         return call(self, *args, **kwargs)
 
-    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_stock", counted)
+    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
 
 
 def crash(_pipe) -> None:
@@ -227,7 +227,7 @@ def test_windows_in_and_out_survive_a_crash(make, tmp_path, monkeypatch, crash_a
     assert make(*options, "--window-out", resumed, "--resume").exit_code == 0
     assert repeatable(tmp_path / "out") == repeatable(tmp_path / "whole")
     one, other = SlidingWindow.load(whole), SlidingWindow.load(resumed)
-    assert torch.equal(one.latents, other.latents)
+    assert torch.equal(one.features, other.features)
     assert one.prompts is not None and other.prompts is not None
     assert torch.equal(one.prompts, other.prompts)
 
@@ -293,8 +293,8 @@ def test_a_damaged_run_is_not_resumed(make, finished):
 
 def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     # as for pipelines whose prompt embeddings are not CLIP's
-    monkeypatch.setattr(guidance, "pooled_by_clip", lambda *_: False)
-    monkeypatch.setattr(guidance, "PROMPTS_TO_SETTLE", 4)
+    monkeypatch.setattr(callback, "pooled_by_clip", lambda *_: False)
+    monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))
     given = (prompts, *words[1:], "--images-per-prompt", 1, "--output")
@@ -313,16 +313,17 @@ def small_memory(monkeypatch, room: int, error: Exception) -> list[int]:
     """Let calls with more than `room` prompts fail as if memory was too small; returns how many
     prompts each call has."""
     sizes: list[int] = []
-    call = VendiGuidedSDXLPipeline._call_stock
+    call_guided = VendiGuidedSDXLPipeline._call_guided
 
-    def counted(self, prompts, **kwargs):
+    def counted(self, call, changes):
+        prompts = call.arguments["prompt"]
         sizes.append(len(prompts))
         if len(prompts) > room:
             self.vae.to(torch.float64)  # as pipelines do that decode in another precision
             raise error
-        return call(self, prompts, **kwargs)
+        return call_guided(self, call, changes)
 
-    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_stock", counted)
+    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
     return sizes
 
 

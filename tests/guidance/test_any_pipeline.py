@@ -130,7 +130,7 @@ def test_every_picture_enters_the_window_after_its_last_step(name, guided):
         final = guided_latents(name, guidance, guided=guided)
         assert len(guidance.window) == len(PROMPTS) * calls
     assert guidance.window.latent_shape == CASES[name].latent
-    assert same_rows(guidance.window.latents[-len(PROMPTS) :], final.flatten(1))
+    assert same_rows(guidance.window.features[-len(PROMPTS) :], final.flatten(1))
 
 
 @pytest.mark.parametrize("name", WITH_SEVERAL_PICTURES)

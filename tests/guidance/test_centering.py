@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from vendi_guidance.guidance.centering import centre, means_off
+from vendi_guidance.guidance.centering import mean_removal, subtract_means
 from vendi_guidance.guidance.objectives import (
     OBJECTIVES,
     RKE,
@@ -65,14 +65,14 @@ def test_gradients_are_those_of_finite_differences(name, center, n, b, latent):
     objective, step = objectives(latent)[name], 1e-5
 
     def score(moved):
-        return objective.ascend(moved, prompts, window, center).score
+        return objective.gradient(moved, prompts, window, center).score
 
     expected = torch.zeros_like(z)
     for at in torch.cartesian_prod(torch.arange(b), torch.arange(D)):
         nudge = torch.zeros_like(z)
         nudge[tuple(at)] = step
         expected[tuple(at)] = (score(z + nudge) - score(z - nudge)) / (2 * step)
-    gradient = objective.ascend(z, prompts, window, center).gradient
+    gradient = objective.gradient(z, prompts, window, center).gradient
     # of one sample, or two alike in prompt, the score is the same wherever they are
     assert (gradient - expected).norm() <= 1e-6 * expected.norm() + 1e-9
 
@@ -93,7 +93,7 @@ def test_scores_are_those_of_the_evaluator_on_directions_from_the_mean(center, n
         "conditional-rke": scores.conditional_rke(conditional, t, latent, PROMPT),
     }
     for name, objective in objectives().items():
-        score = objective.ascend(z, prompts, window, center).score
+        score = objective.gradient(z, prompts, window, center).score
         assert score.item() == pytest.approx(expected[name].item(), rel=1e-9)
 
 
@@ -102,10 +102,10 @@ def test_scores_are_those_of_the_evaluator_on_directions_from_the_mean(center, n
 def test_inner_products_are_those_of_the_directions(n, b, seed):
     f = unit_rows(samples(n + b, seed)[0])
     weights = torch.rand(n + b, n + b, dtype=f.dtype) + torch.eye(n + b, dtype=f.dtype)
-    off, gram = means_off(weights), f @ f.T
+    off, gram = mean_removal(weights), f @ f.T
     old = torch.zeros_like(gram)
     old[:n, :n] = gram[:n, :n]
-    centred = centre(off, off @ old @ off.T, gram[n:])
+    centred = subtract_means(off, off @ old @ off.T, gram[n:])
     u = directions(f, weights)
     if n + b > 1:
         torch.testing.assert_close(centred.inner, u @ u.T, atol=1e-10, rtol=0)
@@ -115,10 +115,10 @@ def test_inner_products_are_those_of_the_directions(n, b, seed):
 def test_without_a_center_nothing_is_taken_off():
     z, prompts, window = situation(7, 3)
     for objective in objectives().values():
-        ascent = objective.ascend(z, prompts, window, None)
+        ascent = objective.gradient(z, prompts, window, None)
         score, gradient = objective.value_and_gradient(z, prompts, window)
         assert torch.equal(ascent.score, score) and torch.equal(ascent.gradient, gradient)
-        centred = objective.ascend(z, prompts, window, "global")
+        centred = objective.gradient(z, prompts, window, "global")
         assert not torch.allclose(centred.gradient, gradient)
 
 
@@ -127,12 +127,12 @@ def test_where_all_prompts_are_alike_their_mean_is_the_plain_one(name):
     z, prompts, window = situation(7, 3)
     if name.startswith("conditional"):
         same = prompts[:1]
-        latents = window.latents.clone()
+        latents = window.features.clone()
         window.clear()
         window.append(latents, same.expand(7, M))
         prompts = same.expand(3, M)
     by_prompt, plain = (
-        objectives()[name].ascend(z, prompts, window, center) for center in ("prompt", "global")
+        objectives()[name].gradient(z, prompts, window, center) for center in ("prompt", "global")
     )
     for one, other in zip(by_prompt, plain, strict=True):
         torch.testing.assert_close(one, other)
@@ -142,8 +142,10 @@ def test_prompts_with_nothing_in_common_have_means_of_their_own():
     z, _, window = situation(0, 6)
     prompts = torch.eye(2, dtype=z.dtype).repeat_interleave(3, dim=0)
     objective = objectives(prompt=Gaussian(0.05))["conditional-rke"]
-    together = objective.ascend(z, prompts, window, "prompt").gradient
-    halves = [objective.ascend(z[i], prompts[i], window, "prompt") for i in (slice(3), slice(3, 6))]
+    together = objective.gradient(z, prompts, window, "prompt").gradient
+    halves = [
+        objective.gradient(z[i], prompts[i], window, "prompt") for i in (slice(3), slice(3, 6))
+    ]
     for own, half in zip(together.split(3), halves, strict=True):
         cosine = torch.nn.functional.cosine_similarity(own, half.gradient)
         assert cosine.tolist() == pytest.approx([1] * 3)
@@ -155,8 +157,8 @@ def test_the_order_of_the_window_does_not_matter(name, center):
     z, prompts, window = situation(7, 3)
     other = SlidingWindow(7, dtype=torch.float64)
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
-    other.append(window.latents[order], window.prompts[order])
-    one, two = (objectives()[name].ascend(z, prompts, each, center) for each in (window, other))
+    other.append(window.features[order], window.prompts[order])
+    one, two = (objectives()[name].gradient(z, prompts, each, center) for each in (window, other))
     for value, same in zip(one, two, strict=True):
         torch.testing.assert_close(value, same)
 
@@ -166,15 +168,15 @@ def test_the_order_of_the_window_does_not_matter(name, center):
 def test_only_the_direction_of_latents_counts_and_a_rotation_turns_the_gradient(name, center):
     z, prompts, window = situation(7, 3)
     objective = objectives()[name]
-    ascent = objective.ascend(z, prompts, window, center)
-    longer = objective.ascend(10 * z, prompts, window, center)
+    ascent = objective.gradient(z, prompts, window, center)
+    longer = objective.gradient(10 * z, prompts, window, center)
     torch.testing.assert_close(longer.score, ascent.score)
     torch.testing.assert_close(longer.gradient, ascent.gradient / 10)
     torch.testing.assert_close((ascent.gradient * z).sum(dim=1), torch.zeros(3).double())
     turn = torch.linalg.qr(samples(D, seed=3)[0]).Q
     turned = SlidingWindow(7, dtype=torch.float64)
-    turned.append(window.latents @ turn, window.prompts)
-    rotated = objective.ascend(z @ turn, prompts, turned, center)
+    turned.append(window.features @ turn, window.prompts)
+    rotated = objective.gradient(z @ turn, prompts, turned, center)
     torch.testing.assert_close(rotated.gradient, ascent.gradient @ turn)
 
 
@@ -185,13 +187,13 @@ def test_samples_that_are_their_own_means_stay_where_they_are(name, center, dtyp
     z, prompts, empty = situation(0, 1, dtype=dtype)
     same = z.expand(4, D), prompts.expand(4, M)
     for latents, t in ((z, prompts), same):
-        ascent = objectives()[name].ascend(latents, t, empty, center)
+        ascent = objectives()[name].gradient(latents, t, empty, center)
         assert torch.isfinite(ascent.score)
         assert torch.equal(ascent.gradient, torch.zeros_like(latents))
     if center == "prompt" and name.startswith("conditional"):
         z, _, empty = situation(0, 3, dtype=dtype)
         objective = objectives(prompt=Gaussian(0.01))[name]
-        ascent = objective.ascend(z, torch.eye(3, M, dtype=dtype), empty, center)
+        ascent = objective.gradient(z, torch.eye(3, M, dtype=dtype), empty, center)
         assert torch.equal(ascent.gradient, torch.zeros_like(z))
 
 
@@ -200,7 +202,7 @@ def test_samples_that_are_their_own_means_stay_where_they_are(name, center, dtyp
 def test_rounding_does_not_move_two_samples_which_are_always_opposite(name, center):
     for seed in range(20):
         z, prompts, empty = situation(0, 2, seed, torch.float32)
-        ascent = objectives()[name].ascend(z, prompts[:1].expand(2, M), empty, center)
+        ascent = objectives()[name].gradient(z, prompts[:1].expand(2, M), empty, center)
         assert torch.equal(ascent.gradient, torch.zeros_like(z))
         assert ascent.crowding.tolist() == [0, 0]
 
@@ -208,8 +210,8 @@ def test_rounding_does_not_move_two_samples_which_are_always_opposite(name, cent
 def fresh(objective, z, prompts, window, center):
     """The gradient where nothing has been computed before."""
     twin = SlidingWindow(window.size, dtype=window.dtype)
-    twin.append(window.latents, window.prompts)
-    return objective.ascend(z, prompts, twin, center).gradient
+    twin.append(window.features, window.prompts)
+    return objective.gradient(z, prompts, twin, center).gradient
 
 
 @pytest.mark.parametrize("center", [None, *CENTERS])
@@ -221,7 +223,7 @@ def test_what_is_kept_between_steps_is_never_of_another_batch_window_or_objectiv
 
     def check(z, prompts):
         for objective in all_objectives:
-            gradient = objective.ascend(z, prompts, window, center).gradient
+            gradient = objective.gradient(z, prompts, window, center).gradient
             torch.testing.assert_close(gradient, fresh(objective, z, prompts, window, center))
 
     check(z, prompts)
@@ -237,7 +239,7 @@ def test_what_is_kept_between_steps_is_never_of_another_batch_window_or_objectiv
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_one_window_serves_latents_in_single_and_double_precision(name, center):
     z, prompts, window = situation(5, 3)
-    double = objectives()[name].ascend(z, prompts, window, center).gradient
-    single = objectives()[name].ascend(z.float(), prompts.float(), window, center).gradient
+    double = objectives()[name].gradient(z, prompts, window, center).gradient
+    single = objectives()[name].gradient(z.float(), prompts.float(), window, center).gradient
     assert (double.dtype, single.dtype) == (torch.float64, torch.float32)
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)

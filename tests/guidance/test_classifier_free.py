@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.classifier_free import LOOK_UP_AT_EACH_STEP, RESTING
+from vendi_guidance.guidance.classifier_free import CFG_OFF, READ_SCALE_AT_EACH_STEP
 
 PROMPTS = [0, 1]
 SCALE = 3.0
@@ -21,7 +21,7 @@ def pipeline(name):
 
 
 def can_rest(name):
-    return any(base.__name__ in LOOK_UP_AT_EACH_STEP for base in type(pipeline(name)).__mro__)
+    return any(base.__name__ in READ_SCALE_AT_EACH_STEP for base in type(pipeline(name)).__mro__)
 
 
 WITH_CALLBACK = [name for name, case in CASES.items() if case.callback]
@@ -64,26 +64,26 @@ def scales_seen(pipe, guidance, steps, guidance_scale=SCALE):
 
 def test_most_pipelines_that_can_be_told_are_here():
     named = {type(pipeline(name)).__name__ for name in CAN_REST}
-    assert named == LOOK_UP_AT_EACH_STEP
+    assert named == READ_SCALE_AT_EACH_STEP
 
 
 @pytest.mark.parametrize("name", CAN_REST)
 def test_at_rest_all_the_way_is_a_call_at_scale_one(name):
-    assert not torch.allclose(latents(name, SCALE), latents(name, RESTING), atol=1e-3)
-    assert torch.allclose(rested(name, late(1.0)), latents(name, RESTING), atol=1e-5)
+    assert not torch.allclose(latents(name, SCALE), latents(name, CFG_OFF), atol=1e-3)
+    assert torch.allclose(rested(name, late(1.0)), latents(name, CFG_OFF), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CAN_REST)
 def test_a_resting_step_takes_the_prediction_for_the_prompt_as_it_is(name):
     no_negative = latents(name, 1.0)
-    assert torch.allclose(latents(name, RESTING), no_negative, atol=1e-4)
+    assert torch.allclose(latents(name, CFG_OFF), no_negative, atol=1e-4)
     assert not torch.allclose(latents(name, SCALE), no_negative, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", CAN_REST)
 def test_a_bare_callback_lets_all_but_the_first_step_rest(name):
     found = rested(name, late(1.0), on=False)
-    for other in (latents(name, SCALE), latents(name, RESTING)):
+    for other in (latents(name, SCALE), latents(name, CFG_OFF)):
         assert not torch.allclose(found, other, atol=1e-4)
 
 
@@ -102,7 +102,7 @@ def unasked():
 
 
 def test_unless_asked_it_rests_for_three_tenths_of_the_steps():
-    assert scales_seen(pipeline("SDXL"), unasked(), steps=6) == [RESTING] * 2 + [SCALE] * 4
+    assert scales_seen(pipeline("SDXL"), unasked(), steps=6) == [CFG_OFF] * 2 + [SCALE] * 4
 
 
 @pytest.mark.parametrize("name", CANNOT_REST)
@@ -115,13 +115,13 @@ def test_unless_asked_pipelines_that_cannot_be_told_are_left_alone(name):
 )
 def test_it_rests_at_the_steps_that_begin_before_its_start(cfg_start, resting):
     seen = scales_seen(pipeline("SDXL"), late(cfg_start), steps=6)
-    assert seen == [RESTING] * resting + [SCALE] * (6 - resting)
+    assert seen == [CFG_OFF] * resting + [SCALE] * (6 - resting)
 
 
 def test_every_call_has_its_own_scale():
     pipe, guidance = pipeline("SDXL"), late(0.5)
     for scale in (4.0, 2.0):
-        assert scales_seen(pipe, guidance, 2, scale) == [RESTING, scale]
+        assert scales_seen(pipe, guidance, 2, scale) == [CFG_OFF, scale]
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])

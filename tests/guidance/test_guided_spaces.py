@@ -199,7 +199,7 @@ def test_the_next_steps_go_on_from_the_change(any_pipeline, space):
 def test_a_scheduler_without_a_known_prediction_is_refused_at_once(ddim_pipeline):
     guidance = denoised()
     latents_of(ddim_pipeline, **guidance.on(ddim_pipeline))
-    before = guidance.window.latents.clone()
+    before = guidance.window.features.clone()
     scheduler = EDMEulerScheduler()
     pipe = SimpleNamespace(scheduler=scheduler, num_timesteps=5)
     tensors = {"latents": torch.ones(1, 4, 2, 2), "prompt_embeds": torch.ones(1, 3, 3)}
@@ -207,11 +207,11 @@ def test_a_scheduler_without_a_known_prediction_is_refused_at_once(ddim_pipeline
         guidance.on(pipe)
     with pytest.raises(ValueError, match="EDMEulerScheduler"):
         guidance(pipe, 0, 0, tensors)
-    with pytest.raises(ValueError, match="EDMEulerScheduler"), guidance.one_call(pipe):
+    with pytest.raises(ValueError, match="EDMEulerScheduler"), guidance.attached(pipe):
         pass
     with pytest.raises(ValueError, match="EDMEulerScheduler"):
         denoised(space="latent", renoise_stop=0.5).on(pipe)
-    assert torch.equal(guidance.window.latents, before)
+    assert torch.equal(guidance.window.features, before)
     assert "step" not in vars(scheduler)
     denoised(space="latent").on(pipe)
 
@@ -224,7 +224,7 @@ class Recorder(Spy):
 
     def __call__(self, pipe, index, timestep, tensors):
         self.predicted = [] if index == 0 else self.predicted
-        self.predicted.append(self.guidance._watch.prediction.denoised)
+        self.predicted.append(self.guidance._call._watch.prediction.denoised)
         return super().__call__(pipe, index, timestep, tensors)
 
 
@@ -262,7 +262,7 @@ def test_predictions_shrink_towards_the_mean_of_their_prompt(ddim_pipeline, spac
     options = {"objective": "conditional-rke", "sigma_prompt": 0.03, "space": space}
     guidance = renoising(renoise_shrink=shrink, **options)
     latents_of(ddim_pipeline, **guidance.on(ddim_pipeline, seeded(4)))
-    remembered = guidance.window.latents.clone()
+    remembered = guidance.window.features.clone()
     spy = Recorder(guidance)
     given = guidance.on(ddim_pipeline, seeded(5)) | {"callback_on_step_end": spy}
     latents_of(ddim_pipeline, **given)
@@ -293,7 +293,7 @@ def test_renoising_keeps_the_level_of_noise(name):
             sample = signal * X0 + noise * torch.randn(X0.shape, dtype=X0.dtype)
         output = perfect_output("epsilon", (sample - signal * X0) / noise, level)
         stepped = scheduler.step(output, timestep, sample, return_dict=False)[0]
-        prediction = guidance._watch.prediction
+        prediction = guidance._call._watch.prediction
         sample = guidance(pipe, index, timestep, {"latents": stepped})["latents"]
         left = sample - prediction.signal * X0
         assert left.std().item() == pytest.approx(prediction.noise, rel=0.03, abs=1e-4)

@@ -151,7 +151,7 @@ def test_objectives_hold_for_any_kernel(kernel):
 
 def test_scores_are_those_of_the_evaluator():
     z, prompts, window = situation("usual")
-    x, t = torch.cat([window.latents, unit_rows(z)]), torch.cat([window.prompts, prompts])
+    x, t = torch.cat([window.features, unit_rows(z)]), torch.cat([window.prompts, prompts])
     latent, prompt = Gaussian(0.8), Gaussian(0.3)
     expected = {
         "vendi": scores.vendi(x, latent, truncation=5),
@@ -202,12 +202,12 @@ def test_a_gradient_points_away_from_a_neighbour_of_the_same_prompt():
 
 @pytest.mark.parametrize("n", [0, 4])
 @pytest.mark.parametrize("name", list(objectives()))
-def test_the_mean_of_alike_is_weighted_by_the_prompt_kernel(name, n):
+def test_the_mean_of_similar_is_weighted_by_the_prompt_kernel(name, n):
     r = torch.Generator().manual_seed(n)
     z, features = (torch.randn(count, 2, 3, generator=r).double() for count in (3, n))
     t = torch.randn(n + 3, 5, generator=r).double()
     t[-1] = t[-2]
-    mean = objectives(sigma_prompt=1.0)[name].mean_of_alike(
+    mean = objectives(sigma_prompt=1.0)[name].mean_of_similar(
         z, t[n:], filled_window(features, t[:n])
     )
     assert mean.shape == z.shape
@@ -224,9 +224,9 @@ def test_crowding_is_one_for_a_duplicate_and_zero_where_nothing_is_similar():
     window = filled_window(torch.eye(4)[:2], torch.tensor([[1.0, 0.0]] * 2))
     prompts = torch.tensor([[1.0, 0.0]] * 2)
     z = torch.stack([3 * torch.eye(4)[0], torch.eye(4)[3]])
-    crowding = objectives()["conditional-rke"].ascend(z, prompts, window).crowding
+    crowding = objectives()["conditional-rke"].gradient(z, prompts, window).crowding
     assert crowding.tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
-    alone = objectives()["rke"].ascend(z[:1], None, SlidingWindow(3)).crowding
+    alone = objectives()["rke"].gradient(z[:1], None, SlidingWindow(3)).crowding
     assert alone.tolist() == [0.0]
 
 
@@ -255,7 +255,7 @@ def test_a_zero_latent_gets_no_gradient():
             "2 latents but 3 prompts",
         ),
         (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).mean_of_alike(
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).mean_of_similar(
                 torch.ones(1, 2), None, SlidingWindow(2)
             ),
             "needs prompt embeddings",
@@ -279,7 +279,7 @@ def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, center,
     for storage in (torch.float32, dtype):
         window = SlidingWindow(40, dtype=storage, device="cpu")
         window.append(latents[:40], t[chosen[:40]])
-        ascent = objectives()[name].ascend(latents[40:], t[chosen[40:]], window, center)
+        ascent = objectives()[name].gradient(latents[40:], t[chosen[40:]], window, center)
         gradients.append(ascent.gradient)
     exact, stored = gradients
     error = (stored - exact).norm(dim=1) / exact.norm(dim=1)
@@ -294,7 +294,7 @@ def test_the_rke_pair_takes_a_window_on_another_device_and_waits_for_no_number(n
     window = SlidingWindow(40, dtype=torch.float16, device="cpu")
     window.append(torch.rand(40, 4, 2, 2), torch.rand(40, 5))
     for _ in range(2 if center is None else 1):
-        ascent = objectives()[name].ascend(z, prompts, window, center)
+        ascent = objectives()[name].gradient(z, prompts, window, center)
         assert {x.device.type for x in ascent} == {"meta"}
         assert ascent.gradient.shape == z.shape and ascent.gradient.dtype == torch.float32
 
@@ -304,5 +304,5 @@ def test_rounding_does_not_move_exact_copies(name):
     latents, prompts = torch.randn(1, 300), torch.ones(1, 4)
     window = filled_window(latents.expand(5, 300), prompts.expand(5, 4))
     z = (3 * latents).expand(2, 300)
-    ascent = objectives()[name].ascend(z, prompts.expand(2, 4), window)
+    ascent = objectives()[name].gradient(z, prompts.expand(2, 4), window)
     assert torch.equal(ascent.gradient, torch.zeros(2, 300))

@@ -189,7 +189,7 @@ def test_guides_a_pipeline_in_the_image_space(name):
     assert guidance.window.latent_shape == (5,)
     features = space.of_pictures(2 * guided - 1)
     assert torch.allclose(
-        guidance.window.latents, torch.nn.functional.normalize(features), atol=1e-4
+        guidance.window.features, torch.nn.functional.normalize(features), atol=1e-4
     )
     assert with_gradient(pipe.vae) == with_gradient(space.encoder) == []
 

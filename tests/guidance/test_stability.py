@@ -80,7 +80,7 @@ def test_gradients_are_finite_for_two_thousand_random_windows(round_):
             window.append(latents[b:], prompts[b:])
         center = draw.one_of([None, "global", "prompt"])
         for name, objective in objectives(draw.one_of([None, None, 1, 5, 100])).items():
-            ascent = objective.ascend(latents[:b], prompts[:b], window, center)
+            ascent = objective.gradient(latents[:b], prompts[:b], window, center)
             assert torch.isfinite(ascent.gradient).all(), (seed, name)
             assert 0.9 < ascent.score < 1.01 * (n + b), (seed, name)
             assert (ascent.crowding >= 0).all() and (ascent.crowding <= 1).all(), (seed, name)
@@ -92,7 +92,7 @@ def test_a_window_of_five_thousand_works(name):
     latents, prompts = draw.normal(5004, 4, 16).half(), draw.prompts(5004)
     window = SlidingWindow(5000, dtype=torch.float16)
     window.append(latents[4:], prompts[4:])
-    ascent = objectives(None)[name].ascend(latents[:4], prompts[:4], window)
+    ascent = objectives(None)[name].gradient(latents[:4], prompts[:4], window)
     assert (
         torch.isfinite(ascent.gradient).all() and (ascent.gradient.flatten(1).norm(dim=1) > 0).all()
     )

@@ -34,7 +34,7 @@ def test_holds_the_last_samples_and_their_kernels_as_if_computed_anew(size, batc
         gram_z, gram_t = LATENT.gram(f), PROMPT.gram(t)
         own_z, own_t = window.latent_gram(LATENT), window.prompt_gram(PROMPT)
         assert torch.allclose(own_z.sum(1).sort().values, gram_z.sum(1).sort().values, atol=1e-5)
-        sums = window.square_sums(LATENT, PROMPT)
+        sums = window.squared_norms(LATENT, PROMPT)
         assert sums[0].item() == pytest.approx(gram_t.square().sum().item(), rel=1e-5)
         assert sums[1].item() == pytest.approx((gram_z * gram_t).square().sum().item(), rel=1e-5)
         assert torch.equal(own_z.diagonal(), torch.ones(len(f)))
@@ -44,8 +44,8 @@ def test_holds_the_last_samples_and_their_kernels_as_if_computed_anew(size, batc
 def test_features_have_unit_length_in_the_storage_dtype():
     window = SlidingWindow(4, dtype=torch.bfloat16)
     window.append(*samples(3))
-    assert window.latents.dtype == torch.bfloat16
-    assert window.latents.float().norm(dim=1).tolist() == pytest.approx([1, 1, 1], abs=1e-2)
+    assert window.features.dtype == torch.bfloat16
+    assert window.features.float().norm(dim=1).tolist() == pytest.approx([1, 1, 1], abs=1e-2)
 
 
 def test_clear_forgets_everything_and_allows_another_size_of_picture():
@@ -68,9 +68,9 @@ def test_a_saved_window_comes_back_and_forgets_in_the_same_order(tmp_path, count
     assert list(tmp_path.iterdir()) == [tmp_path / "window.safetensors"]
     for each in (window, loaded):
         each.append(*samples(3, seed=1))
-    own, theirs = (w.latents[w.latents[:, 0].argsort()] for w in (window, loaded))
+    own, theirs = (w.features[w.features[:, 0].argsort()] for w in (window, loaded))
     assert torch.allclose(own, theirs, atol=1e-6)
-    sums = [torch.stack(w.square_sums(LATENT, PROMPT)).tolist() for w in (window, loaded)]
+    sums = [torch.stack(w.squared_norms(LATENT, PROMPT)).tolist() for w in (window, loaded)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_resizing_keeps_the_newest():
     latents, prompts = samples(8)
     window.append(latents, prompts)
     window.resize(3)
-    assert torch.allclose(window.latents, unit_rows(latents[-3:].flatten(1)), atol=1e-6)
+    assert torch.allclose(window.features, unit_rows(latents[-3:].flatten(1)), atol=1e-6)
     window.resize(10)
     window.append(*samples(4, seed=2))
     assert len(window) == 7
@@ -119,7 +119,7 @@ def test_a_file_that_is_no_window_is_refused(tmp_path):
     path.write_bytes(b"not safetensors at all")
     with pytest.raises(ValueError, match="not a readable safetensors file"):
         SlidingWindow.load(path)
-    with pytest.raises(FileNotFoundError, match="there is no window file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         SlidingWindow.load(tmp_path / "nowhere")
     save_file({"x": torch.ones(1)}, path)
     with pytest.raises(ValueError, match="its header does not say"):
@@ -145,10 +145,10 @@ def test_a_bad_size_is_named(size):
 def test_a_refused_sample_leaves_the_window_as_it_was(latents, prompts, reason):
     window = SlidingWindow(5)
     window.append(*samples(3))
-    before = window.latents.clone()
+    before = window.features.clone()
     with pytest.raises(ValueError, match=reason):
         window.append(latents, prompts)
-    assert torch.equal(window.latents, before)
+    assert torch.equal(window.features, before)
 
 
 @pytest.mark.parametrize("storage", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -161,7 +161,7 @@ def test_products_are_those_of_the_stored_features_in_the_precision_of_the_other
     if count:
         window.append(*samples(count))
     others = torch.randn(3, 18, dtype=precision)
-    stored = window.latents.to(precision) if count else others[:0]
+    stored = window.features.to(precision) if count else others[:0]
     weights = torch.randn(3, len(stored), dtype=precision)
     assert torch.allclose(window.products(others), others @ stored.T, atol=1e-6)
     total = window.add_weighted(others.clone(), weights)
@@ -177,8 +177,8 @@ def test_many_samples_may_enter_at_once(size):
     for sample, prompt in zip(latents.split(1), prompts.split(1), strict=True):
         one_by_one.append(sample, prompt)
     assert len(at_once) == len(one_by_one) == min(size, 200)
-    order, other = (window.latents[:, 0].argsort() for window in (at_once, one_by_one))
-    assert torch.equal(at_once.latents[order], one_by_one.latents[other])
-    products = at_once.latent_products[order][:, order]
-    assert torch.allclose(products, one_by_one.latent_products[other][:, other], atol=1e-6)
+    order, other = (window.features[:, 0].argsort() for window in (at_once, one_by_one))
+    assert torch.equal(at_once.features[order], one_by_one.features[other])
+    products = at_once.inner_products[order][:, order]
+    assert torch.allclose(products, one_by_one.inner_products[other][:, other], atol=1e-6)
     assert torch.allclose(products, products.T, atol=1e-6)

@@ -96,7 +96,7 @@ def test_guidance_changes_pictures_and_remembers_them_with_their_prompts(name, c
     guided = draw(pipe, name, cfg, **GUIDED_EVERY_STEP)
     assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
     window = pipe.guidance.window
-    assert torch.allclose(window.latents, unit_rows(guided.flatten(1)), atol=1e-6)
+    assert torch.allclose(window.features, unit_rows(guided.flatten(1)), atol=1e-6)
     assert torch.allclose(window.prompts, given_features(name), atol=1e-5)
     draw(pipe, name, cfg)
     assert len(window) == 4
@@ -210,7 +210,7 @@ def test_a_bad_callback_steps_is_named(name, callback_steps):
 def test_a_single_step_is_remembered_as_it_comes_out(name):
     pipe = make(name)
     final = draw(pipe, name, num_inference_steps=1)
-    assert torch.allclose(pipe.guidance.window.latents, unit_rows(final.flatten(1)), atol=1e-6)
+    assert torch.allclose(pipe.guidance.window.features, unit_rows(final.flatten(1)), atol=1e-6)
 
 
 def test_a_call_that_fails_leaves_the_window_as_it_was_and_keeps_no_prompts(name):

@@ -25,7 +25,7 @@ def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool =
         prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
         before = window.entered
         if size:
-            window.enter(latents, prompts)
+            window.append(latents, prompts)
         progress = replace(
             progress,
             done=progress.done + 4,
@@ -45,8 +45,8 @@ def names(folder: Path) -> list[str]:
 def assert_equal(one: RunWindow, other: RunWindow) -> None:
     """Bit by bit, slot by slot."""
     assert one.entered == other.entered
-    assert torch.equal(one.latents, other.latents)
-    assert torch.equal(one.latent_products, other.latent_products)
+    assert torch.equal(one.features, other.features)
+    assert torch.equal(one.inner_products, other.inner_products)
     assert (one.prompts is None) == (other.prompts is None)
     if one.prompts is not None and other.prompts is not None:
         assert torch.equal(one.prompts, other.prompts)
@@ -79,8 +79,8 @@ def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
         assert checkpoints.last() == progress
         assert_equal(again, window)
         more = torch.randn(3, 4, 3, 3), torch.randn(3, 5)
-        window.enter(*more)
-        again.enter(*more)
+        window.append(*more)
+        again.append(*more)
         assert_equal(again, window)
 
 
@@ -182,16 +182,3 @@ def rewrite(path, latents):
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)
-
-
-def test_what_a_call_has_finished_enters_later():
-    window = RunWindow(SIZE)
-    latents, prompts = torch.randn(2, 4), torch.randn(2, 3)
-    window.append(latents, prompts)
-    assert window.finished == (latents, prompts)
-    assert (len(window), window.entered) == (0, 0)
-    window.enter(latents, prompts)
-    assert (len(window), window.entered) == (2, 2)
-    with pytest.raises(ValueError, match=r"latents of shape \(4,\), got \(5,\)"):
-        window.append(torch.randn(1, 5), torch.randn(1, 3))
-    assert window.finished == (latents, prompts)

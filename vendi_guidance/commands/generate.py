@@ -24,32 +24,50 @@ processes share the prompts and what is remembered:
       prompts.txt --model MODEL --output many
 """
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import fields
 from functools import partial
+from math import isinf
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from safetensors import SafetensorError
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Option, asset
-from vendi_guidance.guidance.objectives import OBJECTIVES
-from vendi_guidance.guidance.settings import CENTERS, PRESETS, SCHEDULES, STEP_RULES
-from vendi_guidance.guidance.spaces import SPACES
+from vendi_guidance.guidance.settings import PRESETS, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, check_device, open_run
 from vendi_guidance.runs.signals import Stop
 
 COUNT = click.IntRange(1)
-POSITIVE = click.FloatRange(0, min_open=True)
 
 what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
-setting = partial(how, show_default="the preset's")
 where = partial(click.option, cls=Option, group="Output and machine")
+
+
+def setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each setting of guidance; what is not given comes from the preset."""
+    for setting in reversed(fields(Settings)):
+        if setting.metadata["command_line"]:
+            name = f"--diversity-{setting.name.replace('_', '-')}"
+            kind, text = option_type(setting.metadata), setting.metadata["help"]
+            command = how(name, type=kind, show_default="the preset's", help=text)(command)
+    return command
+
+
+def option_type(about: Mapping[str, Any]) -> click.ParamType:
+    """The type of the option for a setting with this metadata."""
+    if about["choices"] is not None:
+        return click.Choice(about["choices"])
+    if about["type"] is int:
+        return COUNT
+    low, high = about["range"]
+    return click.FloatRange(low, None if isinf(high) else high, min_open=about["above"])
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -88,78 +106,12 @@ where = partial(click.option, cls=Option, group="Output and machine")
     help="Source of the settings that are not given: standard keeps closest to the prompt, varied "
     "gives the most variety, published is the paper's.",
 )
-@setting(
-    "--diversity-scale",
-    type=click.FloatRange(0),
-    help="Length of a nudge, in the unit of --diversity-step-rule; 0 is none.",
-)
-@setting(
-    "--diversity-objective",
-    type=click.Choice(list(OBJECTIVES)),
-    help="The score to raise; conditional ones compare like prompts only.",
-)
-@setting("--diversity-every", type=COUNT, help="Guide at one step in so many.")
+@setting_options
 @how(
     "--diversity-window",
     type=click.IntRange(1, 10**6),  # a million take terabytes
     show_default=f"{DEFAULT_WINDOW}, or as in --window-in",
     help="Number of finished images to remember.",
-)
-@setting(
-    "--diversity-start",
-    type=click.FloatRange(0, 1),
-    help="Where guidance begins, as a share of the steps.",
-)
-@setting("--diversity-stop", type=click.FloatRange(0, 1), help="Where it ends.")
-@setting(
-    "--diversity-step-rule",
-    type=click.Choice(STEP_RULES),
-    help="Shares of the latents' norm, all alike or shorter where little similar is remembered, or "
-    "shares of the picture in the noise.",
-)
-@setting(
-    "--diversity-schedule",
-    type=click.Choice(list(SCHEDULES)),
-    help="How the scale falls between start and stop.",
-)
-@setting(
-    "--diversity-space",
-    type=click.Choice(list(SPACES)),
-    help="What is compared: noisy latents, or the prediction of clean ones.",
-)
-@setting(
-    "--diversity-center",
-    type=click.Choice(CENTERS),
-    help="The mean to take off first: of like prompts, or of all.",
-)
-@setting(
-    "--diversity-renoise-start",
-    type=click.FloatRange(0, 1),
-    help="Where noise begins to be drawn anew at every step, as a share of the steps.",
-)
-@setting("--diversity-renoise-stop", type=click.FloatRange(0, 1), help="Where that ends.")
-@setting(
-    "--diversity-renoise-shrink",
-    type=click.FloatRange(0, 1),
-    help="How far predictions go to the mean of like prompts' before that.",
-)
-@setting(
-    "--diversity-cfg-start",
-    type=click.FloatRange(0, 1),
-    help="Until this share of the steps, --guidance-scale rests at 1.",
-)
-@setting("--diversity-sigma-latent", type=POSITIVE, help="Kernel bandwidth on latents.")
-@how(
-    "--diversity-sigma-prompt",
-    type=POSITIVE,
-    show_default="0.3, or found",
-    help="Kernel bandwidth on prompts.",
-)
-@how(
-    "--diversity-truncation",
-    type=COUNT,
-    show_default="none",
-    help="How many eigenvalues the two vendi objectives keep.",
 )
 @how(
     "--window-in",
@@ -192,10 +144,12 @@ def main(**given: Any) -> None:
             "--model is missing: give a folder that diffusers' save_pretrained wrote (the demo "
             "model is a default only inside its repository)"
         )
+    own = {field.name for field in fields(RunOptions)}
+    guided = {name: given.pop(name) for name in given.keys() - own}
     diversity = {
-        name.removeprefix("diversity_"): given.pop(name)
-        for name in list(given)
-        if name.startswith("diversity_") and name != "diversity_window"
+        name.removeprefix("diversity_"): value
+        for name, value in guided.items()
+        if value is not None
     }
     options = RunOptions(**given, diversity=diversity)
     check_device(options.device)
@@ -222,11 +176,10 @@ def main(**given: Any) -> None:
 def save_window(run: Runner, path: Path) -> None:
     try:
         run.window.save(path)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
         raise OSError(
-            f"cannot write --window-out {path}: {reason}; all pictures are safe, and --resume "
-            "writes it again"
+            f"cannot write --window-out {path}: {error.strerror or error}; all pictures are safe, "
+            "and --resume writes it again"
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""Taking the mean off features before they are compared, and back off their gradient.
+"""Subtracting the mean from features before they are compared, and the gradient of that.
 
-What all pictures of a prompt have in common says nothing of their diversity, but dominates inner
+What all images of a prompt have in common says nothing about their diversity, but dominates inner
 products. Here each sample's feature f_i is replaced by the direction u_i of f_i - sum_j W_ij f_j,
 a mean over all samples. Everything follows from the inner products f_i f_j^T, so the features
 themselves are read no more often than without.
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 
-class Centring(NamedTuple):
+class Centered(NamedTuple):
     """Directions from the mean, for n samples of which the last b are in flight.
 
     Attributes:
-        off: (n, n) matrix I - W, which takes the means off.
+        off: (n, n) matrix I - W, which subtracts the means.
         lengths: (n,) distances from the mean; infinite where a sample is its own mean and so has
             no direction.
         inner: (n, n) inner products u_i u_j^T.
@@ -43,27 +43,27 @@ class Centring(NamedTuple):
 def beyond_rounding(rows: Tensor, terms: Tensor) -> Tensor:
     """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m).
 
-    A gradient's length is not looked at when a step is taken. Where it is zero, as that of two
-    samples is when their mean is taken off, rounding must not point the way.
+    A guidance step uses the gradient's direction alone. Where the gradient is zero, as that of two
+    samples with their mean subtracted, rounding must not decide the direction.
     """
     smallest = 16 * torch.finfo(rows.dtype).eps * terms.abs().sum(dim=1, keepdim=True)
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows.masked_fill(length <= smallest, 0)  # NaN stays
 
 
-def means_off(similarity: Tensor) -> Tensor:
+def mean_removal(similarity: Tensor) -> Tensor:
     """I - W for the means weighted by similarity: (n, n), non-negative, each row's sum positive."""
     off = -similarity / similarity.sum(dim=1, keepdim=True)
     off.diagonal().add_(1)
     return off
 
 
-def centre(off: Tensor, settled: Tensor, border: Tensor) -> Centring:
+def subtract_means(off: Tensor, fixed: Tensor, border: Tensor) -> Centered:
     """Directions from the mean, O(n^2 b) for b samples in flight.
 
     Args:
-        off: (n, n), as `means_off` returns it.
-        settled: (n, n) off G off^T for inner products G of those not in flight, else 0.
+        off: (n, n), as `mean_removal` returns it.
+        fixed: (n, n) off G off^T for inner products G of those not in flight, else 0.
         border: (b, n) inner products of those in flight with all, themselves last.
     """
     b = len(border)
@@ -72,9 +72,9 @@ def centre(off: Tensor, settled: Tensor, border: Tensor) -> Centring:
     of_flight, of_all = off[:, -b:], half @ off.T
     # of_flight @ of_all and its mirror image, in one product
     both = torch.cat([of_flight, of_all.T], dim=1), torch.cat([of_all, of_flight.T])
-    inner = torch.addmm(settled, *both)
+    inner = torch.addmm(fixed, *both)
     squares = inner.diagonal()
     # rounding of the products, as a share of the features' own length 1
     own = squares > len(off) * torch.finfo(inner.dtype).eps
     lengths = squares.where(own, torch.inf).sqrt()
-    return Centring(off, lengths, inner.div_(lengths).div_(lengths[:, None]))
+    return Centered(off, lengths, inner.div_(lengths).div_(lengths[:, None]))

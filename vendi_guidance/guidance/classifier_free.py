@@ -1,17 +1,18 @@
-"""Classifier-free guidance that begins late in a call.
+"""Classifier-free guidance (CFG) that begins late in a call.
 
-It draws all samples of a prompt to where the prompt is most likely, against diversity guidance, and
-does little else at the first steps (Kynkäänniemi et al., NeurIPS 2024). At rest, with a scale of 1,
-the network's prediction for the prompt is taken as it is.
+CFG pulls all samples of a prompt towards its most likely image, against diversity guidance, and
+does little else at the first steps (Kynkäänniemi et al., NeurIPS 2024). While it is off, its scale
+is 1: the network's prediction for the prompt is used as it is.
 """
 
 import math
 from typing import Any
 
-RESTING = math.nextafter(1.0, 2.0)
-"""As good as 1; at 1 itself pipelines would drop the negative prompt, which later steps need."""
+CFG_OFF = math.nextafter(1.0, 2.0)
+"""Equivalent to a scale of 1, at which pipelines would drop the negative prompt that later steps
+need."""
 
-LOOK_UP_AT_EACH_STEP = {
+READ_SCALE_AT_EACH_STEP = {
     "CogVideoXPipeline",
     "CogView4Pipeline",
     "KandinskyV22Pipeline",
@@ -23,45 +24,46 @@ LOOK_UP_AT_EACH_STEP = {
     "StableDiffusionXLInpaintPipeline",
     "StableDiffusionXLPipeline",
 }
-"""Pipelines that can be told another scale during a call, as can those derived from them. Others
-have it in a variable of their own."""
+"""Pipelines whose scale can change during a call, as can that of their subclasses. Others keep it
+in a local variable."""
 
 
-def can_rest(pipeline: Any) -> bool:
-    """Whether the scale of this pipeline can be changed during a call."""
-    return not LOOK_UP_AT_EACH_STEP.isdisjoint(base.__name__ for base in type(pipeline).__mro__)
+def can_delay_cfg(pipeline: Any) -> bool:
+    """Whether the CFG scale of this pipeline can change during a call."""
+    names = (base.__name__ for base in type(pipeline).__mro__)
+    return not READ_SCALE_AT_EACH_STEP.isdisjoint(names)
 
 
-def check_can_rest(pipeline: Any) -> None:
+def check_can_delay_cfg(pipeline: Any) -> None:
     """Raise ValueError if it cannot."""
-    if not can_rest(pipeline):
+    if not can_delay_cfg(pipeline):
         raise ValueError(
             f"cfg_start has to be 0: a {type(pipeline).__name__} does not look up its "
-            f"guidance_scale at each step, as {', '.join(sorted(LOOK_UP_AT_EACH_STEP))} do"
+            f"guidance_scale at each step, as {', '.join(sorted(READ_SCALE_AT_EACH_STEP))} do"
         )
 
 
-class LateStart:
-    """Keeps a pipeline's classifier-free scale at rest until its time has come.
+class DelayedCFG:
+    """Keeps a pipeline's CFG off until its first step with CFG.
 
-    A call of a pipeline begins with the scale it is given, which is to be `first`.
+    A call has to begin with the scale that `first` returns.
     """
 
     def __init__(self) -> None:
-        self._full: float | None = None
+        self._scale: float | None = None
 
     def first(self, guidance_scale: float) -> float:
-        """What to call a pipeline with so that the first step rests too.
+        """The scale to call a pipeline with, for CFG to be off at the first step too.
 
         Args:
-            guidance_scale: what it shall have later on.
+            guidance_scale: what it will be later on.
         """
-        self._full = guidance_scale
-        return RESTING if guidance_scale > 1 else guidance_scale
+        self._scale = guidance_scale
+        return CFG_OFF if guidance_scale > 1 else guidance_scale
 
-    def set(self, pipeline: Any, rests: bool) -> None:
-        """Let the next step of this call rest, or not."""
-        if pipeline.guidance_scale != RESTING:
-            self._full = pipeline.guidance_scale
-        if self._full is not None and self._full > 1:
-            pipeline._guidance_scale = RESTING if rests else self._full
+    def switch(self, pipeline: Any, on: bool) -> None:
+        """Turn CFG on or off for the next step of this call."""
+        if pipeline.guidance_scale != CFG_OFF:
+            self._scale = pipeline.guidance_scale
+        if self._scale is not None and self._scale > 1:
+            pipeline._guidance_scale = self._scale if on else CFG_OFF

@@ -1,30 +1,63 @@
 """What the guided pipelines have in common: `diversity_*` arguments around a stock pipeline's call.
 
-A guided pipeline is a class with one of the two mixins below as its first base, the stock pipeline
-as its second, and the stock pipeline again as `stock`.
+A guided pipeline is a class with one of the two mixins below as its first base and the stock
+pipeline as its last.
 """
 
 import copy
-import inspect
+import functools
 import os
 from collections.abc import Callable, Sequence
+from inspect import BoundArguments, Parameter, signature
 from typing import Any, ClassVar
 
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from vendi_guidance.guidance.callback import ThenCallback, VendiGuidance
-from vendi_guidance.guidance.spaces import Space
+from vendi_guidance.checks import check_count
+from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.guidance.settings import describe, parameters
+
+PREFIX = "diversity_"
+
+Callback = Callable[..., dict[str, Any] | None]
+
+CALL = """Generate as {stock} does, whose arguments all hold, with these settings for this call.
+
+        A callback of yours is called after guidance, with guided latents. If the call raises, the
+        window stays as it was. The same seed gives another image once something is remembered:
+        `pipe.guidance.window.clear()` makes a call independent of earlier ones.
+
+        Args (those not given are as in `pipe.guidance`):
+        diversity_preset: "standard", "varied" or "published".
+        diversity_window: How many samples to remember from now on.
+        {settings}
+
+        Raises:
+            ValueError: a value out of its range, named in the message.
+            TypeError: a `diversity_` argument that does not exist.
+
+        {stock}:
+{doc}"""
 
 
 class DiversityGuided:
     """A pipeline whose calls take `diversity_*` arguments; with `diversity_scale=0` a stock one."""
 
     stock: ClassVar[type[DiffusionPipeline]]
+    """The pipeline that is guided: the last base."""
+
     prompt_input: ClassVar[str]
     """See `VendiGuidance`."""
 
     scheduler: Any
+    __call__: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, DiffusionPipeline) and not hasattr(cls, "stock"):
+            cls.stock = cls.__bases__[-1]
+            setattr(cls, "__call__", _guided_call(cls.stock))  # noqa: B010
 
     @property
     def guidance(self) -> VendiGuidance:
@@ -37,75 +70,21 @@ class DiversityGuided:
     def guidance(self, guidance: VendiGuidance) -> None:
         self._guidance = guidance
 
-    def __call__(
-        self,
-        *args: Any,
-        diversity_preset: str | None = None,
-        diversity_scale: float | None = None,
-        diversity_objective: str | None = None,
-        diversity_every: int | None = None,
-        diversity_window: int | None = None,
-        diversity_start: float | None = None,
-        diversity_stop: float | None = None,
-        diversity_schedule: str | Callable[[float], float] | None = None,
-        diversity_step_rule: str | None = None,
-        diversity_space: str | Space | None = None,
-        diversity_center: str | None = None,
-        diversity_renoise_start: float | None = None,
-        diversity_renoise_stop: float | None = None,
-        diversity_renoise_shrink: float | None = None,
-        diversity_cfg_start: float | None = None,
-        diversity_beta: float | None = None,
-        diversity_sigma_latent: float | None = None,
-        diversity_sigma_prompt: float | None = None,
-        diversity_truncation: int | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Generate as the stock pipeline does, whose arguments all hold.
+    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
+        """The stock pipeline's call, with some settings changed."""
+        size = changes.pop("window", None)
+        given = call.arguments
+        scale = given["guidance_scale"] if self._takes_callback else None
+        with self.guidance.attached(self, given["generator"], scale, **changes) as arguments:
+            if size is not None:
+                self.guidance.window.resize(size)
+            self._insert(given, arguments)
+            return self.stock.__call__(*call.args, **call.kwargs)
 
-        A callback of yours is called after guidance, with guided latents. If the call raises, the
-        window stays as it was.
+    _takes_callback: ClassVar[bool]
 
-        Args:
-            diversity_*: as the arguments of `VendiGuidance`, for this call; None is what
-                `self.guidance` has, or the preset if one is named (`diversity_window` resizes its
-                window for good).
-
-        Raises:
-            ValueError: a value out of its range, named in the message.
-            TypeError: a `diversity_` argument that does not exist.
-        """
-        changes = {
-            "preset": diversity_preset,
-            "scale": diversity_scale,
-            "objective": diversity_objective,
-            "every": diversity_every,
-            "start": diversity_start,
-            "stop": diversity_stop,
-            "schedule": diversity_schedule,
-            "step_rule": diversity_step_rule,
-            "space": diversity_space,
-            "center": diversity_center,
-            "renoise_start": diversity_renoise_start,
-            "renoise_stop": diversity_renoise_stop,
-            "renoise_shrink": diversity_renoise_shrink,
-            "cfg_start": diversity_cfg_start,
-            "beta": diversity_beta,
-            "sigma_latent": diversity_sigma_latent,
-            "sigma_prompt": diversity_sigma_prompt,
-            "truncation": diversity_truncation,
-        }
-        for name in kwargs:
-            if name.startswith("diversity_"):  # stock pipelines may ignore what they do not know
-                known = ", ".join(f"diversity_{known}" for known in [*changes, "window"])
-                raise TypeError(f"{type(self).__name__} takes no {name!r}, only {known}")
-        with self.guidance.one_call(self, kwargs.get("generator"), **changes):
-            if diversity_window is not None:
-                self.guidance.window.resize(diversity_window)
-            return self._call_stock(*args, **kwargs)
-
-    def _call_stock(self, *args: Any, **kwargs: Any) -> Any:
-        """The stock pipeline's call, guided."""
+    def _insert(self, given: dict[str, Any], arguments: dict[str, Any]) -> None:
+        """Put what guides a call among the arguments given to it."""
         raise NotImplementedError
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
@@ -118,70 +97,107 @@ class DiversityGuided:
 class GuidedByCallback(DiversityGuided):
     """For pipelines that take `callback_on_step_end`."""
 
-    def _call_stock(
-        self,
-        *args: Any,
-        callback_on_step_end: Callable[..., dict[str, Any] | None] | None = None,
-        callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
-        **kwargs: Any,
-    ) -> Any:
-        call = inspect.signature(self.stock.__call__).bind(self, *args, **kwargs)
-        call.apply_defaults()
-        given = call.arguments
-        guided = self.guidance.on(self, given["generator"], given["guidance_scale"])
-        if callback_on_step_end is not None:
-            inputs = callback_on_step_end_tensor_inputs
-            both = ThenCallback(self.guidance, callback_on_step_end, inputs)
-            asked = [*guided["callback_on_step_end_tensor_inputs"], *both.tensor_inputs]
-            guided |= {
-                "callback_on_step_end": both.callback_fn,
-                "callback_on_step_end_tensor_inputs": list(dict.fromkeys(asked)),
-            }
-        given.update(guided)
-        return self.stock.__call__(*call.args, **call.kwargs)
+    _takes_callback = True
+
+    def _insert(self, given: dict[str, Any], arguments: dict[str, Any]) -> None:
+        users = given["callback_on_step_end"]
+        if users is not None:
+            inputs = given["callback_on_step_end_tensor_inputs"]
+            inputs = list(getattr(users, "tensor_inputs", inputs))
+            ours = arguments["callback_on_step_end_tensor_inputs"]
+            arguments["callback_on_step_end_tensor_inputs"] = list(dict.fromkeys([*ours, *inputs]))
+            arguments["callback_on_step_end"] = then(self.guidance.callback_fn, users, inputs)
+        given.update(arguments)
 
 
 class GuidedInPlace(DiversityGuided):
-    """For the two PixArt, which have only the older `callback` and do not use what it returns."""
+    """For the two PixArt, which have only the older `callback` and ignore what it returns."""
 
     prompt_input = "prompt_embeds"
+    _takes_callback = False
     _prompts: dict[str, Tensor]
 
     @property
     def num_timesteps(self) -> int:
-        """How many steps `callback` counts: two evaluations of the network are one, if the
-        scheduler is of order 2."""
+        """How many steps `callback` counts: with a scheduler of order 2, two evaluations of the
+        network are one step."""
         return -(-len(self.scheduler.timesteps) // self.scheduler.order)
 
     def encode_prompt(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
         """As the stock pipeline's."""
         encoded = self.stock.encode_prompt(self, *args, **kwargs)
-        # negative prompts are left out: only pictures' own tell them apart
+        # negative prompts are left out: only the images' own prompts tell them apart
         self._prompts = {"prompt_embeds": encoded[0], "prompt_attention_mask": encoded[1]}
         return encoded
 
-    def _call_stock(
-        self,
-        *args: Any,
-        callback: Callable[[int, int, Tensor], None] | None = None,
-        callback_steps: int = 1,
-        **kwargs: Any,
-    ) -> Any:
-        if not isinstance(callback_steps, int) or callback_steps < 1:
-            raise ValueError(
-                f"callback_steps must be a whole number of at least 1, got {callback_steps!r}"
-            )
+    def _insert(self, given: dict[str, Any], arguments: dict[str, Any]) -> None:
+        users, every = given["callback"], given["callback_steps"]
+        check_count("callback_steps", every)
 
-        def each_step(step: int, timestep: int, latents: Tensor) -> None:
+        def guide(step: int, timestep: int, latents: Tensor) -> None:
             tensors = {"latents": latents, **self._prompts}
             guided = self.guidance(self, step, timestep, tensors)["latents"]
             if guided is not latents:
                 latents.copy_(guided)
             evaluations = min((step + 1) * self.scheduler.order, len(self.scheduler.timesteps))
-            if callback is not None and (evaluations - 1) % callback_steps == 0:
-                callback(step, timestep, latents)
+            if users is not None and (evaluations - 1) % every == 0:
+                users(step, timestep, latents)
 
+        given |= {"callback": guide, "callback_steps": 1}
+
+    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         try:
-            return self.stock.__call__(self, *args, callback=each_step, **kwargs)
+            return super()._call_guided(call, changes)
         finally:
             self._prompts = {}
+
+
+def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:
+    """Guidance first, then a callback of the user's, which sees guided latents.
+
+    diffusers' own composition hands every callback all tensors, and takes those that a callback
+    does not return for unchanged by any other.
+
+    Args:
+        guide: of `VendiGuidance`.
+        callback: a function or a diffusers callback.
+        inputs: the tensors that it asks for.
+    """
+
+    def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        guided = guide(pipeline, step, timestep, tensors) or tensors
+        asked = {name: guided[name] for name in inputs}
+        return {**guided, **(callback(pipeline, step, timestep, asked) or {})}
+
+    return both
+
+
+def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
+    """`__call__` of the guided pipeline: the stock one's parameters, and ours."""
+    plain = signature(stock.__call__)
+    first = [
+        Parameter(f"{PREFIX}preset", Parameter.KEYWORD_ONLY, default=None, annotation=str | None),
+        Parameter(f"{PREFIX}window", Parameter.KEYWORD_ONLY, default=None, annotation=int | None),
+    ]
+    ours = {parameter.name: parameter for parameter in [*first, *parameters(PREFIX)]}
+
+    @functools.wraps(stock.__call__)
+    def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        changes = {name: kwargs.pop(name) for name in list(kwargs) if name.startswith(PREFIX)}
+        for name in changes.keys() - ours.keys():  # stock pipelines may ignore unknown arguments
+            known = ", ".join(ours)
+            raise TypeError(f"{type(self).__name__} takes no {name!r}, only {known}")
+        call = plain.bind(self, *args, **kwargs)
+        call.apply_defaults()
+        given = {name.removeprefix(PREFIX): value for name, value in changes.items()}
+        return self._call_guided(call, given)
+
+    listed = list(plain.parameters.values())
+    place = len(listed) - (listed[-1].kind is Parameter.VAR_KEYWORD)
+    __call__.__signature__ = plain.replace(  # type: ignore[attr-defined]
+        parameters=[*listed[:place], *ours.values(), *listed[place:]]
+    )
+    __call__.__doc__ = CALL.format(
+        stock=stock.__name__, settings=describe(PREFIX).strip(), doc=stock.__call__.__doc__ or ""
+    )
+    return __call__

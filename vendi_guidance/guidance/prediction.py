@@ -136,7 +136,7 @@ def continues(scheduler: Any) -> bool:
     return getattr(scheduler, "state_in_first_order", True)
 
 
-def go_on_from_here(scheduler: Any) -> bool:
+def continue_from_here(scheduler: Any) -> bool:
     """Make the next step go on from the latents as they are now; False where it cannot."""
     has_corrector = _owner(scheduler).__name__ in ("UniPCMultistepScheduler", "SASolverScheduler")
     if has_corrector and not continues(scheduler):

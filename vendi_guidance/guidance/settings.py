@@ -1,123 +1,270 @@
-"""How guidance moves latents: what can be set, and what is set unless asked otherwise."""
+"""The settings of guidance, each said once: its name, type, default, range and help.
+
+`VendiGuidance`, the guided pipelines' `diversity_*` arguments and the command line's options derive
+from the fields of `Settings`; a test holds the README's table against them.
+"""
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from inspect import Parameter
+from numbers import Real
+from textwrap import fill
 from typing import Any
 
-from vendi_guidance.guidance.objectives import OBJECTIVES, ConditionalVendi, Objective
+from vendi_guidance.checks import check_count
+from vendi_guidance.guidance.objectives import OBJECTIVES, Objective
 from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
 
-STEP_RULES = ("normalized", "adaptive", "signal")
-CENTERS = ("prompt", "global")
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda _share: 1.0,
     "linear": lambda share: 1 - share,
     "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
 }
 
-MOST_SCALE = 1e6
-"""Already this throws away all that a latent was; far more overflows."""
+LARGEST_SCALE = 1e6
+"""A step of this length already replaces the latent; a much longer one overflows."""
 
 CFG_START = 0.3
-"""Where classifier-free guidance starts unless said otherwise, in pipelines where it can wait."""
+"""The automatic `cfg_start`, for pipelines whose CFG scale can change during a call: the share of
+the steps that Kynkäänniemi et al. (NeurIPS 2024) leave without CFG."""
 
 SIGMA_PROMPT = 0.3
 """The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
 
 
-def _check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+class _NotGiven:
+    """Stands for an argument that was not given, where None is a value of its own."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
 
 
-def _check_shares(name: str, start: float, name_of_stop: str, stop: float) -> None:
-    if not 0 <= start <= stop <= 1:
-        raise ValueError(
-            f"{name} and {name_of_stop} are shares of the steps, 0 <= {name} <= {name_of_stop} "
-            f"<= 1, got {start} and {stop}"
-        )
+NOT_GIVEN: Any = _NotGiven()
+
+
+def _setting(
+    default: Any,
+    help: str,
+    type: type = float,
+    *,
+    range: tuple[float, float] | None = None,
+    above: bool = False,
+    choices: tuple[str, ...] | None = None,
+    none: str | None = None,
+    command_line: bool = True,
+) -> Any:
+    """A field of `Settings`.
+
+    Args:
+        help: one sentence or two.
+        type: float, int (a count of at least 1) or str.
+        range: the least and the largest value.
+        above: the least value itself is excluded.
+        choices: the names allowed.
+        none: what None means, in a word; None itself where None is not allowed.
+        command_line: whether the command line offers it.
+    """
+    about = {"help": help, "type": type, "range": range, "above": above, "choices": choices}
+    return field(default=default, metadata={**about, "none": none, "command_line": command_line})
+
+
+def _check(
+    name: str,
+    value: Any,
+    *,
+    type: type,
+    range: tuple[float, float] | None,
+    above: bool,
+    choices: tuple[str, ...] | None,
+    none: str | None,
+    **_: Any,
+) -> None:
+    """Raise ValueError unless a setting may have this value."""
+    if value is None and none is not None:
+        return
+    if choices is not None:
+        is_custom = (name == "schedule" and callable(value)) or hasattr(value, "view")
+        if not is_custom and value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    elif type is int:
+        check_count(name, value)
+    elif range is not None:
+        low, high = range
+        in_range = isinstance(value, Real) and low <= float(value) <= high and value != math.inf
+        if not in_range or (above and value == low):
+            limits = f"between {low:g} and {high:g}"
+            if math.isinf(high):
+                limits = f"finite and {'greater than' if above else 'at least'} {low:g}"
+            raise ValueError(f"{name} must be {limits}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How guidance moves latents; see `VendiGuidance` for each field."""
+    """How guidance moves latents. The defaults are the preset "standard".
 
-    scale: float
-    every: int
-    sigma_latent: float
-    objective: str = "conditional-rke"
-    sigma_prompt: float | None = None
-    truncation: int | None = None
-    start: float = 0.0
-    stop: float = 1.0
-    schedule: str | Callable[[float], float] = "constant"
-    step_rule: str = "normalized"
-    space: str | Space = "latent"
-    center: str | None = None
-    renoise_start: float = 0.0
-    renoise_stop: float = 0.0
-    renoise_shrink: float = 0.0
-    cfg_start: float | None = None
-    beta: float = 0.5
+    Raises:
+        ValueError: a value out of its range, named in the message.
+
+    Example:
+        >>> from vendi_guidance.guidance.settings import Settings
+        >>> Settings(scale=2.0).changed(every=5).every
+        5
+    """
+
+    objective: str = _setting(
+        "conditional-rke",
+        'The score to raise. "conditional-rke" and "conditional-vendi" compare samples of similar '
+        'prompts, "rke" and "vendi" all samples.',
+        str,
+        choices=tuple(OBJECTIVES),
+    )
+    scale: float = _setting(
+        4.0,
+        "The length of a guidance step, in the unit of step_rule. 0 turns guidance off: the stock "
+        "pipeline, bit for bit.",
+        range=(0, LARGEST_SCALE),
+    )
+    every: int = _setting(
+        1,
+        "Guide every N-th denoising step, the first one included, the last one never. Where the "
+        "scheduler would discard a change, guidance waits for the next step that keeps it.",
+        int,
+    )
+    start: float = _setting(0.0, "The share of the steps where guidance begins.", range=(0, 1))
+    stop: float = _setting(0.3, "The share of the steps where guidance ends.", range=(0, 1))
+    schedule: str | Callable[[float], float] = _setting(  # noqa: RUF009
+        "constant",
+        "How scale changes between start and stop: constant, or down to 0. In Python also a "
+        "function of the share of the way, 0 to 1, that returns a factor.",
+        str,
+        choices=tuple(SCHEDULES),
+    )
+    step_rule: str = _setting(
+        "signal",
+        'The unit of scale. "normalized", as published: the norm of the latents. "adaptive": that '
+        "times the sample's largest similarity to another sample of a similar prompt, from 0 to 1. "
+        '"signal": as adaptive, with the norm of the clean part of the latents, which is small at '
+        "the first steps.",
+        str,
+        choices=("normalized", "adaptive", "signal"),
+    )
+    space: str | Space = _setting(  # noqa: RUF009
+        "denoised",
+        'What is compared: "latent", the noisy latents, as published; "denoised", the predicted '
+        "clean latents. In Python also an ImageSpace(encoder).",
+        str,
+        choices=tuple(SPACES),
+    )
+    center: str | None = _setting(
+        None,
+        'The mean to subtract from what is compared: "prompt", of samples of similar prompts; '
+        '"global", of all samples.',
+        str,
+        choices=("prompt", "global"),
+        none="none",
+    )
+    renoise_start: float = _setting(
+        0.1,
+        "The share of the steps where renoising begins: at each step, the noise in the latents is "
+        "replaced by fresh noise before guidance moves them, so that the model can correct what "
+        "guidance distorted.",
+        range=(0, 1),
+    )
+    renoise_stop: float = _setting(
+        0.3,
+        "The share of the steps where renoising ends. Equal to renoise_start: no renoising.",
+        range=(0, 1),
+    )
+    renoise_shrink: float = _setting(
+        0.0,
+        "How far renoising moves each predicted image towards the mean prediction for similar "
+        "prompts, 0 to 1. It cancels the drift away from the mean and keeps the repulsion between "
+        "samples.",
+        range=(0, 1),
+    )
+    cfg_start: float | None = _setting(
+        None,
+        "The share of the steps before classifier-free guidance (CFG) begins; until then its scale "
+        "is 1 and negative prompts have no effect. Automatic is 0.3 in pipelines that look up "
+        "their guidance scale at each step, and 0 in all others.",
+        range=(0, 1),
+        none="automatic",
+    )
+    sigma_latent: float = _setting(
+        0.35,
+        "The bandwidth of the Gaussian kernel on unit-length latents, or on what space compares.",
+        range=(0, math.inf),
+        above=True,
+    )
+    sigma_prompt: float | None = _setting(
+        None,
+        "The bandwidth of the Gaussian kernel on unit-length prompt embeddings. Automatic is the "
+        "published 0.3 for pooled CLIP embeddings, and 0.3 times the median distance between the "
+        "prompts seen for others, fixed once there are ten.",
+        range=(0, math.inf),
+        above=True,
+        none="automatic",
+    )
+    truncation: int | None = _setting(
+        None,
+        "How many eigenvalues the two Vendi objectives keep.",
+        int,
+        none="all",
+    )
+    beta: float = _setting(
+        0.5,
+        "The weight of the exemplars: how much of the score against them is subtracted.",
+        range=(0, math.inf),
+        command_line=False,
+    )
 
     def __post_init__(self) -> None:
-        _check_choice("objective", self.objective, OBJECTIVES)
-        if not 0 <= self.scale <= MOST_SCALE:
-            raise ValueError(
-                f"scale must be between 0 (no guidance) and {MOST_SCALE:g}, got {self.scale}"
-            )
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"every must be a whole number of at least 1, got {self.every}")
-        _check_shares("start", self.start, "stop", self.stop)
-        _check_shares("renoise_start", self.renoise_start, "renoise_stop", self.renoise_stop)
-        if not 0 <= self.renoise_shrink <= 1:
-            raise ValueError(
-                f"renoise_shrink is a share of the way, between 0 and 1, got {self.renoise_shrink}"
-            )
-        if not callable(self.schedule):
-            _check_choice("schedule", self.schedule, SCHEDULES)
-        _check_choice("step_rule", self.step_rule, STEP_RULES)
-        if not hasattr(self.space, "view"):
-            _check_choice("space", self.space, SPACES)
-        if self.center is not None:
-            _check_choice("center", self.center, CENTERS)
-        if self.cfg_start is not None and not 0 <= self.cfg_start <= 1:
-            raise ValueError(
-                f"cfg_start is a share of the steps, between 0 and 1, got {self.cfg_start}"
-            )
-        if not (math.isfinite(self.beta) and self.beta >= 0):
-            raise ValueError(f"beta must be finite and at least 0, got {self.beta}")
-        # refuse a bad sigma or truncation now, in use or not, rather than at some later step
-        ConditionalVendi(
-            Gaussian(self.sigma_latent),
-            Gaussian(SIGMA_PROMPT if self.sigma_prompt is None else self.sigma_prompt),
-            self.truncation,
-        )
+        for setting in fields(self):
+            _check(setting.name, getattr(self, setting.name), **setting.metadata)
+        for start, stop in (("start", "stop"), ("renoise_start", "renoise_stop")):
+            first, last = getattr(self, start), getattr(self, stop)
+            if first > last:
+                raise ValueError(f"{start} must not exceed {stop}, got {first} and {last}")
 
-    def but(self, preset: str | None = None, **given: Any) -> "Settings":
-        """These, or those of a preset, with what is given and not None in their place."""
-        if preset is not None:
-            _check_choice("preset", preset, PRESETS)
-        changes = {name: value for name, value in given.items() if value is not None}
-        return replace(PRESETS[preset] if preset else self, **changes)
+    def changed(self, preset: str | None = None, **changes: Any) -> "Settings":
+        """These settings, or those of a preset, with some changed.
+
+        Args:
+            preset: one of `PRESETS`, or None.
+            changes: by name; NOT_GIVEN is no change.
+
+        Raises:
+            ValueError: an unknown preset, or a value out of its range.
+            TypeError: an unknown name.
+        """
+        if preset is None or preset is NOT_GIVEN:
+            base = self
+        elif preset in PRESETS:
+            base = PRESETS[preset]
+        else:
+            raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+        unknown = changes.keys() - {setting.name for setting in fields(self)}
+        if unknown:
+            known = ", ".join(setting.name for setting in fields(self))
+            raise TypeError(f"there is no setting {min(unknown)!r}: the settings are {known}")
+        given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
+        return replace(base, **given)
 
     @property
     def needs_prediction(self) -> bool:
-        """Whether the scheduler has to be listened to."""
-        return (
-            self.build_space().needs_prediction
-            or self.renoise_start < self.renoise_stop
-            or self.step_rule == "signal"
-        )
+        """Whether the scheduler's prediction of clean latents is read."""
+        renoises = self.renoise_start < self.renoise_stop
+        return renoises or self.step_rule == "signal" or self.build_space().needs_prediction
 
     @property
     def is_conditional(self) -> bool:
+        """Whether the objective compares prompts."""
         return self.objective.startswith("conditional")
 
     def build_objective(self, sigma_prompt: float) -> Objective:
-        """The objective named, its prompt kernel of this bandwidth."""
+        """The objective, its prompt kernel of bandwidth `sigma_prompt`."""
         given: dict[str, Any] = {"kernel_latent": Gaussian(self.sigma_latent)}
         if self.is_conditional:
             given["kernel_prompt"] = Gaussian(sigma_prompt)
@@ -126,41 +273,64 @@ class Settings:
         return OBJECTIVES[self.objective](**given)
 
     def build_space(self) -> Space:
+        """The space where samples are compared."""
         return SPACES[self.space] if isinstance(self.space, str) else self.space
 
     def scale_at(self, share: float) -> float:
-        """`scale` after this share of all steps, start <= share < stop."""
+        """The scale after this share of all steps, start <= share < stop."""
         schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
         return self.scale * schedule((share - self.start) / (self.stop - self.start))
 
 
 PRESETS = {
-    "standard": Settings(
-        scale=4.0,
-        every=1,
-        sigma_latent=0.35,
-        step_rule="signal",
-        space="denoised",
-        stop=0.3,
-        renoise_start=0.1,
-        renoise_stop=0.3,
-    ),
+    "standard": Settings(),
     "varied": Settings(
         objective="conditional-vendi",
         scale=0.4,
-        every=1,
-        sigma_latent=0.5,
-        schedule="linear",
-        space="denoised",
         stop=0.8,
+        schedule="linear",
+        step_rule="normalized",
         renoise_start=0.3,
         renoise_stop=0.8,
         renoise_shrink=0.15,
         cfg_start=0.8,
+        sigma_latent=0.5,
     ),
-    "published": Settings(scale=0.03, every=10, sigma_latent=0.8, cfg_start=0.0),
+    "published": Settings(
+        scale=0.03,
+        every=10,
+        stop=1.0,
+        step_rule="normalized",
+        space="latent",
+        renoise_start=0.0,
+        renoise_stop=0.0,
+        cfg_start=0.0,
+        sigma_latent=0.8,
+    ),
 }
-"""`varied` drew most looks in docs/comparison.md, but loses more of what prompts say, and has
-classifier-free guidance rest for longer than large models may bear; `standard` is for these, and
-has it rest for the share of the steps that Kynkäänniemi et al. (NeurIPS 2024) leave without it;
+"""`standard` keeps more of what a prompt says; `varied` drew the most different images in
+docs/comparison.md, but loses details of the prompt and leaves CFG off for most of the steps;
 `published` is Jalali et al. (AISTATS 2026), appendix E."""
+
+
+def parameters(prefix: str = "") -> list[Parameter]:
+    """A keyword parameter for each setting, with its type; the default is NOT_GIVEN."""
+    kind = Parameter.KEYWORD_ONLY
+    return [
+        Parameter(f"{prefix}{one.name}", kind, default=NOT_GIVEN, annotation=one.type)
+        for one in fields(Settings)
+    ]
+
+
+def describe(prefix: str = "") -> str:
+    """The settings as the Args section of a docstring: name, default and help of each."""
+    lines = []
+    for setting in fields(Settings):
+        about = setting.metadata
+        default = about["none"] if setting.default is None else setting.default
+        text = f"{prefix}{setting.name} (default {default}): {about['help']}"
+        lines.append(fill(text, 100, initial_indent=8 * " ", subsequent_indent=12 * " "))
+    return "\n".join(lines)
+
+
+Settings.__doc__ = f"{Settings.__doc__}\n    Args:\n{describe()}\n"

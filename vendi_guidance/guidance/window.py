@@ -1,29 +1,28 @@
-"""The memory of guidance: the most recent finished samples and their prompts.
+"""The sliding window: the most recent finished samples and their prompts.
 
-Features are latents flattened and scaled to unit length (Jalali et al., AISTATS 2026, section 6 and
-appendix E), so kernels need only inner products. Those among the window's own samples change only
-when one enters or leaves; they are kept, and so is what is derived from them.
+Features (latents, or what another space compares) are flattened and scaled to unit length (Jalali
+et al., AISTATS 2026, section 6 and appendix E), so kernels need only inner products. Those among
+the window's own samples change only when one enters or leaves; they are kept, and so is what is
+derived from them.
 """
 
-import json
 from collections.abc import Callable, Hashable, Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.standard import SphereKernel
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 FORMAT = "vendi-guidance window"
 VERSION = 1
 
 ROWS_AT_ONCE = 64
-"""So many samples enter together, which bounds the memory that entering takes."""
+"""Samples enter in groups of this size, which bounds the memory that entering takes."""
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -38,15 +37,15 @@ def as_rows(x: Tensor) -> Tensor:
     return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
 
 
-def square_sum(matrix: Tensor) -> Tensor:
-    """Sum of the squares of matrix: (n, m), 0-d float64; without a copy in float64."""
+def squared_norm(matrix: Tensor) -> Tensor:
+    """The squared Frobenius norm of matrix: (n, m), 0-d float64; without a copy in float64."""
     return torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
 
 
 class SlidingWindow:
-    """The last `size` finished latents, with their prompt embeddings.
+    """The last `size` finished samples, with their prompt embeddings.
 
-    Memory: size x (latent elements + prompt width) in `dtype`, plus size^2 in single precision.
+    Memory: size x (feature elements + prompt width) in `dtype`, plus size^2 in single precision.
 
     Args:
         size: how many samples to remember.
@@ -54,10 +53,19 @@ class SlidingWindow:
         device: where they are stored; None is where the first ones come from.
 
     Attributes:
-        latent_shape: shape of one latent, or None while nothing has entered.
+        latent_shape: the shape of one sample's features, or None while the window is empty.
+        cache: values derived from the samples, by key; emptied when a sample enters.
 
     Raises:
         ValueError: size < 1.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import SlidingWindow
+        >>> window = SlidingWindow(3)
+        >>> window.append(torch.randn(5, 4, 8, 8))
+        >>> len(window), tuple(window.features.shape)
+        (3, (3, 256))
     """
 
     def __init__(
@@ -67,7 +75,7 @@ class SlidingWindow:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> None:
-        _check_size(size)
+        check_count("window", size)
         self.size = size
         self.dtype = dtype
         self.device = device
@@ -76,52 +84,53 @@ class SlidingWindow:
     def clear(self) -> None:
         """Forget every sample."""
         self.latent_shape: tuple[int, ...] | None = None
-        self._latents: _Ring | None = None
+        self._features: _Ring | None = None
         self._prompts: _Ring | None = None
         self._entered = 0
-        self._memo: dict[Hashable, Any] = {}
+        self.cache: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return min(self._entered, self.size)
 
-    def append(self, latents: Tensor, prompts: Tensor | None = None) -> None:
+    def __repr__(self) -> str:
+        return f"SlidingWindow({self.size}), {len(self)} of them filled"
+
+    def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         """Remember finished samples; the oldest leave when there is no room.
 
         O(b N D) for b samples that enter a window of N.
 
         Args:
-            latents: (b, ...) as the sampler left them.
+            features: (b, ...), of any length: latents as the sampler left them, for one.
             prompts: (b, m) embeddings, or None in a window without prompts.
 
         Raises:
             ValueError: other shapes than the window holds, prompts given once and missing another
                 time, or NaN or infinity. The window stays as it was.
         """
-        self.check(latents, prompts)
-        if not torch.isfinite(latents).all() or not (
-            prompts is None or torch.isfinite(prompts).all()
-        ):
+        self.check(features, prompts)
+        if not features.isfinite().all() or not (prompts is None or prompts.isfinite().all()):
             raise ValueError("latents and prompts that enter the window must be finite numbers")
         kept = slice(-self.size, None)
-        if self._latents is None:
-            self.latent_shape = tuple(latents.shape[1:])
-            self._latents = _Ring(self.size, latents, self.dtype, self.device)
+        if self._features is None:
+            self.latent_shape = tuple(features.shape[1:])
+            self._features = _Ring(self.size, features, self.dtype, self.device)
             if prompts is not None:
                 # prompts are few numbers: single precision costs nothing
                 at_least_single = torch.promote_types(self.dtype, torch.float32)
                 self._prompts = _Ring(self.size, prompts, at_least_single, self.device)
-        self._latents.write(latents[kept], self._entered)
+        self._features.write(features[kept], self._entered)
         if self._prompts is not None and prompts is not None:
             self._prompts.write(prompts[kept], self._entered)
-        self._entered += len(latents[kept])
-        self._memo.clear()
+        self._entered += len(features[kept])
+        self.cache.clear()
 
-    def check(self, latents: Tensor, prompts: Tensor | None) -> None:
-        """Raise ValueError if such samples cannot stand beside those of this window."""
-        if prompts is not None and len(prompts) != len(latents):
-            raise ValueError(f"got {len(latents)} latents but {len(prompts)} prompts")
-        self.check_shape(latents)
-        if self._latents is None:
+    def check(self, features: Tensor, prompts: Tensor | None) -> None:
+        """Raise ValueError if such samples cannot enter beside those of this window."""
+        if prompts is not None and len(prompts) != len(features):
+            raise ValueError(f"got {len(features)} latents but {len(prompts)} prompts")
+        self.check_shape(features)
+        if self._features is None:
             return
         if (prompts is None) != (self._prompts is None):
             held, given = ("without", "with") if self._prompts is None else ("with", "without")
@@ -134,9 +143,9 @@ class SlidingWindow:
                     "clear it, or use one window for each text encoder"
                 )
 
-    def check_shape(self, latents: Tensor) -> None:
-        """Raise ValueError if latents: (b, ...) are of another shape than those of this window."""
-        shape = tuple(latents.shape[1:])
+    def check_shape(self, features: Tensor) -> None:
+        """Raise ValueError if features, (b, ...), have another shape than the window's."""
+        shape = tuple(features.shape[1:])
         if self.latent_shape not in (None, shape):
             raise ValueError(
                 f"the window holds latents of shape {self.latent_shape}, got {shape}: "
@@ -144,21 +153,9 @@ class SlidingWindow:
             )
 
     @property
-    def latents(self) -> Tensor:
-        """(N, D) unit-length features of the remembered latents, in the storage dtype."""
-        return torch.empty(0, 0) if self._latents is None else self._latents.rows[: len(self)]
-
-    def products(self, f: Tensor) -> Tensor:
-        """(b, N) inner products of f: (b, D) with the remembered latents' features."""
-        if self._latents is None:
-            return f.new_empty(len(f), 0)
-        return self._latents.products(f, len(self))
-
-    def add_weighted(self, total: Tensor, weights: Tensor) -> Tensor:
-        """total: (b, D), to which weights: (b, N) times the latents' features were added."""
-        if self._latents is not None:
-            self._latents.add_weighted(total, weights)
-        return total
+    def features(self) -> Tensor:
+        """(N, D) unit-length features of the remembered samples, in the storage dtype."""
+        return torch.empty(0, 0) if self._features is None else self._features.rows[: len(self)]
 
     @property
     def prompts(self) -> Tensor | None:
@@ -166,39 +163,49 @@ class SlidingWindow:
         return None if self._prompts is None else self._prompts.rows[: len(self)]
 
     @property
-    def latent_products(self) -> Tensor:
-        """(N, N) inner products of the remembered latents' features, N = 0 included."""
-        if self._latents is None:
+    def inner_products(self) -> Tensor:
+        """(N, N) inner products of the remembered features."""
+        if self._features is None:
             return torch.empty(0, 0)
-        return self._latents.inner[: len(self), : len(self)]
+        return self._features.inner[: len(self), : len(self)]
+
+    def products(self, unit: Tensor) -> Tensor:
+        """(b, N) inner products of unit, (b, D), with the remembered features."""
+        if self._features is None:
+            return unit.new_empty(len(unit), 0)
+        return self._features.products(unit, len(self))
+
+    def add_weighted(self, total: Tensor, weights: Tensor) -> Tensor:
+        """Add weights, (b, N), times the remembered features to total, (b, D), in place."""
+        if self._features is not None:
+            self._features.add_weighted(total, weights)
+        return total
 
     def latent_gram(self, kernel: SphereKernel) -> Tensor:
-        """(N, N) kernel matrix of the remembered latents."""
-        return self.remember(("latent", kernel), lambda: self._gram(self._latents, kernel))
+        """(N, N) kernel matrix of the remembered features."""
+        return self._cached(("latent", kernel), lambda: self._gram(self._features, kernel))
 
     def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
-        """(N, N) kernel matrix of the remembered prompts; all ones for None, which sees none."""
+        """(N, N) kernel matrix of the remembered prompts; all ones for None."""
         if kernel is None:
-            return torch.ones_like(self.latent_products)
-        return self.remember(("prompt", kernel), lambda: self._gram(self._prompts, kernel))
+            return torch.ones_like(self.inner_products)
+        return self._cached(("prompt", kernel), lambda: self._gram(self._prompts, kernel))
 
-    def square_sums(
+    def squared_norms(
         self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
     ) -> tuple[Tensor, Tensor]:
         """|K_T|_F^2 and |K_Z∘K_T|_F^2 of the remembered samples, 0-d float64."""
 
         def compute() -> tuple[Tensor, Tensor]:
             prompt = self.prompt_gram(kernel_prompt)
-            joint = self.latent_gram(kernel_latent) * prompt
-            return square_sum(prompt), square_sum(joint)
+            return squared_norm(prompt), squared_norm(self.latent_gram(kernel_latent) * prompt)
 
-        return self.remember(("squares", kernel_latent, kernel_prompt), compute)
+        return self._cached(("squared norms", kernel_latent, kernel_prompt), compute)
 
-    def remember(self, key: Hashable, compute: Callable[[], Any], anew: bool = False) -> Any:
-        """`compute()`, kept under `key` until the next sample enters, or until computed `anew`."""
-        if anew or key not in self._memo:
-            self._memo[key] = compute()
-        return self._memo[key]
+    def _cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        if key not in self.cache:
+            self.cache[key] = compute()
+        return self.cache[key]
 
     def resize(self, size: int) -> None:
         """Remember up to `size` samples from now on; the oldest leave when there is no room.
@@ -206,14 +213,14 @@ class SlidingWindow:
         Raises:
             ValueError: size < 1.
         """
-        _check_size(size)
+        check_count("window", size)
         if size == self.size:
             return
-        latents, prompts, shape = *self._oldest_first(), self.latent_shape
+        features, prompts, shape = *self._oldest_first(), self.latent_shape
         self.size = size
         self.clear()
         if shape is not None:
-            self.append(latents.unflatten(1, shape), prompts)
+            self.append(features.unflatten(1, shape), prompts)
 
     def save(self, path: str | Path) -> None:
         """Write the window to a safetensors file, whole or not at all; the oldest sample first.
@@ -223,7 +230,7 @@ class SlidingWindow:
         Raises:
             OSError: the file cannot be written.
         """
-        latents, prompts = self._oldest_first()
+        features, prompts = self._oldest_first()
         header = {
             "format": FORMAT,
             "version": VERSION,
@@ -231,15 +238,7 @@ class SlidingWindow:
             "latent_shape": self.latent_shape,
             "dtype": str(self.dtype).removeprefix("torch."),
         }
-        tensors = (
-            {"latents": latents} if prompts is None else dict(latents=latents, prompts=prompts)
-        )
-        with whole_file(Path(path)) as temporary:
-            save_file(
-                {name: value.contiguous().cpu() for name, value in tensors.items()},
-                temporary,
-                {"header": json.dumps(header)},
-            )
+        save_tensors(Path(path), {"latents": features, "prompts": prompts}, header)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str | None = None) -> "SlidingWindow":
@@ -250,14 +249,7 @@ class SlidingWindow:
                 the message names the reason.
             FileNotFoundError: there is no such file.
         """
-        try:
-            with safe_open(path, "pt") as stored:
-                header = json.loads((stored.metadata() or {}).get("header", "{}"))
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        except FileNotFoundError:
-            raise FileNotFoundError(f"there is no window file {path}") from None
-        except (SafetensorError, ValueError, RecursionError, OSError) as error:
-            raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+        header, tensors = load_tensors(Path(path))
         reason = _misfit(header, tensors)
         if reason:
             raise ValueError(f"{path} is not a window this version can read: {reason}")
@@ -284,7 +276,7 @@ class SlidingWindow:
     def _oldest_first(self) -> tuple[Tensor, Tensor | None]:
         shift = -(self._entered % self.size) if self._entered > self.size else 0
         prompts = self.prompts
-        return self.latents.roll(shift, 0), None if prompts is None else prompts.roll(shift, 0)
+        return self.features.roll(shift, 0), None if prompts is None else prompts.roll(shift, 0)
 
 
 class _Ring:
@@ -336,11 +328,6 @@ class _Ring:
         copy = None if as_stored else like.new_empty(min(count, filled), self.rows.shape[1])
         for rows in self.rows[:filled].split(count):
             yield rows if copy is None else copy[: len(rows)].copy_(rows)
-
-
-def _check_size(size: int) -> None:
-    if not isinstance(size, int) or size < 1:
-        raise ValueError(f"window must be a whole number of at least 1, got {size}")
 
 
 def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:

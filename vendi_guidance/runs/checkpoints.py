@@ -21,39 +21,29 @@ VERSION = 1
 
 
 class RunWindow(SlidingWindow):
-    """A `SlidingWindow` that samples enter when the runner says so, not at the end of a call.
+    """A `SlidingWindow` that can be rebuilt from the batches that entered it.
 
     Attributes:
-        finished: the samples of the last call, with their prompts; they have not entered yet.
+        entered: how many samples have entered so far, including those that have left since.
     """
-
-    finished: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def entered(self) -> int:
-        """How many samples have entered so far, including those that have left since."""
         return self._entered
 
-    def append(self, latents: Tensor, prompts: Tensor | None = None) -> None:
-        self.check(latents, prompts)
-        self.finished = latents, prompts
+    def enter_again(self, latents: Tensor, prompts: Tensor | None, entered: int) -> None:
+        """Add a batch that first entered when `entered` samples had entered before it.
 
-    def enter(self, latents: Tensor, prompts: Tensor | None, entered: int | None = None) -> None:
-        """Remember a batch, as `SlidingWindow.append` does.
-
-        Args:
-            entered: how many samples had entered before it, for a batch that enters again after a
-                restart. The last `size` samples, in their batches and order, rebuild the window bit
-                by bit: each sample returns to its slot, and products are taken of as many rows.
+        The last `size` samples, in their batches and order, rebuild the window bit by bit: each
+        sample returns to its slot, and is multiplied with as many rows at a time.
 
         Raises:
             ValueError: earlier batches are missing, or see `SlidingWindow.append`.
         """
-        if entered is not None:
-            if self._entered not in (0, entered):
-                raise ValueError(f"{self._entered} samples have entered, not {entered}")
-            self._entered = entered
-        super().append(latents, prompts)
+        if self._entered not in (0, entered):
+            raise ValueError(f"{self._entered} samples have entered, not {entered}")
+        self._entered = entered
+        self.append(latents, prompts)
 
 
 @dataclass(frozen=True)
@@ -98,7 +88,7 @@ class Checkpoint:
         """Add its samples to the window, from this device."""
         if self.latents is not None:
             prompts = None if self.prompts is None else self.prompts.to(device)
-            window.enter(self.latents.to(device), prompts, self.progress.entered_before)
+            window.enter_again(self.latents.to(device), prompts, self.progress.entered_before)
 
 
 class Checkpoints:

@@ -20,6 +20,7 @@ from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from PIL.Image import Image
 from torch import Tensor
 
+from vendi_guidance.guidance.memory import Samples
 from vendi_guidance.guidance.mixins import DiversityGuided
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
@@ -35,7 +36,7 @@ class _Result:
     """What one process tells the others of a round.
 
     Attributes:
-        finished: latents and prompts for the window, or None.
+        finished: samples for the window.
         seconds: how long the round took.
         skipped: guidance steps skipped.
         sigma_prompt: the prompt bandwidth that guidance has settled on, or None.
@@ -43,7 +44,7 @@ class _Result:
         out_of_memory: nothing was made.
     """
 
-    finished: tuple[Tensor, Tensor | None] | None = None
+    finished: list[Samples]
     seconds: float = 0.0
     skipped: int = 0
     sigma_prompt: float | None = None
@@ -151,13 +152,12 @@ class Runner:
     def _make(self, items: list[Item], images: list[Image]) -> _Result:
         """Make pictures into `images`, which stays empty if memory is too small."""
         if not items:
-            return _Result(signal=self.stop.signal)
+            return _Result([], signal=self.stop.signal)
         seeds = [self.plan.seed_of(item) for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
-        self.window.finished = None
         started = perf_counter()
         try:
-            with _dtypes_restored(self.pipe):
+            with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
                 images += self.pipe(
                     [item.prompt for item in items],
                     # on the CPU, so that a seed means the same noise on every device
@@ -169,11 +169,9 @@ class Runner:
                 raise
         if not images:  # the error, and the memory that it held, are gone by now
             clear_device_cache(garbage_collection=True)
-            return _Result(out_of_memory=True)
-        finished = self.window.finished
-        if finished is not None and self.group.count > 1:
-            latents, prompts = finished
-            finished = latents.cpu(), None if prompts is None else prompts.cpu()
+            return _Result([], out_of_memory=True)
+        if self.group.count > 1:
+            finished = [(z.cpu(), None if t is None else t.cpu()) for z, t in finished]
         before, self._skipped_here = self._skipped_here, self.pipe.guidance.skipped
         return _Result(
             finished,
@@ -198,7 +196,7 @@ class Runner:
 
     def _enter(self, results: list[_Result]) -> tuple[Tensor | None, Tensor | None]:
         """Add all that was finished to the window, by rank; returns what of it stays there."""
-        finished = [result.finished for result in results if result.finished is not None]
+        finished = [samples for result in results for samples in result.finished]
         if not finished:
             return None, None
         device = self.group.device
@@ -206,7 +204,7 @@ class Runner:
         known = [t.to(device) for _, t in finished if t is not None]
         prompts = torch.cat(known) if known else None
         try:
-            self.window.enter(latents, prompts)
+            self.window.append(latents, prompts)
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
                 f"out of memory for a window of {self.window.size} samples: choose a smaller "

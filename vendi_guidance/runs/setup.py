@@ -40,8 +40,8 @@ class RunOptions:
     """The options of the command line, by their names.
 
     Attributes:
-        diversity: those that begin with `diversity_`, except the window's size: a preset, and
-            fields of `Settings`, None where not given.
+        diversity: those given that begin with `diversity_`, except the window's size: a preset,
+            and fields of `Settings`.
     """
 
     prompts: str
@@ -197,7 +197,7 @@ def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, C
     window = RunWindow(known.size, dtype=known.dtype, device=known.device)
     if known.latent_shape is None:
         return window, Checkpoint(progress)
-    latents = known.latents.unflatten(1, known.latent_shape)
+    latents = known.features.unflatten(1, known.latent_shape)
     return window, Checkpoint(replace(progress, entered=len(known)), latents, known.prompts)
 
 

@@ -1,0 +1,133 @@
+"""What guidance keeps from call to call: finished samples, exemplars, the prompt bandwidth."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.guidance.objectives import Objective
+from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
+from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
+from vendi_guidance.scores.bandwidth import median_distance
+
+logger = logging.getLogger(__name__)
+
+PROMPTS_TO_SETTLE = 10
+"""The prompt bandwidth is fixed once so many different prompts have been seen."""
+
+Samples = tuple[Tensor, Tensor | None]
+"""(b, ...) features and (b, m) prompt embeddings of finished samples."""
+
+
+class Memory:
+    """What guidance keeps from call to call.
+
+    Args:
+        window: how many finished samples to remember, or a `SlidingWindow`.
+        exemplars: (n, ...) features, n >= 1, or None.
+
+    Attributes:
+        window: the finished samples.
+        exemplars: a window of the exemplars, or None.
+        sigma_prompt: the prompt bandwidth that was found and fixed, or None.
+
+    Raises:
+        ValueError: window < 1, or exemplars that are no tensor of finite rows.
+    """
+
+    def __init__(self, window: int | SlidingWindow, exemplars: Tensor | None = None) -> None:
+        self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
+        self.exemplars = None if exemplars is None else _exemplar_window(exemplars)
+        self.sigma_prompt: float | None = None
+        self._skipped: Tensor | int = 0
+        self._has_warned = False
+        self._held: list[Samples] | None = None
+
+    @property
+    def skipped(self) -> int:
+        """How many guidance steps of single samples were skipped, and samples not remembered."""
+        return int(self._skipped)
+
+    def add(self, features: Tensor, prompts: Tensor | None) -> None:
+        """Remember finished samples, except those that hold NaN or infinity.
+
+        Raises:
+            ValueError: samples that do not fit the window.
+        """
+        finite = torch.isfinite(as_rows(features)).all(dim=1)
+        if prompts is not None:
+            finite &= torch.isfinite(prompts).all(dim=1).to(finite.device)
+            prompts = prompts[finite.to(prompts.device)]
+        self.count_skipped(finite)
+        self._skipped = self.skipped  # the call is over: now it may wait for the device
+        if self._skipped and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "NaN or infinity in latents, prompts or gradient: %d guidance steps were skipped, "
+                "and the samples concerned are not remembered. Half precision is a common cause.",
+                self._skipped,
+            )
+        if finite.any():
+            self.commit([(features[finite], prompts)])
+
+    def commit(self, finished: list[Samples]) -> None:
+        """Let samples enter the window, or the list of `holding`."""
+        for features, prompts in finished:
+            if self._held is None:
+                self.window.append(features, prompts)
+            else:
+                self.window.check(features, prompts)
+                self._held.append((features, prompts))
+
+    @contextmanager
+    def holding(self) -> Iterator[list[Samples]]:
+        """Meanwhile finished samples enter the list that this yields, for `commit`, instead."""
+        outer, self._held = self._held, []
+        try:
+            yield self._held
+        finally:
+            self._held = outer
+
+    def count_skipped(self, finite: Tensor) -> None:
+        """Count the samples of a step that were skipped: those where finite, (b,), is False."""
+        self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
+
+    def objective(self, settings: Settings, prompts: Tensor | None) -> Objective:
+        """The objective of the settings, with the prompt bandwidth given or found.
+
+        Args:
+            prompts: (b, m) embeddings of the prompts in flight.
+        """
+        return settings.build_objective(self._bandwidth(settings, prompts))
+
+    def _bandwidth(self, settings: Settings, prompts: Tensor | None) -> float:
+        given = settings.sigma_prompt or self.sigma_prompt
+        if given is not None or prompts is None or not settings.is_conditional:
+            return given or SIGMA_PROMPT
+        unit = unit_rows(as_rows(prompts))
+        known = self.window.prompts
+        seen = torch.cat([unit, unit[:0] if known is None else known.to(unit)])
+        distinct = seen[seen.isfinite().all(dim=1)].mul(1e4).round().unique(dim=0) / 1e4
+        if len(distinct) < 2:
+            return SIGMA_PROMPT  # one prompt is like itself at any bandwidth
+        sigma = SIGMA_PROMPT * median_distance(distinct)
+        if len(distinct) >= PROMPTS_TO_SETTLE:
+            self.sigma_prompt = sigma
+            logger.info("prompt bandwidth fixed at %.3g", sigma)
+        return sigma
+
+
+def _exemplar_window(exemplars: Tensor) -> SlidingWindow:
+    if not isinstance(exemplars, Tensor) or exemplars.ndim < 2 or not len(exemplars):
+        shape = f"shape {tuple(exemplars.shape)}" if isinstance(exemplars, Tensor) else "no shape"
+        raise ValueError(
+            f"exemplars must be a tensor of at least one row, (n, ...), got {shape}: "
+            "exemplar_features makes one of images"
+        )
+    if not exemplars.isfinite().all():
+        raise ValueError("exemplars hold NaN or infinity: leave those rows out")
+    window = SlidingWindow(len(exemplars))
+    window.append(exemplars)
+    return window

@@ -1,0 +1,63 @@
+"""One denoising step as a value, and what may change its latents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.prediction import Prediction
+
+Generator = torch.Generator | Sequence[torch.Generator] | None
+"""One for all samples, one for each, or torch's own."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A denoising step that the sampler has just made.
+
+    Attributes:
+        pipeline: the one called.
+        index: the step's number, from 0.
+        count: how many steps the call has.
+        latents: (b, ...) as the sampler left them.
+        prompts: (b, m) embeddings, or None where prompts are not compared.
+        prediction: of clean latents, made in this step, or None where it is not needed.
+        generator: of fresh noise.
+    """
+
+    pipeline: Any
+    index: int
+    count: int
+    latents: Tensor
+    prompts: Tensor | None = None
+    prediction: Prediction | None = None
+    generator: Generator = None
+
+    @property
+    def share(self) -> float:
+        """The share of the steps before this one, in [0, 1)."""
+        return self.index / self.count
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the call's latents are finished."""
+        return self.index >= self.count - 1
+
+    def with_latents(self, latents: Tensor) -> "Step":
+        """The same step with other latents."""
+        return replace(self, latents=latents)
+
+
+class Modifier(Protocol):
+    """Changes the latents of some steps of one call."""
+
+    def is_due(self, step: Step) -> bool:
+        """Whether this step is to be changed; asked once at every step, in order."""
+        ...
+
+    def __call__(self, step: Step, memory: Memory) -> Step:
+        """The step with changed latents."""
+        ...
