@@ -44,6 +44,9 @@ from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, che
 from vendi_guidance.runs.signals import Stop
 
 COUNT = click.IntRange(1)
+PATH = click.Path(path_type=Path)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = ("float32", "float16", "bfloat16")
 
 what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
@@ -74,30 +77,15 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @click.argument("prompts")
 @what(
     "--model",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=asset("demo-sdxl"),
-    help="A folder that diffusers' save_pretrained wrote.",
+    help="Folder that diffusers' save_pretrained wrote.",
 )
-@what(
-    "--pipeline",
-    type=click.Choice(list(PIPELINES)),
-    default="sdxl",
-    help="The type of model.",
-)
+@what("--pipeline", type=click.Choice(list(PIPELINES)), default="sdxl", help="Type of the model.")
 @what("--steps", type=COUNT, default=25, help="Number of denoising steps.")
-@what(
-    "--guidance-scale",
-    type=float,
-    default=5.0,
-    help="Scale of classifier-free guidance (CFG): how closely to follow the prompt.",
-)
+@what("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance (CFG).")
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
-@what(
-    "--batch-size",
-    type=COUNT,
-    default=8,
-    help="Number of images made at a time; they are guided away from one another.",
-)
+@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
     "--diversity-preset",
@@ -113,31 +101,14 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     show_default=f"{DEFAULT_WINDOW}, or as in --window-in",
     help="Number of finished images to remember.",
 )
-@how(
-    "--window-in",
-    type=click.Path(path_type=Path),
-    help="File with what an earlier run remembered, to start from.",
-)
-@how(
-    "--window-out",
-    type=click.Path(path_type=Path),
-    help="File to write what is remembered to, at the end.",
-)
-@where("--output", type=click.Path(path_type=Path), required=True, help="Folder for the run.")
+@how("--window-in", type=PATH, help="File to read what an earlier run remembered from.")
+@how("--window-out", type=PATH, help="File to write what is remembered to, at the end.")
+@where("--output", type=PATH, required=True, help="Folder for the run.")
 @where("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
 @where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
-@where(
-    "--device",
-    default="cuda" if torch.cuda.is_available() else "cpu",
-    help="Where to compute, such as cuda:0.",
-)
-@where(
-    "--dtype",
-    type=click.Choice(["float32", "float16", "bfloat16"]),
-    default="float32",
-    help="Precision of the model.",
-)
+@where("--device", default=DEVICE, help="Where to compute, such as cuda:0.")
+@where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model.")
 def main(**given: Any) -> None:
     if given["model"] is None:
         raise ValueError(

@@ -44,24 +44,18 @@ SHOWN = 20
 )
 @click.option(
     "--random-features",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1),
     default=2000,
     help="More give a more exact score; time and memory grow with their square.",
 )
-@click.option("--seed", type=int, default=0, help="Seed of the random Fourier features.")
+@click.option("--seed", default=0, help="Seed of the random Fourier features.")
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),
-    show_default="none",
     help="A folder where image features are kept, so that a stopped run goes on.",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Images at a time.")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Processes that decode images; 0 decodes in the main process.",
-)
+@click.option("--batch-size", type=click.IntRange(1), default=64, help="Images at a time.")
+@click.option("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
 @click.option(
     "--on-bad-image",
     type=click.Choice(["skip", "fail"]),

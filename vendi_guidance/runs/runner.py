@@ -10,7 +10,7 @@ prompts side by side, so that pictures of one prompt are made by one process.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from itertools import islice
 from time import perf_counter
 from typing import Any, cast
@@ -52,6 +52,7 @@ class _Result:
     out_of_memory: bool = False
 
 
+@dataclass(eq=False)
 class Runner:
     """Makes a run.
 
@@ -71,20 +72,14 @@ class Runner:
         stopped_by: the signal that stopped the run, or None.
     """
 
-    def __init__(
-        self,
-        pipe: DiversityGuided,
-        plan: Plan,
-        folder: RunFolder,
-        group: ProcessGroup,
-        stop: Stop,
-        start: Checkpoint | Progress,
-    ) -> None:
-        self.pipe = pipe
-        self.plan = plan
-        self.folder = folder
-        self.group = group
-        self.stop = stop
+    pipe: DiversityGuided
+    plan: Plan
+    folder: RunFolder
+    group: ProcessGroup
+    stop: Stop
+    start: InitVar[Checkpoint | Progress]
+
+    def __post_init__(self, start: Checkpoint | Progress) -> None:
         self.progress = start.progress if isinstance(start, Checkpoint) else start
         self.made = 0
         self.seconds = 0.0

@@ -117,17 +117,11 @@ def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitSt
 
 def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
     prompts = open_prompts(options.prompts)
-    chosen = asdict(guidance.settings)
+    chosen = {"window": guidance.window.size, **asdict(guidance.settings)}
     del chosen["beta"]  # of exemplars, and there are none
-    look = {
-        "pipeline": options.pipeline,
-        "steps": options.steps,
-        "guidance_scale": options.guidance_scale,
-        "batch_size": options.batch_size,
-        "dtype": options.dtype,
-        "diversity_window": guidance.window.size,
-        **{f"diversity_{name}": value for name, value in chosen.items()},
-    }
+    named = ("pipeline", "steps", "guidance_scale", "batch_size", "dtype")
+    look = {name: getattr(options, name) for name in named}
+    look |= {f"diversity_{name}": value for name, value in chosen.items()}
     settings = look | {
         "images_per_prompt": options.images_per_prompt,
         "seed": options.seed,
@@ -136,14 +130,15 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
         # at scale 0, samples are remembered only for --window-out
         "window_out": options.window_out is not None or guidance.settings.scale > 0,
     }
-    window_in = options.window_in
+    window = options.window_in
     model = Input(str(options.model), fingerprint(options.model))
     inputs = {
         "prompts": Input(options.prompts, prompts.sha256),
         "model": model,
-        "window_in": None if window_in is None else Input(str(window_in), sha256_of(window_in)),
+        "window_in": None if window is None else Input(str(window), sha256_of(window)),
     }
     manifest = Manifest(settings, inputs, versions())
+    origin = {"model_sha256": model.sha256, "versions": manifest.versions}
     return Plan(
         prompts=prompts,
         images_per_prompt=options.images_per_prompt,
@@ -151,9 +146,7 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
         seed=options.seed,
         call={"num_inference_steps": options.steps, "guidance_scale": options.guidance_scale},
         about={"model": model.name, **look},
-        origin=None
-        if options.no_metadata
-        else {"model_sha256": model.sha256, "versions": manifest.versions},
+        origin=None if options.no_metadata else origin,
         manifest=manifest,
     )
 
