@@ -37,7 +37,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 LATENTS, PROMPT = (4, 128, 128), 1280
 WIDTH, RANDOM_FEATURES = 1024, 2000
-"""Of DINOv2's features, and the default of `vendi-guidance score`."""
+"""Of DINOv2's features, and the default of score_folder.py."""
 
 REPEATS = 20
 
@@ -90,7 +90,7 @@ def write_prompts(path: Path, count: int) -> None:
 
 
 def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int) -> None:
-    """A batch enters a full window; it is written; the window is rebuilt."""
+    """A batch enters a full window; it is written; the window is made again."""
     latents, prompts = samples
     window, checkpoints = RunWindow(size), Checkpoints(folder / "checkpoints", size)
     while window.entered < size:

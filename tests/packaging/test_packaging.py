@@ -103,7 +103,7 @@ def test_generate_evaluate_and_score_run_from_the_wheel(installed, tiny_sdxl_fol
     without = "import sys; sys.modules['torchmetrics'] = None; from vendi_guidance import commands"
     words = ("score", "a", "--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 16)
     said = python(installed, "-c", f"{without}; commands.main()", *words, cwd=tmp_path)
-    assert said.startswith("Vendi ") and "n = 3" in said
+    assert said.startswith("RKE ") and "\nVendi " in said and "n = 3" in said
 
 
 def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):

@@ -97,7 +97,7 @@ def main(
             raise ValueError(f"none of the {len(paths)} files can be used")
         if group.is_first:
             moments = symmetric(sum(totals[1:], totals[0])).div_(sum(counts))
-            for name, order in (("Vendi", 1), ("RKE", 2)):
+            for name, order in (("RKE", 2), ("Vendi", 1)):
                 score = matrix_entropy(moments, Entropy(order)).exp()
                 click.echo(f"{name} {float(score):.6g}")
             click.echo(
