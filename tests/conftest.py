@@ -17,7 +17,7 @@ from transformers import (
     CLIPTokenizer,
 )
 
-from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.probe import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 

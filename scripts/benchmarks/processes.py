@@ -21,8 +21,8 @@ from scripts.stress.forks import fork_team
 from vendi_guidance import Cosine, Gaussian, conditional_vendi
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
-from vendi_guidance.features.embedders import Probe
-from vendi_guidance.storage.imagefolder import Run, read_run
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
 SIGMA = 4.0
@@ -68,7 +68,7 @@ def main(
                 folder = Path(name) / f"{kind}, {seed}"
                 given = (few, *words, *options, "--seed", 10_000 * seed, "--output", folder)
                 make([str(word) for word in given], count, folder)
-                scores.append(judged(read_run(folder), judge))
+                scores.append(judged(folder, judge))
             columns = (f"{mean(s):.3f} | ± {stdev(s):.3f}" for s in zip(*scores, strict=True))
             click.echo(f"| {kind} | {' | '.join(columns)} |")
 
@@ -79,17 +79,19 @@ def make(words: list[str], processes: int, folder: Path) -> None:
         raise click.ClickException("\n".join(log.read_text() for log in logs))
 
 
-def judged(run: Run, probe: Probe) -> tuple[float, float]:
+def judged(folder: Path, probe: Probe) -> tuple[float, float]:
     """Looks per prompt, and Conditional-Vendi."""
-    seen = probe.looks(run.images)
-    asked = list(dict.fromkeys(run.prompts))
+    batch = as_batch(folder)
+    images, prompts = list(batch.images), batch.prompts or []
+    seen = probe.looks(images)
+    asked = list(dict.fromkeys(prompts))
     looks: dict[str, set[tuple[str, str]]] = {prompt: set() for prompt in asked}
-    for prompt, concept, *look in zip(run.prompts, *seen, strict=True):
+    for prompt, concept, *look in zip(prompts, *seen, strict=True):
         if concept == prompt:
             looks[prompt].add((look[0], look[1]))
-    which = torch.tensor([asked.index(prompt) for prompt in run.prompts])
+    which = torch.tensor([asked.index(prompt) for prompt in prompts])
     score = conditional_vendi(
-        probe.embed(run.images),
+        probe.embed(images),
         torch.nn.functional.one_hot(which).float(),
         Gaussian(SIGMA),
         Cosine(),

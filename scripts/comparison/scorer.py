@@ -21,8 +21,8 @@ from torch import Tensor
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, load_sheets
 from scripts.demo.judge import SIGMA_IMAGE, SIGMA_PROMPT, load_text_embedder
-from vendi_guidance.features.embedders import Looks, Probe, TextEmbedder
-from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.base import PromptEmbedder
+from vendi_guidance.features.probe import Looks, Probe, load_probe
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
@@ -102,7 +102,7 @@ class Judge:
     """
 
     probe: Probe
-    text: TextEmbedder
+    text: PromptEmbedder
     training: Emoji
     _known: dict[tuple[str, ...], dict[str, Tensor]] = field(default_factory=dict, repr=False)
 

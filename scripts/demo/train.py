@@ -34,7 +34,7 @@ from transformers import (
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
-from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.files import whole_file
 
 TOKENS = 24  # longest prompt

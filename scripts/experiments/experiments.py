@@ -30,8 +30,7 @@ from scripts.experiments.samples import (
     substitution_scores,
 )
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.features.embedders import Probe
-from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.probe import Probe, load_probe
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
 from vendi_guidance.storage.files import whole_file

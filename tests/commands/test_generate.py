@@ -14,11 +14,12 @@ from diffusers import StableDiffusionXLPipeline
 from scripts.stress.forks import fork
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import assert_refused, contents
+from tests.helpers.runs import Run, read_run
 from vendi_guidance import SlidingWindow
 from vendi_guidance.commands import evaluate, generate
 from vendi_guidance.guidance.settings import PRESETS
 from vendi_guidance.runs.manifest import MANIFEST
-from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, Run, read_run
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 
 STEPS = 4
 

@@ -17,11 +17,12 @@ from PIL import Image
 from scripts.stress.forks import fork_team
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import repeatable
+from tests.helpers.runs import read_run
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
-from vendi_guidance.storage.imagefolder import METADATA, read_run
+from vendi_guidance.storage.imagefolder import METADATA
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

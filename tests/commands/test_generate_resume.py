@@ -16,12 +16,13 @@ from PIL import Image
 
 from scripts.stress.forks import fork
 from tests.helpers.commands import assert_refused, repeatable
+from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import callback, memory
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
-from vendi_guidance.storage.imagefolder import METADATA, read_run
+from vendi_guidance.storage.imagefolder import METADATA
 
 # so wide a kernel that pictures of a random model seem alike, and what is remembered moves them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)

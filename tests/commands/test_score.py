@@ -11,7 +11,7 @@ from PIL import Image
 from tests.helpers.commands import assert_refused
 from vendi_guidance import Gaussian, RandomFourier, rke, vendi
 from vendi_guidance.commands import score
-from vendi_guidance.features.embedders import open_image_embedder
+from vendi_guidance.features.images import open_image_embedder
 
 COUNT = 30
 WORKER = Path(__file__).parents[1] / "helpers" / "score_worker.py"
@@ -60,7 +60,7 @@ def run(*words):
 def test_scores_are_those_of_all_pictures_at_once(pictures, expected):
     result = run(pictures, *OPTIONS)
     assert scores(result.output) == pytest.approx(expected, rel=1e-5)
-    assert f"left out {pictures}/broken.png: it is no picture" in result.stderr
+    assert f"left out {pictures}/broken.png: it is not an image" in result.stderr
     assert f"n = {COUNT}; pixels {{'size': 2" in result.stdout
     assert "Gaussian(sigma=0.5); RandomFourier(features=64, seed=3)" in result.stdout
 
@@ -87,7 +87,7 @@ def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expec
 
 def test_pictures_that_cannot_be_used_can_be_refused(pictures):
     result = run(pictures, *OPTIONS, "--on-bad-image", "fail")
-    assert_refused(result, "broken.png: it is no picture")
+    assert_refused(result, "broken.png: it is not an image")
 
 
 def test_what_cannot_be_scored_is_refused_in_one_sentence(tmp_path):

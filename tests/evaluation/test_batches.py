@@ -117,13 +117,25 @@ def test_a_folder_without_metadata_gives_all_its_pictures(folder):
         ([{"prompt": "a"}, {}], "line 2.*some pictures have a prompt and some have none"),
         ([{"prompt": 7}], "prompts must be text, got 7"),
         ([{"file_name": 7}], "line 1.* has no text under the key 'file_name'"),
-        ([{"file_name": "../up.png"}], "does not lie in"),
+        ([{"file_name": "../up.png"}], "is not in"),
         ([], "metadata.jsonl is empty"),
     ],
 )
 def test_metadata_that_say_nothing_useful_are_refused(folder, rows, words):
     with pytest.raises(ValueError, match=words):
         as_batch(describe(folder, rows))
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", None])
+def test_a_broken_or_missing_picture_of_a_folder_is_named(folder, content):
+    batch = as_batch(describe(folder, [{"prompt": "a"}, {"prompt": "b"}]))
+    broken = folder / "1.png"
+    broken.write_bytes(broken.read_bytes()[:45] if content is None else content)
+    with pytest.raises(ValueError, match=r"1\.png cannot be used"):
+        list(batch.images)
+    broken.unlink()
+    with pytest.raises(FileNotFoundError, match=r"1\.png"):
+        list(batch.images)
 
 
 def test_folders_without_pictures_are_refused(tmp_path):

@@ -16,7 +16,7 @@ from tests.helpers.batches_at_hand import (
 )
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
 from vendi_guidance.evaluation.inputs import Evidence
-from vendi_guidance.features.embedders import FromFunction
+from vendi_guidance.features.base import FromFunction
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
 from vendi_guidance.scores.manifold import manifold_scores

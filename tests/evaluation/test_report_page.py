@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.helpers.batches_at_hand import report_of, squares
 from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.features.embedders import BadImage
+from vendi_guidance.features.files import BadImage
 
 HOSTILE = [
     "<img src=x onerror=\"document.title = 'owned'\">",

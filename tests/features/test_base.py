@@ -4,12 +4,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from vendi_guidance.features.embedders import (
-    FrameMean,
-    FromFunction,
-    load_features,
-    open_image_embedder,
-)
+from vendi_guidance.features.base import FrameMean, FromFunction, load_features
+from vendi_guidance.features.images import open_image_embedder
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 
@@ -47,13 +43,13 @@ def test_files_without_features_are_refused_by_name(tmp_path):
         ("line.npy", "must have shape"),
         ("nan.npy", "NaN or infinity, first in row 0"),
         ("words.npy", "number"),
-        ("pickle.npy", "cannot be read"),
-        ("many.npz", 'holds a, b: name one "features"'),
-        ("none.npz", 'holds nothing: name one "features"'),
-        ("torn.npy", "cannot be read"),
-        ("torn.npz", "cannot be read"),
-        ("torn.safetensors", "cannot be read"),
-        ("x.csv", "features are read from .npy, .npz, .safetensors, not from"),
+        ("pickle.npy", "damaged or has objects"),
+        ("many.npz", 'contains a, b: name one array "features"'),
+        ("none.npz", "contains nothing: name one"),
+        ("torn.npy", "damaged"),
+        ("torn.npz", "damaged"),
+        ("torn.safetensors", "not a readable safetensors"),
+        ("x.csv", "features are read from .npy, .npz or .safetensors, not from"),
     ):
         with pytest.raises(ValueError, match=words) as caught:
             load_features(tmp_path / name)
@@ -73,7 +69,7 @@ def test_any_function_is_an_embedder():
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4)])
 def test_a_function_has_to_give_a_row_for_each_item(shape):
-    with pytest.raises(ValueError, match=r"f gave features of shape .* for 3 items"):
+    with pytest.raises(ValueError, match=r"f returned features of shape .* for 3 items"):
         FromFunction(lambda _items: torch.ones(shape), "f").embed("abc")
 
 
@@ -100,5 +96,5 @@ def test_videos_without_frames_are_refused():
     embedder = open_image_embedder("pixels:1")
     with pytest.raises(ValueError, match="video 1 has no frames"):
         FrameMean(embedder).embed([video([0]), []])
-    with pytest.raises(ValueError, match="frames=0"):
+    with pytest.raises(ValueError, match=r"frames must be .* got 0"):
         FrameMean(embedder, frames=0)

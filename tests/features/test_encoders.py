@@ -9,8 +9,9 @@ import sys
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, BitImageProcessor, Dinov2Config, Dinov2Model
+from transformers import AutoImageProcessor, BitImageProcessor, Dinov2Model
 
+from tests.helpers.tiny_encoders import save_dinov2
 from vendi_guidance.features.encoders import dinov2_encoder, open_clip_encoder
 
 SIZES = [(64, 64), (100, 70), (50, 90), (32, 32), (20, 24)]
@@ -54,12 +55,7 @@ def clip(tmp_path_factory):
 def dino(tmp_path_factory):
     """The folder of a tiny DINOv2, whose pictures are resized to 32 and cropped to 28."""
     folder = tmp_path_factory.mktemp("dino")
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    torch.manual_seed(0)
-    Dinov2Model(Dinov2Config(image_size=28, patch_size=14, **shape)).save_pretrained(folder)
-    crop = {"height": 28, "width": 28}
-    how = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
-    BitImageProcessor(size={"shortest_edge": 32}, crop_size=crop, **how).save_pretrained(folder)
+    save_dinov2(folder)
     return folder
 
 
@@ -111,14 +107,20 @@ def test_gradients_pass_to_the_pixels_and_not_to_the_weights(clip, dino):
 
 def test_preprocessing_that_is_not_covered_is_refused(clip, dino, monkeypatch, tmp_path):
     prepares(clip, monkeypatch, resize_mode="longest")
-    with pytest.raises(ValueError, match="tiny-clip resizes pictures to 32x32 by 'longest'"):
+    with pytest.raises(ValueError, match="tiny-clip resizes images to 32x32 in mode 'longest'"):
         open_clip_encoder("tiny-clip", None)
+    save_dinov2(tmp_path)
     BitImageProcessor(size={"height": 28, "width": 28}).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="prepares pictures in a way not covered here"):
+    with pytest.raises(ValueError, match=r"preprocessing of .* is not supported"):
         dinov2_encoder(tmp_path)
+
+
+def test_weights_that_are_published_as_pickles_are_refused(clip):
+    with pytest.raises(ValueError, match="only as the pickle"):
+        open_clip_encoder("ViTamin-S", "datacomp1b")
 
 
 def test_without_open_clip_its_name_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "open_clip", None)
-    with pytest.raises(ImportError, match="pip install open_clip_torch"):
+    with pytest.raises(ImportError, match=r"open_clip_torch: pip install .*\[embedders\]"):
         open_clip_encoder("ViT-B-32", None)

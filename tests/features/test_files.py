@@ -9,13 +9,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from vendi_guidance.features import cache as feature_cache
-from vendi_guidance.features.embedders import (
-    BadImage,
-    FromFunction,
-    embed_files,
-    open_image_embedder,
-    stream_features,
-)
+from vendi_guidance.features.base import FromFunction
+from vendi_guidance.features.files import BadImage, collect_features, stream_features
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import NetworkEmbedder
 
 COUNT = 150  # three batches of an embedder that does not say how large its batches are
@@ -53,6 +49,10 @@ def paths(tmp_path_factory):
     for number, path in enumerate(paths):
         Image.new("RGB", (4, 4), (number, 255 - number, 7)).save(path)
     return paths
+
+
+def embed_files(paths, embedder, **options):
+    return collect_features(stream_features(paths, embedder, **options))
 
 
 def colors(places):
@@ -150,7 +150,7 @@ def test_damaged_chunks_are_embedded_anew(paths, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = embed_files(paths[:5], watched.embedder, cache=tmp_path)
     assert torch.equal(found.features, colors(range(5)))
-    assert watched.seen == 5 and "is damaged and is left out" in caplog.text
+    assert watched.seen == 5 and "damaged are computed again" in caplog.text
 
 
 @pytest.fixture
@@ -176,11 +176,11 @@ def test_bad_files_are_left_out_by_name(mixed, workers):
         map(str, [moving, empty, torn, missing, folder])
     )
     reasons = [image.reason for image in found.bad]
-    assert reasons[0].startswith("it holds several pictures")
+    assert reasons[0].startswith("it has several images")
     assert reasons[1] == "the file is empty"
     assert "truncated" in reasons[2]
     assert reasons[3] == "No such file or directory"
-    assert reasons[4] == "it is not an ordinary file"
+    assert reasons[4] == "it is not a regular file"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -196,9 +196,9 @@ def test_a_batch_of_bad_files_is_no_harm(paths):
     assert torch.equal(found.features, colors([0, 1]))
     assert found.kept == [64, 65] and watched.seen == 2
     assert found.bad == [BadImage("nothing.png", "No such file or directory")] * 64
-    with pytest.raises(ValueError, match=r"of 64 files .* used: nothing\.png: No such file"):
+    with pytest.raises(ValueError, match=r"none of 64 files .* used: nothing\.png: No such file"):
         embed_files(nothing, watched.embedder)
-    with pytest.raises(ValueError, match="of 0 files there is no picture"):
+    with pytest.raises(ValueError, match="none of 0 files is an image"):
         embed_files([], watched.embedder)
 
 

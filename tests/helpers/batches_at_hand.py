@@ -4,7 +4,8 @@ import numpy as np
 from PIL import Image
 
 from vendi_guidance.evaluation.evaluator import Report, evaluate
-from vendi_guidance.features.embedders import FromFunction, Looks, Probe
+from vendi_guidance.features.base import FromFunction
+from vendi_guidance.features.probe import Looks, Probe
 from vendi_guidance.kernels.standard import Gaussian
 
 COLOURS = FromFunction(

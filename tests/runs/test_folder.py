@@ -12,10 +12,11 @@ from PIL import Image
 
 from scripts.stress.forks import fork
 from tests.helpers.commands import contents, repeatable
+from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest
-from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, picture_name, read_run
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, picture_name
 
 PLAN = Manifest({"steps": 3}, {"model": Input("m", "00")}, {"torch": "2"})
 OPENING = Checkpoint(Progress(0, 0, 2))

@@ -14,7 +14,7 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.features.embedders import Looks
+from vendi_guidance.features.probe import Looks
 from vendi_guidance.scores.references import (
     asked_concepts,
     clip_score,

@@ -17,7 +17,7 @@ from scripts.comparison.scorer import (
     pixels,
 )
 from tests.conftest import SCRIPTS
-from vendi_guidance.features.embedders import Looks
+from vendi_guidance.features.probe import Looks
 
 ASSETS = SCRIPTS.parent / "assets"
 CONCEPTS = ["ear", "leg"]

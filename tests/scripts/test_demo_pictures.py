@@ -6,7 +6,7 @@ from PIL import Image
 
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
 from tests.conftest import SCRIPTS
-from vendi_guidance.features.embedders import Probe
+from vendi_guidance.features.probe import Probe
 
 ASSETS = SCRIPTS.parent / "assets"
 

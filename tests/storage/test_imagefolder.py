@@ -12,10 +12,11 @@ from vendi_guidance.storage.imagefolder import (
     METADATA,
     TIMINGS,
     picture_name,
-    read_run,
+    read_metadata,
     remove_pictures,
     save_picture,
 )
+from vendi_guidance.storage.images import open_picture
 
 AWKWARD = [
     'a "quoted" cat, 50% off',
@@ -45,10 +46,11 @@ def write_run(folder: Path, prompts: list[str]) -> Path:
 
 
 def test_a_run_reads_back_as_it_was_written(tmp_path):
-    run = read_run(write_run(tmp_path, AWKWARD))
-    assert run.prompts == AWKWARD
-    assert [row["seed"] for row in run.rows] == list(range(len(AWKWARD)))
-    for number, image in enumerate(run.images):
+    run = read_metadata(write_run(tmp_path, AWKWARD))
+    assert [listed.row["prompt"] for listed in run] == AWKWARD
+    assert [listed.row["seed"] for listed in run] == list(range(len(AWKWARD)))
+    for number, listed in enumerate(run):
+        image = open_picture(listed.path)
         assert np.array_equal(np.asarray(image), np.asarray(picture(number)))
 
 
@@ -86,35 +88,16 @@ def test_removing_a_run_keeps_what_is_not_its_own(tmp_path):
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no folder .*absent"):
-        read_run(tmp_path / "absent")
-    with pytest.raises(FileNotFoundError, match=r"holds no metadata\.jsonl"):
-        read_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"metadata\.jsonl"):
+        read_metadata(tmp_path)
     (tmp_path / METADATA).touch()
-    with pytest.raises(ValueError, match="the run has no pictures"):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"not a picture", None])
-def test_a_broken_picture_is_named(tmp_path, content):
-    write_run(tmp_path, ["cat", "dog"])
-    broken = tmp_path / "000001.png"
-    broken.write_bytes(broken.read_bytes()[:60] if content is None else content)
-    with pytest.raises(ValueError, match=r"picture .*000001\.png cannot be read"):
-        read_run(tmp_path)
-
-
-def test_a_missing_picture_is_named(tmp_path):
-    write_run(tmp_path, ["cat", "dog"])
-    (tmp_path / "000001.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"000001\.png is missing"):
-        read_run(tmp_path)
+    with pytest.raises(ValueError, match="the run has no images"):
+        read_metadata(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"file_name": "000000.png"}', "line 2 has no text under the key 'prompt'"),
         ('{"prompt": "cat"}', "line 2 has no text under the key 'file_name'"),
         ('{"file_name": "0000', "line 2 is not JSON"),
     ],
@@ -124,7 +107,7 @@ def test_a_broken_line_of_metadata_is_named(tmp_path, line, message):
     with (tmp_path / METADATA).open("a") as lines:
         lines.write(line + "\n")
     with pytest.raises(ValueError, match=message):
-        read_run(tmp_path)
+        read_metadata(tmp_path)
 
 
 def test_a_last_line_that_a_crash_has_torn_is_left_out(tmp_path):
@@ -133,7 +116,7 @@ def test_a_last_line_that_a_crash_has_torn_is_left_out(tmp_path):
     first = whole.index(b"\n") + 1
     for cut in range(first + 1, len(whole) - 1):
         (tmp_path / METADATA).write_bytes(whole[:cut])
-        assert read_run(tmp_path).prompts == ["cat"]
+        assert [listed.row["prompt"] for listed in read_metadata(tmp_path)] == ["cat"]
 
 
 def test_seconds_are_read_from_beside_the_metadata(tmp_path):
@@ -142,7 +125,7 @@ def test_seconds_are_read_from_beside_the_metadata(tmp_path):
     append_rows(tmp_path / TIMINGS, [*timings, {"file_name": picture_name(2), "seconds": 0.5}])
     with (tmp_path / TIMINGS).open("a") as lines:
         lines.write('{"file_na')
-    assert [row.get("seconds") for row in read_run(tmp_path).rows] == [9.0, None, 0.5]
+    assert [listed.row.get("seconds") for listed in read_metadata(tmp_path)] == [9.0, None, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -155,17 +138,8 @@ def test_a_picture_outside_the_folder_is_not_read(tmp_path, name):
     (folder / "a").mkdir()
     (folder / "link").symlink_to(tmp_path)
     append_rows(folder / METADATA, [{"file_name": name, "prompt": "dog"}])
-    with pytest.raises(ValueError, match=r"line 2 names .* does not lie in"):
-        read_run(folder)
-
-
-def test_a_file_that_pillow_would_hand_to_another_program_is_not_read(tmp_path):
-    write_run(tmp_path, ["cat"])
-    (tmp_path / "000000.png").write_bytes(
-        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) run\n%%EOF\n"
-    )
-    with pytest.raises(ValueError, match=r"000000\.png cannot be read: it is no picture"):
-        read_run(tmp_path)
+    with pytest.raises(ValueError, match=r"line 2 names .* is not in"):
+        read_metadata(folder)
 
 
 @pytest.mark.parametrize("prompt", AWKWARD)

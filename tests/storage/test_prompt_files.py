@@ -37,11 +37,11 @@ def test_text_that_is_no_file_is_a_prompt():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", r"a\.txt holds no prompts"),
-        ("a.txt", " \n\n", r"a\.txt holds no prompts"),
-        ("a.jsonl", "", r"a\.jsonl holds no prompts"),
-        ("a.csv", "", r"a\.csv holds no prompts"),
-        ("a.csv", "prompt\n", r"a\.csv holds no prompts"),
+        ("a.txt", "", r"a\.txt has no prompts"),
+        ("a.txt", " \n\n", r"a\.txt has no prompts"),
+        ("a.jsonl", "", r"a\.jsonl has no prompts"),
+        ("a.csv", "", r"a\.csv has no prompts"),
+        ("a.csv", "prompt\n", r"a\.csv has no prompts"),
         ("a.csv", "text,id\ncat,1\n", r"a\.csv, line 1 has no column 'prompt', only text, id"),
         ("a.csv", "id,prompt\n1,cat\n2\n", r"a\.csv, line 3 has no text under 'prompt'"),
         ("a.csv", 'prompt\n"cat\n', r"a\.csv, line 2 is not CSV"),
@@ -77,9 +77,9 @@ def test_a_missing_prompt_file_and_an_empty_prompt_are_refused():
 def test_half_a_character_is_refused_wherever_it_comes_from(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_text('{"prompt": "cat"}\n{"prompt": "a \\ud800 cat"}\n')
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 2 holds '\\ud800', half a character"):
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2 has '\\ud800', half of a surrogate"):
         open_prompts(str(file))
-    with pytest.raises(ValueError, match="the prompt holds"):
+    with pytest.raises(ValueError, match="the prompt has"):
         open_prompts("a \udcff cat")
 
 

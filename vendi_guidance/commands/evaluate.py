@@ -28,13 +28,10 @@ from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import PictureReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.report.writer import save_report, score_table
-from vendi_guidance.features.base import load_features
-from vendi_guidance.features.embedders import (
-    PromptEmbedder,
-    open_image_embedder,
-    open_prompt_embedder,
-)
+from vendi_guidance.features.base import PromptEmbedder, load_features
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian, Kernel
 from vendi_guidance.scores.references import asked_concepts
 

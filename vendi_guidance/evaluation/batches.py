@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vendi_guidance.features.embedders import open_picture, to_rgb
 from vendi_guidance.storage.imagefolder import METADATA, read_metadata
-from vendi_guidance.storage.images import SUFFIXES
+from vendi_guidance.storage.images import SUFFIXES, open_picture, to_rgb
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""

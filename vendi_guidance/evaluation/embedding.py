@@ -10,17 +10,12 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Pictures
-from vendi_guidance.features.embedders import (
-    BadImage,
-    ImageEmbedder,
-    Looks,
-    Probe,
-    PromptEmbedder,
-    embed_files,
-    open_image_embedder,
-    open_prompt_embedder,
-)
+from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
+from vendi_guidance.features.files import BadImage, collect_features, stream_features
+from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import digest_of
+from vendi_guidance.features.probe import Looks, Probe
+from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 from vendi_guidance.kernels.custom import Similarity, as_kernel
 from vendi_guidance.kernels.standard import Features, Gaussian, Kernel, as_features
 from vendi_guidance.scores.bandwidth import median_distance
@@ -59,7 +54,7 @@ class Embedded(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureReader:
-    """How pictures are read; attributes as the arguments of `embed_files`."""
+    """How pictures are read; attributes as the arguments of `stream_features`."""
 
     cache: Path | None = None
     workers: int = 0
@@ -90,7 +85,7 @@ class PictureReader:
             ]
             features = _checked(torch.cat(chunks), f"{embedder.name}'s features", len(pictures))
             return Embedded(features, described, list(range(len(features))), [])
-        found = embed_files(
+        batches = stream_features(
             paths,
             embedder,
             cache=self.cache,
@@ -98,6 +93,7 @@ class PictureReader:
             on_bad_image=self.on_bad_image,
             progress=self.progress,
         )
+        found = collect_features(batches)
         features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
         return Embedded(features, described, found.kept, found.bad)
 
@@ -115,10 +111,12 @@ def embed_prompts(
         return features, {"name": "given features"}
     if isinstance(embedder, str):
         embedder = open_prompt_embedder(embedder)
-    places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-    distinct = _checked(embedder.embed(list(places)), f"{embedder.name}'s features", len(places))
-    rows = torch.tensor([places[prompt] for prompt in prompts])
-    return distinct[rows], {"name": embedder.name, "settings": embedder.settings}
+
+    def embed(distinct: list[str]) -> Tensor:
+        return _checked(embedder.embed(distinct), f"{embedder.name}'s features", len(distinct))
+
+    described = {"name": embedder.name, "settings": embedder.settings}
+    return embed_distinct(prompts, embed), described
 
 
 def clip_scores(

@@ -30,7 +30,9 @@ from vendi_guidance.evaluation.embedding import (
 from vendi_guidance.evaluation.inputs import Evidence
 from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.measures import MEASURES, Measure
-from vendi_guidance.features.embedders import BadImage, Probe, open_image_embedder
+from vendi_guidance.features.files import BadImage
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.standard import as_features
 from vendi_guidance.scores import references as fidelity

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.features.embedders import Looks
+from vendi_guidance.features.probe import Looks
 from vendi_guidance.kernels.standard import Kernel
 from vendi_guidance.kernels.tiles import Part
 from vendi_guidance.scores import references as fidelity

@@ -1,1 +1,1 @@
-"""Pictures and prompts in, features out."""
+"""Features of images and prompts: embedders, encoders and a cache."""

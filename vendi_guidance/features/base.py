@@ -1,6 +1,6 @@
-"""What gives features, and features that were computed elsewhere.
+"""Embedders, and features that were computed elsewhere.
 
-Whatever has these three members is an embedder; `FromFunction` makes one of any function.
+Any object with the three members below is an embedder; `FromFunction` makes one of any function.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,21 +12,21 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.standard import Features, as_features
+from vendi_guidance.storage.tensors import load_tensors
 
 Item = TypeVar("Item")
 
 
 class ImageEmbedder(Protocol):
-    """Gives features of pictures.
+    """Computes features of images.
 
     Attributes:
-        name: short, shown beside every score.
-        settings: all that decides the features (weights, preprocessing), JSON values.
+        name: short, printed beside every score.
+        settings: JSON values that determine the features, such as weights and preprocessing.
     """
 
     @property
@@ -36,12 +36,12 @@ class ImageEmbedder(Protocol):
     def settings(self) -> dict[str, Any]: ...
 
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
-        """(n, d) float32 features of n pictures, on the CPU."""
+        """(n, d) float32 features of n images, on the CPU."""
         ...
 
 
 class PromptEmbedder(Protocol):
-    """Gives features of prompts; its attributes are those of an `ImageEmbedder`."""
+    """Computes features of prompts; attributes as for `ImageEmbedder`."""
 
     @property
     def name(self) -> str: ...
@@ -56,13 +56,20 @@ class PromptEmbedder(Protocol):
 
 @dataclass(frozen=True)
 class FromFunction(Generic[Item]):
-    """A function as an embedder, of pictures or of prompts.
+    """A function as an embedder of images or prompts.
 
     Attributes:
         function: n items to their (n, d) features, a tensor or an array.
-        name: what to call it beside scores.
-        settings: all that decides the features. Where embeddings are kept on disk, these tell them
-            from those of another function.
+        name: printed beside scores.
+        settings: JSON values that determine the features; name and settings are the key of
+            features cached on disk.
+
+    Example:
+        >>> from vendi_guidance import FromFunction
+        >>> lengths = FromFunction(lambda words: [[float(len(word))] for word in words], "length")
+        >>> lengths.embed(["cat", "horse"])
+        tensor([[3.],
+                [5.]])
     """
 
     function: Callable[[Sequence[Item]], Features]
@@ -78,31 +85,36 @@ class FromFunction(Generic[Item]):
         features = torch.as_tensor(self.function(items)).detach().cpu().float()
         if features.ndim != 2 or len(features) != len(items):
             raise ValueError(
-                f"{self.name} gave features of shape {tuple(features.shape)} for {len(items)} "
-                "items: give one row for each"
+                f"{self.name} returned features of shape {tuple(features.shape)} for {len(items)} "
+                "items: return one row for each"
             )
         return features
 
 
 @dataclass(frozen=True)
 class FrameMean:
-    """Features of videos: the mean of those of some of their frames.
+    """Features of videos: the mean over frames.
 
     Attributes:
-        embedder: of pictures.
-        frames: how many to take of each video, evenly from its first to its last; all of a
-            shorter one.
+        embedder: of images.
+        frames: how many frames of a video, evenly spaced from first to last; all if it has fewer.
 
     Raises:
         ValueError: frames < 1.
+
+    Example:
+        >>> from PIL import Image
+        >>> from vendi_guidance import FrameMean, open_image_embedder
+        >>> video = [Image.new("RGB", (8, 8), color) for color in ("black", "white")]
+        >>> FrameMean(open_image_embedder("pixels:1")).embed([video])
+        tensor([[0.5000, 0.5000, 0.5000]])
     """
 
     embedder: ImageEmbedder
     frames: int = 16
 
     def __post_init__(self) -> None:
-        if self.frames < 1:
-            raise ValueError(f"a video's feature needs at least 1 frame, got frames={self.frames}")
+        check_count("frames", self.frames)
 
     @property
     def name(self) -> str:
@@ -113,64 +125,67 @@ class FrameMean:
         return {**self.embedder.settings, "frames": self.frames}
 
     def embed(self, videos: Sequence[Sequence[Image.Image]]) -> Tensor:
-        """(n, d) float32 features of n videos, each the frames that `diffusers.utils.load_video`
-        gives, on the CPU.
+        """(n, d) float32 features of n videos, each a sequence of frames, on the CPU.
 
         Raises:
             ValueError: a video without frames.
         """
+        features = []
         for number, video in enumerate(videos):
             if not len(video):
                 raise ValueError(f"video {number} has no frames")
-        return torch.stack([self.embedder.embed(self._some(video)).mean(0) for video in videos])
-
-    def _some(self, video: Sequence[Image.Image]) -> list[Image.Image]:
-        count = min(self.frames, len(video))
-        places = np.linspace(0, len(video) - 1, count).round().astype(int)
-        return [video[place] for place in places]
+            places = np.linspace(0, len(video) - 1, min(self.frames, len(video)))
+            chosen = [video[place] for place in places.round().astype(int)]
+            features.append(self.embedder.embed(chosen).mean(0))
+        return torch.stack(features)
 
 
 def load_features(path: Path) -> Tensor:
     """Features that were computed elsewhere.
 
     Args:
-        path: a `.npy`, `.npz` or `.safetensors` file; of several arrays in it, the one named
-            "features" is read.
+        path: a `.npy`, `.npz` or `.safetensors` file with one array, or with one named "features".
 
     Returns:
         (n, d) float32.
 
     Raises:
-        ValueError: another kind of file, a damaged one, no such array, or one that holds no
-            numbers or is not 2-D.
+        ValueError: another kind of file, a damaged one, no such array, or one that is not numeric
+            or not 2-D.
         FileNotFoundError: there is no such file.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from vendi_guidance import load_features
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/features.npy", np.eye(2))
+        ...     load_features(Path(folder, "features.npy"))
+        tensor([[1., 0.],
+                [0., 1.]])
     """
-    readers: dict[str, Callable[[Path], dict[str, Any]]] = {
-        ".npy": _read_npy,
-        ".npz": _read_npz,
-        ".safetensors": load_file,
-    }
-    if path.suffix not in readers:
-        raise ValueError(f"features are read from {', '.join(readers)}, not from {path}")
+    if path.suffix not in (".npy", ".npz", ".safetensors"):
+        raise ValueError(f"features are read from .npy, .npz or .safetensors, not from {path}")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    try:
-        arrays = readers[path.suffix](path)
-    except (ValueError, EOFError, BadZipFile, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    arrays = load_tensors(path)[1] if path.suffix == ".safetensors" else _load_numpy(path)
     name = next(iter(arrays)) if len(arrays) == 1 else "features"
     if name not in arrays:
-        raise ValueError(f'{path} holds {", ".join(arrays) or "nothing"}: name one "features"')
+        found = ", ".join(arrays) or "nothing"
+        raise ValueError(f'{path} contains {found}: name one array "features"')
     try:
         return as_features(arrays[name]).float()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _read_npy(path: Path) -> dict[str, np.ndarray]:
-    return {"features": np.load(path, allow_pickle=False)}
-
-
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
+def _load_numpy(path: Path) -> dict[str, Any]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"features": loaded}
+        with loaded:
+            return dict(loaded)
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{path} is damaged or has objects: {error}") from error

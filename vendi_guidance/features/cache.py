@@ -1,8 +1,8 @@
-"""Features kept on disk, by what was embedded and by what.
+"""Features on disk, by the embedder and the image's content.
 
-A folder holds one folder for each embedder, with chunks: safetensors files of the features of some
-pictures and the SHA-256 of these pictures' bytes. Chunks are whole or not there, and several
-processes may add to them at once.
+Each embedder has a folder of chunks: safetensors files with the features of some images and the
+SHA-256 of their bytes. Chunks are written completely or not at all, and several processes may add
+chunks at once.
 """
 
 import hashlib
@@ -13,31 +13,30 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 1024
-"""Features in a file, and so the most that a killed run embeds anew."""
+"""Features in a file, and so the most that a killed run loses."""
 
 DIGEST = "S32"
-"""A SHA-256 in numpy, which drops zeros at the end: of two of one length, both or neither."""
+"""A SHA-256 in numpy. It drops trailing zeros, on both sides of a comparison."""
 
 
 class FeatureCache:
-    """Features of pictures by one embedder; those that lay there when it was opened can be read.
+    """Features of images by one embedder; what was there when it was opened can be read.
 
     Args:
-        folder: of all embedders; made if it is not there.
-        embedder: whose name and settings say which features these are.
+        folder: of all embedders; created if need be.
+        embedder: its name and settings are the key of its own folder.
 
     Raises:
-        OSError: the folder cannot be made or read.
+        OSError: the folder cannot be created or read.
     """
 
     def __init__(self, folder: Path, embedder: ImageEmbedder) -> None:
@@ -52,15 +51,14 @@ class FeatureCache:
         self._new: list[tuple[bytes, Tensor]] = []
 
     def _read_index(self) -> None:
-        """Which pictures lie in which row of which chunk, in order of their digests."""
+        """Find chunk and row of each image's features, sorted by digest."""
         digests = [np.empty(0, DIGEST)]
         places = [np.empty((0, 2), np.int64)]
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
-                with safe_open(path, "pt") as chunk:
-                    rows = chunk.get_tensor("sha256").numpy()
-            except (SafetensorError, OSError) as error:
-                logger.warning("%s is damaged and is left out: %s", path, error)
+                rows = load_tensors(path, ["sha256"])[1]["sha256"].numpy()
+            except (ValueError, OSError) as error:
+                logger.warning("features that are damaged are computed again: %s", error)
                 continue
             digests.append(np.ascontiguousarray(rows).view(DIGEST)[:, 0])
             numbers = np.full(len(rows), len(self._chunks))
@@ -68,22 +66,22 @@ class FeatureCache:
             self._chunks.append(path)
         order = np.argsort(joined := np.concatenate(digests))
         self.digests = joined[order]
-        """(n,) of the pictures whose features can be read, in order."""
+        """(n,) of the images whose features can be read, sorted."""
         self._places = np.concatenate(places)[order]
 
     def read(self, digest: bytes) -> Tensor:
-        """(d,) features of one of the pictures in `digests`."""
+        """(d,) features of one of the images in `digests`."""
         chunk, row = self._places[np.searchsorted(self.digests, np.array(digest, DIGEST))]
         return _load(self._chunks[chunk])[row]
 
     def add(self, digest: bytes, features: Tensor) -> None:
-        """Keep the (d,) features of a picture; they are on disk after CHUNK others, or `flush`."""
+        """Store the (d,) features of an image, on disk with the next full chunk or `flush`."""
         self._new.append((digest, features))
         if len(self._new) == CHUNK:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added.
+        """Write what was added to disk.
 
         Raises:
             OSError: it cannot be written.
@@ -93,15 +91,14 @@ class FeatureCache:
         content = b"".join(digest for digest, _ in self._new)
         rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
         features = torch.stack([features for _, features in self._new])
-        # named by what it holds: other processes write others, or the same
-        name = hashlib.sha256(content).hexdigest()[:32]
-        with whole_file(self.folder / f"{name}.safetensors") as temporary:
-            save_file({"features": features, "sha256": rows}, temporary)
+        # named by content: other processes write other files, or the same
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+        save_tensors(path, {"features": features, "sha256": rows}, {})
         self._new = []
 
 
 def has(digests: np.ndarray, digest: bytes) -> bool:
-    """Whether one of sorted digests is this one."""
+    """Whether sorted digests include this one."""
     wanted = np.array(digest, DIGEST)
     place = np.searchsorted(digests, wanted)
     return bool(place < len(digests) and digests[place] == wanted)
@@ -109,4 +106,4 @@ def has(digests: np.ndarray, digest: bytes) -> bool:
 
 @lru_cache(maxsize=16)
 def _load(path: Path) -> Tensor:
-    return load_file(path)["features"]
+    return load_tensors(path, ["features"])[1]["features"]

@@ -1,7 +1,7 @@
-"""Image encoders for `ImageSpace`: well-known models behind their own preprocessing.
+"""Differentiable image encoders for `ImageSpace`: well-known models with their preprocessing.
 
-Preprocessing is done on tensors, so that gradients pass; what the models' libraries do to pictures
-of whole numbers differs by rounding. `docs/pipelines.md` shows their use.
+Preprocessing works on tensors, so that gradients pass. That of the models' libraries, on images of
+8 bits, differs by rounding. `docs/pipelines.md` shows how encoders are used.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,19 +12,28 @@ import torch
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import center_crop, normalize, pil_modes_mapping, resize
-from transformers import AutoImageProcessor, Dinov2Model
+
+from vendi_guidance.features.images import image_features, load_dinov2
+from vendi_guidance.features.open_clip import import_open_clip, load_open_clip, pretrained_folder
 
 
 class ImageEncoder(torch.nn.Module):
-    """A model behind its preprocessing: resize, crop, normalise. In eval mode, its weights frozen.
+    """A model with its preprocessing: resize, crop, normalise. In eval mode, weights frozen.
 
     Args:
         model: (b, 3, h, w) normalised images to its output.
-        mean, std: for the three channels, of pixels from 0 to 1.
+        mean, std: of the three channels, for pixels from 0 to 1.
         size: what to resize to: the shorter edge, or height and width.
-        crop: height and width to crop from the middle; None is not to crop.
-        interpolation: for resizing; antialiased.
-        read: the features, (b, m), in the model's output; None is the output itself.
+        crop: height and width of a center crop; None does not crop.
+        interpolation: for resizing, antialiased.
+        read: the model's output to (b, m) features; None takes the output itself.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance.features.encoders import ImageEncoder
+        >>> encoder = ImageEncoder(torch.nn.Flatten(), [0.5] * 3, [0.5] * 3, size=(4, 4))
+        >>> encoder(torch.zeros(2, 3, 64, 64)).shape
+        torch.Size([2, 48])
     """
 
     def __init__(
@@ -46,11 +55,11 @@ class ImageEncoder(torch.nn.Module):
         self.requires_grad_(False).eval()
 
     def preprocess(self, images: Tensor) -> Tensor:
-        """(b, 3, h, w) images in [-1, 1] to what the model takes."""
+        """(b, 3, h, w) images in [-1, 1] to the model's input."""
         pixels = (images + 1) / 2
         size = [self.size] if isinstance(self.size, int) else list(self.size)
         pixels = resize(pixels, size, self.interpolation, antialias=True)
-        pixels = pixels.clamp(0, 1)  # bicubic curves overshoot
+        pixels = pixels.clamp(0, 1)  # bicubic interpolation overshoots
         if self.crop is not None:
             pixels = center_crop(pixels, list(self.crop))
         return normalize(pixels, self.mean, self.std)
@@ -66,17 +75,27 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
 
     Args:
         name, pretrained: as `open_clip.create_model` takes them, such as "ViT-B-32" and
-            "laion2b_s34b_b79k"; pretrained=None is random weights.
+            "laion2b_s34b_b79k", or "hf-hub:NAME" and None; otherwise None is random weights.
 
     Raises:
         ImportError: open_clip_torch is not installed.
-        ValueError: preprocessing that is not covered.
+        FileNotFoundError: the weights are missing; the message says how to fetch them.
+        ValueError: an unknown model, no safetensors of it, or preprocessing that is not covered.
+
+    Example:
+        >>> from vendi_guidance import open_clip_encoder
+        >>> # downloads the weights at the first use
+        >>> encoder = open_clip_encoder("ViT-B-32", "laion2b_s34b_b79k")  # doctest: +SKIP
+        >>> encoder(torch.zeros(1, 3, 512, 512)).shape  # doctest: +SKIP
+        torch.Size([1, 512])
     """
-    try:
-        import open_clip
-    except ImportError:
-        raise ImportError("open_clip_encoder needs OpenCLIP: pip install open_clip_torch") from None
-    visual = open_clip.create_model(name, pretrained).visual
+    open_clip = import_open_clip()
+    if name.startswith(("hf-hub:", "local-dir:")):
+        visual = load_open_clip(name).model.visual
+    else:
+        if pretrained is not None and not pretrained.endswith(".safetensors"):
+            pretrained_folder(name, pretrained)  # OpenCLIP would fall back to pickles
+        visual = open_clip.create_model(name, pretrained).visual
     how = visual.preprocess_cfg
     size = how["size"]
     height, width = (size, size) if isinstance(size, int) else size
@@ -86,8 +105,8 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
         resize_to = height
     else:
         raise ValueError(
-            f"{name} resizes pictures to {height}x{width} by {how['resize_mode']!r}, which is not "
-            "covered here: wrap open_clip's model in a module of your own"
+            f"{name} resizes images to {height}x{width} in mode {how['resize_mode']!r}, which is "
+            "not supported: use `ImageEncoder`, or a module of your own"
         )
     return ImageEncoder(
         visual,
@@ -96,29 +115,37 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
         resize_to,
         (height, width),
         InterpolationMode(how["interpolation"]),
-        read=_first,
+        read=image_features,
     )
 
 
 def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
-    """DINOv2's class token after the last layer norm, preprocessed as the model's folder says.
+    """The class token of DINOv2 after the last layer norm, preprocessed as the model's folder says.
 
     Args:
-        name_or_path: as `from_pretrained` takes it, such as "facebook/dinov2-base".
+        name_or_path: a folder or a repository on the hub, such as "facebook/dinov2-base".
 
     Raises:
+        FileNotFoundError: the weights are missing; the message says how to fetch them.
         ValueError: preprocessing that is not covered.
+
+    Example:
+        >>> from vendi_guidance import dinov2_encoder
+        >>> # downloads the weights at the first use
+        >>> encoder = dinov2_encoder("facebook/dinov2-base")  # doctest: +SKIP
+        >>> encoder(torch.zeros(1, 3, 512, 512)).shape  # doctest: +SKIP
+        torch.Size([1, 768])
     """
-    how = AutoImageProcessor.from_pretrained(name_or_path)
+    model, how = load_dinov2(name_or_path)
     if not (how.do_resize and how.do_normalize and how.size.get("shortest_edge")):
         raise ValueError(
-            f"{name_or_path} prepares pictures in a way not covered here: {how.size}; wrap the "
-            "model in a module of your own"
+            f"the preprocessing of {name_or_path} is not supported (size {how.size}): use "
+            "`ImageEncoder`, or a module of your own"
         )
     crop = (how.crop_size["height"], how.crop_size["width"]) if how.do_center_crop else None
     interpolations = {number: mode for mode, number in pil_modes_mapping.items()}
     return ImageEncoder(
-        Dinov2Model.from_pretrained(name_or_path),
+        model,
         how.image_mean,
         how.image_std,
         how.size["shortest_edge"],
@@ -126,8 +153,3 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
         interpolations[how.resample],
         read=lambda output: output.pooler_output,
     )
-
-
-def _first(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """Without the tokens that some visual towers return as well."""
-    return output[0] if isinstance(output, tuple) else output

@@ -1,16 +1,12 @@
-"""Features of picture files: decoded by worker processes, kept on disk.
-
-Pictures are known by their content, whatever their files are called.
-"""
+"""Features of image files, decoded by worker processes and cached by the files' content."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
@@ -21,7 +17,7 @@ from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.storage.images import open_picture, read_bytes
 
 BATCH = 64
-"""Pictures at once for embedders that do not say."""
+"""Batch size of embedders that have none of their own."""
 
 
 class BadImage(NamedTuple):
@@ -29,7 +25,7 @@ class BadImage(NamedTuple):
 
     Attributes:
         name: the path as it was given.
-        reason: what is wrong with it, in words.
+        reason: what is wrong with it.
     """
 
     name: str
@@ -37,50 +33,17 @@ class BadImage(NamedTuple):
 
 
 class FileFeatures(NamedTuple):
-    """Features of those files that could be read.
+    """Features of the files that could be read.
 
     Attributes:
         features: (m, d) float32.
-        kept: for each row, the place of its file among those asked for, in order.
+        kept: for each row, the position of its file among the n given, in order.
         bad: the other files.
     """
 
     features: Tensor
     kept: list[int]
     bad: list[BadImage]
-
-
-def embed_files(
-    paths: Sequence[Path],
-    embedder: ImageEmbedder,
-    *,
-    cache: Path | None = None,
-    workers: int = 0,
-    on_bad_image: Literal["skip", "fail"] = "skip",
-    progress: bool = False,
-) -> FileFeatures:
-    """Features of n picture files at once; the arguments are those of `stream_features`.
-
-    Raises:
-        ValueError: a file cannot be used, under "fail", or none can; the message names it.
-        OSError: the cache cannot be read or written.
-    """
-    parts = list(
-        stream_features(
-            paths,
-            embedder,
-            cache=cache,
-            workers=workers,
-            on_bad_image=on_bad_image,
-            progress=progress,
-        )
-    )
-    kept = [place for part in parts for place in part.kept]
-    bad = [image for part in parts for image in part.bad]
-    if not kept:
-        first = f": {bad[0].name}: {bad[0].reason}" if bad else ""
-        raise ValueError(f"of {len(paths)} files there is no picture that can be used{first}")
-    return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
 
 
 def stream_features(
@@ -92,22 +55,22 @@ def stream_features(
     on_bad_image: Literal["skip", "fail"] = "skip",
     progress: bool = False,
 ) -> Iterator[FileFeatures]:
-    """Features of picture files batch by batch, in order.
+    """Features of image files, batch by batch, in order.
 
     Args:
         paths: n files.
-        embedder: what gives features.
-        cache: a folder where features are kept, by the picture's content and the embedder's
-            settings; a run that was killed goes on from there. None keeps nothing.
+        embedder: computes the features.
+        cache: a folder that keeps features by the image's content and the embedder's settings, from
+            which a killed run resumes; None keeps nothing.
         workers: how many processes read and decode; 0 is this one.
         on_bad_image: leave out files that cannot be used, or fail at the first.
         progress: show a bar.
 
     Yields:
-        A batch's features; of a batch without any, `features` has no columns.
+        The features of a batch; without any usable file, `features` is (0, 0).
 
     Raises:
-        ValueError: a file cannot be used, under "fail"; the message names it.
+        ValueError: under "fail", a file that cannot be used; the message names it.
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else FeatureCache(cache, embedder)
@@ -116,7 +79,7 @@ def stream_features(
         _Files(paths, embedder, known),
         batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else BATCH,
         num_workers=workers,
-        collate_fn=_as_they_are,
+        collate_fn=list,
     )
     with tqdm(total=len(paths), disable=None if progress else True) as bar:
         try:
@@ -128,9 +91,24 @@ def stream_features(
                 store.flush()
 
 
+def collect_features(batches: Iterable[FileFeatures]) -> FileFeatures:
+    """The batches of `stream_features` as one.
+
+    Raises:
+        ValueError: no file can be used.
+    """
+    parts = list(batches)
+    kept = [place for part in parts for place in part.kept]
+    bad = [image for part in parts for image in part.bad]
+    if not kept:
+        first = f": {bad[0].name}: {bad[0].reason}" if bad else ""
+        raise ValueError(f"none of {len(bad)} files is an image that can be used{first}")
+    return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
+
+
 class _Read(NamedTuple):
-    """What a worker has of a file: a picture as its embedder wants it, nothing if its features are
-    known, or what is wrong with it."""
+    """A file as a worker returns it: the image, prepared for a network; neither image nor problem
+    if the cache has its features."""
 
     place: int
     name: str
@@ -142,7 +120,7 @@ class _Read(NamedTuple):
 class _Files(Dataset):
     def __init__(self, paths: Sequence[Path], embedder: ImageEmbedder, known: np.ndarray) -> None:
         self.paths = paths
-        # not the embedder itself, which may not be sent to other processes
+        # not the embedder itself, which cannot always be sent to other processes
         self.prepare = embedder.prepare if isinstance(embedder, NetworkEmbedder) else None
         self.known = known
 
@@ -151,25 +129,20 @@ class _Files(Dataset):
 
     def __getitem__(self, place: int) -> _Read:
         path = self.paths[place]
-        digest, picture, problem = b"", None, None
+        digest, problem = b"", None
+        picture: Any = None
         try:
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
             if not has(self.known, digest):
-                picture = self._prepared(open_picture(content))
+                image = open_picture(content)
+                # an array: tensors would use shared memory, which containers often lack
+                picture = image if self.prepare is None else self.prepare(image).numpy()
         except ValueError as error:
             problem = str(error)
         except OSError as error:
             problem = error.strerror or str(error)
         return _Read(place, str(path), digest, picture, problem)
-
-    def _prepared(self, picture: Image.Image) -> Any:
-        # an array: tensors would go through shared memory, of which containers often have little
-        return picture if self.prepare is None else self.prepare(picture).numpy()
-
-
-def _as_they_are(batch: list[_Read]) -> list[_Read]:
-    return batch
 
 
 def _features_of(
@@ -188,17 +161,14 @@ def _features_of(
         for read in new:
             store.add(read.digest, rows[read.place])
         rows |= {read.place: store.read(read.digest) for read in good if read.picture is None}
-    features = [rows[read.place] for read in good]
-    return FileFeatures(
-        torch.stack(features) if features else torch.empty(0, 0),
-        [read.place for read in good],
-        bad,
-    )
+    features = torch.stack([rows[read.place] for read in good]) if good else torch.empty(0, 0)
+    return FileFeatures(features, [read.place for read in good], bad)
 
 
 def _embed(new: list[_Read], embedder: ImageEmbedder) -> Tensor:
-    if not new:
+    pictures = [read.picture for read in new]
+    if not pictures:
         return torch.empty(0, 0)
     if isinstance(embedder, NetworkEmbedder):
-        return embedder.encode(torch.from_numpy(np.stack([read.picture for read in new])))
-    return embedder.embed([read.picture for read in new])
+        return embedder.encode(torch.from_numpy(np.stack(pictures)))
+    return embedder.embed(pictures)

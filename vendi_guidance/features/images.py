@@ -1,27 +1,28 @@
-"""Embedders of pictures by name: well-known networks, each behind its library's preprocessing."""
+"""Embedders of images by name: well-known networks, each with its library's preprocessing."""
 
 from collections.abc import Callable
+from functools import partial
+from os import PathLike
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torchvision.models import Inception_V3_Weights, ResNet50_Weights, inception_v3, resnet50
 from transformers import AutoImageProcessor, AutoModel
 
 from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.network import NetworkEmbedder
+from vendi_guidance.features.network import NetworkEmbedder, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import model_folder, reason
+from vendi_guidance.features.weights import model_folder, optional_import, reason
+from vendi_guidance.storage.tensors import load_tensors
 
 DINOV2 = "facebook/dinov2-large"
 PIXELS = 32
-"""Height and width of pictures that are their own features."""
+"""Default height and width of images that are their own features."""
 
 
 class Parts(NamedTuple):
@@ -35,38 +36,43 @@ class Parts(NamedTuple):
 def open_image_embedder(
     spec: str, *, device: str = "cpu", batch_size: int = 64, progress: bool = False
 ) -> ImageEmbedder:
-    """An embedder of pictures by its name.
+    """An embedder of images by its name.
 
     Args:
-        spec: a kind and, behind a colon, which one:
+        spec: a kind and, after a colon, which one:
 
             - `probe:FOLDER`: the demo's `Probe`;
-            - `dinov2[:FOLDER_OR_NAME]`: DINOv2's class token, by transformers; also of its
+            - `dinov2[:FOLDER_OR_NAME]`: the class token of DINOv2, by transformers; also its
               successors with a pooled output;
-            - `clip[:MODEL[/PRETRAINED]]`: the image half of a CLIP or SigLIP, at unit length; MODEL
+            - `clip[:MODEL[/PRETRAINED]]`: the image half of a CLIP or SigLIP, of unit length; MODEL
               and PRETRAINED by OpenCLIP's names, or `hf-hub:NAME`, or a folder;
             - `inception[:FILE]`: the last features of torchvision's InceptionV3. It is not the
               network of published FIDs, which was trained in TensorFlow;
-            - `swav[:FILE]`: those of SwAV's ResNet-50 of 800 epochs;
-            - `timm:NAME`: those of any timm model, by timm's name, the hub's, or in a folder;
-            - `pixels[:SIZE]`: the picture itself, SIZE x SIZE of them.
+            - `swav[:FILE]`: the last features of SwAV's ResNet-50 of 800 epochs;
+            - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
+              folder;
+            - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE.
+
+            FILE is `.safetensors`, or the `.pth` that the authors publish, of which only tensors
+            are read (`torch.load(..., weights_only=True)` runs no code); without FILE that one is
+            downloaded. All other weights are safetensors.
         device: where it computes; half precision on a GPU.
-        batch_size: how many pictures at once.
+        batch_size: how many images at once.
         progress: show a bar.
 
     Raises:
-        ValueError: another kind, or weights that do not fit it.
-        FileNotFoundError: the weights are not here; the message says how to fetch them.
+        ValueError: another kind, weights that do not fit it, or batch_size < 1.
+        FileNotFoundError: the weights are missing; the message says how to fetch them.
         ImportError: the library it needs is not installed.
+
+    Example:
+        >>> from PIL import Image
+        >>> from vendi_guidance import open_image_embedder
+        >>> embedder = open_image_embedder("pixels:4")
+        >>> embedder.embed([Image.new("RGB", (64, 64), "red")]).shape
+        torch.Size([1, 48])
     """
-    kind, _, which = spec.partition(":")
-    if kind not in KINDS:
-        raise ValueError(f"there is no image embedder {kind!r}: take one of {', '.join(KINDS)}")
-    try:
-        parts = KINDS[kind](which)
-    # torch's RuntimeErrors are about weights that do not fit
-    except (SafetensorError, UnpicklingError, EOFError, RuntimeError) as error:
-        raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
+    kind, parts = open_parts("image", KINDS, spec)
     return NetworkEmbedder(kind, *parts, device=device, batch_size=batch_size, progress=progress)
 
 
@@ -74,14 +80,9 @@ def _probe(folder: str) -> Parts:
     return Parts({"weights": folder}, probe_pixels, load_probe(folder).body)
 
 
-class Processed:
+def processed(image: Image.Image, processor: Any) -> Tensor:
     """Preprocessing by an image processor of transformers."""
-
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        return self.processor(image, return_tensors="pt")["pixel_values"][0]
+    return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
 class Pooled(nn.Module):
@@ -95,28 +96,41 @@ class Pooled(nn.Module):
         return self.model(pixel_values=pixels).pooler_output
 
 
-def _dinov2(which: str) -> Parts:
-    name = which or DINOV2
-    folder = model_folder(name)
+def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
+    """A vision model of transformers in float32, and its image processor.
+
+    Args:
+        name: a folder or a repository on the hub.
+
+    Raises:
+        FileNotFoundError: the weights are missing; the message says how to fetch them.
+    """
+    folder = model_folder(str(name))
     model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
-    processor = AutoImageProcessor.from_pretrained(folder)
+    return model, AutoImageProcessor.from_pretrained(folder)
+
+
+def _dinov2(which: str) -> Parts:
+    model, processor = load_dinov2(which or DINOV2)
     # the processor's settings as they are saved: JSON values
-    settings = {"weights": name, "preprocessing": processor.to_dict()}
-    return Parts(settings, Processed(processor), Pooled(model))
+    settings = {"weights": which or DINOV2, "preprocessing": processor.to_dict()}
+    return Parts(settings, partial(processed, processor=processor), Pooled(model))
 
 
 class ImageHalf(nn.Module):
-    """The image half of an OpenCLIP model, its features of unit length."""
+    """The image half of an OpenCLIP model, features of unit length."""
 
     def __init__(self, visual: nn.Module) -> None:
         super().__init__()
         self.visual = visual
 
     def forward(self, pixels: Tensor) -> Tensor:
-        output = self.visual(pixels)
-        # some give their tokens as well
-        features = output[0] if isinstance(output, tuple) else output
-        return nn.functional.normalize(features.float(), dim=-1)
+        return nn.functional.normalize(image_features(self.visual(pixels)).float(), dim=-1)
+
+
+def image_features(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """The features in an OpenCLIP image tower's output; some towers return their tokens too."""
+    return output[0] if isinstance(output, tuple) else output
 
 
 def _clip(which: str) -> Parts:
@@ -126,10 +140,7 @@ def _clip(which: str) -> Parts:
 
 
 def _timm(name: str) -> Parts:
-    try:
-        import timm
-    except ImportError:
-        raise ImportError("timm's models need timm: pip install timm") from None
+    timm = optional_import("timm", "timm", "timm:NAME")
     repository = name
     if not Path(name).is_dir() and "/" not in name:
         config = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
@@ -146,12 +157,14 @@ def _timm(name: str) -> Parts:
 INCEPTION_URL = Inception_V3_Weights.IMAGENET1K_V1.url
 SWAV_URL = "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar"
 SWAV_STD = (0.228, 0.224, 0.225)
-"""In everything else SwAV's evaluation prepares pictures as torchvision does for its ResNet-50."""
+"""The rest of SwAV's preprocessing is that of torchvision's ResNet-50."""
+TRAINING_HEADS = ("projection_head.", "prototypes.")
+"""Layers in SwAV's file that only its training needs."""
 
 
 def _inception(file: str) -> Parts:
     network = inception_v3(weights=None, init_weights=False, transform_input=True)
-    network.load_state_dict(_torch_weights(file, INCEPTION_URL))
+    network.load_state_dict(_tensors(file, INCEPTION_URL))
     network.fc = nn.Identity()
     transform = Inception_V3_Weights.IMAGENET1K_V1.transforms()
     return Parts(_torchvision_settings(file or INCEPTION_URL, transform), transform, network)
@@ -160,20 +173,19 @@ def _inception(file: str) -> Parts:
 def _swav(file: str) -> Parts:
     network = resnet50(weights=None)
     network.fc = nn.Identity()
-    weights = _torch_weights(file, SWAV_URL)
-    body = {name.removeprefix("module."): value for name, value in weights.items()}
-    # besides the ResNet it has what it was trained with
-    body = {name: value for name, value in body.items() if not name.startswith(TRAINING_HEADS)}
-    network.load_state_dict(body)
+    tensors = _tensors(file, SWAV_URL).items()
+    weights = {name.removeprefix("module."): value for name, value in tensors}
+    network.load_state_dict(
+        {name: value for name, value in weights.items() if not name.startswith(TRAINING_HEADS)}
+    )
     transform = ResNet50_Weights.IMAGENET1K_V1.transforms(std=SWAV_STD)
     return Parts(_torchvision_settings(file or SWAV_URL, transform), transform, network)
 
 
-TRAINING_HEADS = ("projection_head.", "prototypes.")
-
-
-def _torch_weights(file: str, url: str) -> dict[str, Tensor]:
-    """Tensors of a file, or else of the one of that address in torch's cache, fetched there."""
+def _tensors(file: str, url: str) -> dict[str, Tensor]:
+    """The tensors in a file, or in that of a URL, downloaded to torch's cache."""
+    if file.endswith(".safetensors"):
+        return load_tensors(Path(file))[1]
     if file:
         return torch.load(file, map_location="cpu", weights_only=True)
     try:
@@ -181,8 +193,8 @@ def _torch_weights(file: str, url: str) -> dict[str, Tensor]:
     except OSError as error:
         target = Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
         raise FileNotFoundError(
-            f"there is no {target}, and the network cannot be reached ({reason(error)}): where "
-            f"there is one, fetch it by `curl --create-dirs --output {target} {url}`"
+            f"there is no {target}, and the network cannot be reached ({reason(error)}): on a "
+            f"machine with one, fetch it by `curl --create-dirs --output {target} {url}`"
         ) from error
 
 
@@ -197,22 +209,17 @@ def _torchvision_settings(weights: str, transform: Any) -> dict[str, Any]:
     return {"weights": weights, "preprocessing": preprocessing}
 
 
-class Shrunk:
-    """A picture as `size` x `size` pixels in [0, 1]."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        small = image.resize((self.size, self.size), Image.Resampling.BICUBIC)
-        return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
+def shrunk(image: Image.Image, size: int) -> Tensor:
+    """An image as `size` x `size` pixels in [0, 1]."""
+    small = image.resize((size, size), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
 
 
 def _pixels(size: str) -> Parts:
     if size and (not size.isdecimal() or int(size) < 1):
-        raise ValueError(f"pixels:SIZE wants a number of pixels, at least 1, got {size!r}")
+        raise ValueError(f"the SIZE of pixels:SIZE must be at least 1, got {size!r}")
     side = int(size or PIXELS)
-    return Parts({"size": side}, Shrunk(side), nn.Flatten())
+    return Parts({"size": side}, partial(shrunk, size=side), nn.Flatten())
 
 
 KINDS: dict[str, Callable[[str], Parts]] = {

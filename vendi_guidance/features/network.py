@@ -1,34 +1,60 @@
-"""A network behind its own preprocessing, as an embedder of pictures."""
+"""Networks as embedders: batches, precision, and the networks' digests."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from vendi_guidance.checks import check_count
+from vendi_guidance.features.weights import reason
 from vendi_guidance.storage.images import to_rgb
 
 T = TypeVar("T")
 
 
-class NetworkEmbedder:
-    """Features of pictures by a network.
+def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) -> tuple[str, T]:
+    """The kind in `KIND[:WHICH]` and what it opens.
 
     Args:
-        name: see `features.ImageEmbedder`.
-        settings: all that decides the features besides the values of the weights and the
-            precision, which are added.
-        prepare: an RGB picture to a (c, h, w) tensor, as the network wants it; to be sent to other
-            processes, it has to be picklable.
+        what: "image" or "prompt", for messages.
+        kinds: by its name, what each kind makes of WHICH, which may be empty.
+
+    Raises:
+        ValueError: another kind, or weights that do not fit it; besides, what the kind raises.
+    """
+    kind, _, which = spec.partition(":")
+    if kind not in kinds:
+        raise ValueError(f"there is no {what} embedder {kind!r}: take one of {', '.join(kinds)}")
+    try:
+        return kind, kinds[kind](which)
+    # torch's RuntimeErrors are about weights that do not fit
+    except (SafetensorError, UnpicklingError, EOFError, RuntimeError) as error:
+        raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
+
+
+class NetworkEmbedder:
+    """Features of images by a network.
+
+    Args:
+        name, settings: see `ImageEmbedder`; to the settings, the digest of the weights and the
+            precision are added.
+        prepare: an RGB image to the (c, h, w) tensor that the network takes; it must be picklable,
+            to be sent to worker processes.
         network: (b, c, h, w) float32 to (b, d).
         device: where it computes; products are in half precision on a GPU.
-        batch_size: how many pictures at once.
+        batch_size: how many images at once.
         progress: show a bar.
+
+    Raises:
+        ValueError: batch_size < 1.
     """
 
     def __init__(
@@ -42,11 +68,10 @@ class NetworkEmbedder:
         batch_size: int = 64,
         progress: bool = False,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"a batch has at least 1 picture, got batch_size={batch_size}")
+        check_count("batch_size", batch_size)
         self.name = name
         settings = {**settings, "sha256": digest_of(network), "precision": precision(device)}
-        # as they will be read back: libraries keep some in tuples
+        # as they are read back: libraries keep some in tuples
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         self.prepare = prepare
         self.network = network.eval().requires_grad_(False).to(device)
@@ -55,7 +80,7 @@ class NetworkEmbedder:
         self.progress = progress
 
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
-        """(n, d) float32 features of n >= 1 pictures of any size and mode, on the CPU."""
+        """(n, d) float32 features of n >= 1 images of any size and mode, on the CPU."""
         return torch.cat(
             [
                 self.encode(torch.stack([self.prepare(to_rgb(image)) for image in batch]))
@@ -65,7 +90,7 @@ class NetworkEmbedder:
 
     @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
-        """(b, c, h, w) prepared pictures to their (b, d) float32 features, on the CPU."""
+        """(b, c, h, w) prepared images to their (b, d) float32 features, on the CPU."""
         with half_precision(self.device):
             return self.network(pixels.to(self.device)).float().cpu()
 
@@ -86,14 +111,14 @@ def batches(items: Sequence[T], size: int, progress: bool) -> Iterator[Sequence[
 
 
 def half_precision(device: str) -> AbstractContextManager[Any]:
-    """Where matrices are multiplied in half precision, if that is faster there."""
+    """Matrix products in half precision on a GPU, where that is faster."""
     if torch.device(device).type == "cuda":
         return torch.autocast("cuda", torch.float16)
     return nullcontext()
 
 
 def precision(device: str) -> str:
-    """What `half_precision` computes in, in words."""
+    """The name of the precision that `half_precision` computes in."""
     return "float16" if torch.device(device).type == "cuda" else "float32"
 
 

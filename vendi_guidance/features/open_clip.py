@@ -1,4 +1,4 @@
-"""CLIPs and SigLIPs by OpenCLIP, from folders or the Hugging Face hub."""
+"""CLIP and SigLIP models by OpenCLIP, from folders or the Hugging Face hub."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from vendi_guidance.features.weights import model_folder, reason
+from vendi_guidance.features.weights import conversion, model_folder, optional_import, reason
 
 DEFAULT = "ViT-B-32/openai"
-WEIGHTS = ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
+WEIGHTS = "open_clip_model.safetensors"
 CONFIG = "open_clip_config.json"
 
 
@@ -20,10 +20,10 @@ class OpenClip:
     """A loaded model.
 
     Attributes:
-        name: what was asked for.
-        source: what OpenCLIP calls it.
+        name: as it was asked for; without its PRETRAINED, completed.
+        source: OpenCLIP's name of it.
         model: with `visual` and `encode_text`.
-        transform: its preprocessing of pictures.
+        transform: its preprocessing of images.
         preprocessing: the transform's settings, JSON values.
     """
 
@@ -34,10 +34,13 @@ class OpenClip:
     preprocessing: dict[str, Any]
 
     def tokenizer(self) -> Any:
-        """Texts to (n, context_length) tokens, cut off there."""
-        import open_clip
+        """Texts to (n, context_length) tokens, truncated to that length."""
+        return import_open_clip().get_tokenizer(self.source)
 
-        return open_clip.get_tokenizer(self.source)
+
+def import_open_clip() -> Any:
+    """The library; an ImportError names the extra that installs it."""
+    return optional_import("open_clip", "open_clip_torch", "CLIP")
 
 
 def load_open_clip(which: str) -> OpenClip:
@@ -45,27 +48,30 @@ def load_open_clip(which: str) -> OpenClip:
 
     Args:
         which: `MODEL/PRETRAINED` or `MODEL` as `open_clip.list_pretrained` names them (without
-            PRETRAINED, the first of them), `hf-hub:NAME`, or a folder with OpenCLIP's
-            configuration; empty is OpenAI's ViT-B-32.
+            PRETRAINED, the first of its list), `hf-hub:NAME`, or a folder with OpenCLIP's
+            configuration and `open_clip_model.safetensors`; empty is OpenAI's ViT-B-32.
 
     Raises:
-        ValueError: OpenCLIP does not know it.
-        FileNotFoundError: the weights are not here; the message says how to fetch them.
+        ValueError: OpenCLIP does not know or cannot load it, or has it only as a pickle.
+        FileNotFoundError: the weights are missing; the message says how to fetch them.
         ImportError: OpenCLIP is not installed.
     """
-    try:
-        import open_clip
-    except ImportError:
-        raise ImportError("CLIP needs OpenCLIP: pip install open_clip_torch") from None
+    open_clip = import_open_clip()
     name = (which or DEFAULT).removeprefix("local-dir:")
+    tag = None
     if Path(name).is_dir():
-        source, tag = f"local-dir:{model_folder(name, [CONFIG])}", None
+        model_folder(name, CONFIG)
+        source = f"local-dir:{model_folder(name, WEIGHTS)}"
     elif name.startswith("hf-hub:"):
-        folder = model_folder(name.removeprefix("hf-hub:"), WEIGHTS)
-        source, tag = f"local-dir:{folder}", None
+        source = f"local-dir:{model_folder(name.removeprefix('hf-hub:'), WEIGHTS)}"
     else:
-        name = _listed(name, open_clip)
-        source, tag = _at_hand(name, open_clip)
+        name, folder = pretrained_folder(*name.split("/", 1))
+        # Prefer the model's own configuration: OpenCLIP's lists do not always say how weights were
+        # trained (OpenAI's activation), and with them it retries the hub when there is no network.
+        if (folder / CONFIG).is_file():
+            source = f"local-dir:{folder}"
+        else:
+            source, tag = name.split("/")
     try:
         model, _, transform = open_clip.create_model_and_transforms(
             source, tag, require_pretrained=True
@@ -75,28 +81,34 @@ def load_open_clip(which: str) -> OpenClip:
     return OpenClip(name, source, model, transform, open_clip.get_model_preprocess_cfg(model))
 
 
-def _listed(name: str, open_clip: Any) -> str:
-    """`MODEL/PRETRAINED` as OpenCLIP lists it; without PRETRAINED the first of its list."""
-    model, _, tag = name.partition("/")
+def pretrained_folder(model: str, tag: str = "") -> tuple[str, Path]:
+    """The safetensors of a model that OpenCLIP lists, where OpenCLIP then finds them.
+
+    Args:
+        model: a name such as "ViT-B-32".
+        tag: of its weights; empty is the first that OpenCLIP lists.
+
+    Returns:
+        `MODEL/PRETRAINED`, and the folder in the hub's cache.
+
+    Raises:
+        ValueError: OpenCLIP does not list it, or has it only as a pickle.
+        FileNotFoundError: the weights are missing; the message says how to fetch them.
+    """
+    open_clip = import_open_clip()
     tags = open_clip.list_pretrained_tags_by_model(model)
     if not tags:
         raise ValueError(
-            f"OpenCLIP has no weights for a model named {model}: open_clip.list_pretrained() tells "
-            "what it has"
+            f"OpenCLIP has no weights for a model named {model}: open_clip.list_pretrained() lists "
+            "its models"
         )
     if tag and not open_clip.is_pretrained_cfg(model, tag):
         raise ValueError(f"OpenCLIP has no {model}/{tag}: of {model} it has {', '.join(tags)}")
-    return f"{model}/{tag or tags[0]}"
-
-
-def _at_hand(name: str, open_clip: Any) -> tuple[str, str | None]:
-    """OpenCLIP's names of a model and its weights, which are in the hub's cache then.
-
-    Wherever possible it is a folder with the model's own configuration: OpenCLIP's lists do not
-    always say how weights were trained (OpenAI's activation, for one), and it asks the hub again
-    and again where there is no network.
-    """
-    model, tag = name.split("/")
+    tag = tag or tags[0]
     repository, _, file = open_clip.get_pretrained_cfg(model, tag)["hf_hub"].rpartition("/")
-    folder = model_folder(repository, [file] if file else WEIGHTS)
-    return (f"local-dir:{folder}", None) if (folder / CONFIG).is_file() else (model, tag)
+    if file:
+        raise ValueError(
+            f"OpenCLIP has {model}/{tag} only as the pickle {file} in {repository}: take a model "
+            f"with {WEIGHTS}, or {conversion(WEIGHTS)}, and give their folder with a {CONFIG}"
+        )
+    return f"{model}/{tag}", model_folder(repository, WEIGHTS)

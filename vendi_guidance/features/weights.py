@@ -1,60 +1,74 @@
-"""Where the weights of embedders lie: a folder, or the Hugging Face hub and its cache."""
+"""Where embedders come from: optional libraries, and weights in a folder or on the hub."""
 
 import shlex
-from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-SAFETENSORS = ["*.safetensors"]
-
 SETTINGS = ["*.json", "*.txt", "*.model"]
-"""What lies beside weights: configurations, vocabularies, and tokenizers of sentencepiece."""
+"""Files beside the weights: configurations, vocabularies and tokenizers of sentencepiece."""
 
 
-def model_folder(name: str, weights: Sequence[str] = SAFETENSORS) -> Path:
-    """The folder with the files of a model, which are fetched where they are not at hand.
-
-    Args:
-        name: a folder, or else a repository of the hub, such as "facebook/dinov2-base".
-        weights: patterns for the files without which it is no model; the first that is there
-            counts.
+def optional_import(module: str, package: str, what: str) -> Any:
+    """A module of the extra `embedders`.
 
     Raises:
-        FileNotFoundError: there is neither such a folder nor, in reach, such a repository, or it
-            holds no weights; the message says how to fetch them.
+        ImportError: it is not installed; the message names `what` needs it, and the extra.
     """
-    folder = Path(name)
-    if folder.is_dir():
-        if not _holds(folder, weights):
-            raise FileNotFoundError(f"there is no {' or '.join(weights)} in {folder}")
-        return folder
-    wanted = (f"--include={pattern}" for pattern in [*weights, *SETTINGS])
-    command = shlex.join(["hf", "download", name, *wanted])
-    for pattern in weights:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ImportError(
+            f"{what} needs {package}: pip install 'vendi-guidance[embedders]'"
+        ) from None
+
+
+def model_folder(name: str, weights: str = "*.safetensors") -> Path:
+    """The folder with a model's files, downloaded to the Hugging Face hub's cache if need be.
+
+    Args:
+        name: a folder, or else a repository on the hub, such as "facebook/dinov2-base".
+        weights: pattern of a file that must be there.
+
+    Raises:
+        FileNotFoundError: there is no such folder or repository, or it has no such file; the
+            message says how to fetch or convert it.
+    """
+    folder, command = Path(name), ""
+    if not folder.is_dir():
+        wanted = (f"--include={pattern}" for pattern in [weights, *SETTINGS])
+        command = f"fetch it by `{shlex.join(['hf', 'download', name, *wanted])}`"
         try:
-            folder = Path(snapshot_download(name, allow_patterns=[pattern, *SETTINGS]))
+            folder = Path(snapshot_download(name, allow_patterns=[weights, *SETTINGS]))
         except HFValidationError:
             raise FileNotFoundError(f"there is no folder {name}") from None
         except (HfHubHTTPError, OSError) as error:
             raise FileNotFoundError(
-                f"there is no folder {name}, and no model of that name in the cache of the Hugging "
-                f"Face hub, which did not give it ({reason(error)}): where there is a network, "
-                f"fetch it by `{command}`"
+                f"{name} is neither a folder nor in the cache of the Hugging Face hub, and the hub "
+                f"cannot be reached or has no such model ({reason(error)}): on a machine with a "
+                f"network, {command}"
             ) from error
-        if _holds(folder, weights):
-            return folder
-    raise FileNotFoundError(
-        f"of {name}, the Hugging Face hub or its cache has no {' or '.join(weights)}: fetch it by "
-        f"`{command}`"
+    if any(folder.glob(weights)):
+        return folder
+    problem = f"there is no {weights} in {folder}"
+    if command:
+        problem += f": {command}"
+    if weights.endswith(".safetensors"):
+        problem += f"; pickled weights are not read: {conversion(weights.replace('*', 'model'))}"
+    raise FileNotFoundError(problem)
+
+
+def conversion(target: str) -> str:
+    """How to convert pickled weights to the safetensors file `target`, for error messages."""
+    return (
+        "convert them in Python: `import torch, safetensors.torch as st` and "
+        f"`st.save_file(torch.load(FILE, weights_only=True), {target!r})`"
     )
 
 
-def _holds(folder: Path, patterns: Sequence[str]) -> bool:
-    return any(any(folder.glob(pattern)) for pattern in patterns)
-
-
 def reason(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error's message."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -8,7 +8,6 @@ the window. The pipeline's own code stays as it is.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import Parameter, signature
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -31,7 +30,7 @@ from vendi_guidance.guidance.settings import (
     SIGMA_PROMPT,
     Settings,
     describe,
-    parameters,
+    show_settings,
 )
 from vendi_guidance.guidance.step import Generator, Step
 from vendi_guidance.guidance.window import SlidingWindow
@@ -138,8 +137,13 @@ class VendiGuidance(PipelineCallback):
     @property
     def prompt_input(self) -> str | None:
         """The tensor that tells prompts apart, or None if prompts are not compared."""
-        settings = self.settings if self._call is None else self._call.settings
-        return self._prompt_input or ("prompt_embeds" if settings.is_conditional else None)
+        return self._prompt_input or (
+            "prompt_embeds" if self._settings_now.is_conditional else None
+        )
+
+    @property
+    def _settings_now(self) -> Settings:
+        return self.settings if self._call is None else self._call.settings
 
     def on(
         self,
@@ -195,13 +199,12 @@ class VendiGuidance(PipelineCallback):
         callback_kwargs: dict[str, Any],
     ) -> dict[str, Any]:
         """What diffusers calls after each step; see `diffusers.callbacks.PipelineCallback`."""
-        settings = self.settings if self._call is None else self._call.settings
+        call, settings = self._call, self._settings_now
         if settings.scale == 0 and not self.record:
             return callback_kwargs
-        call = self._call
         if call is None or (step_index == 0 and call.has_begun):
             call = self._begin(pipeline, settings, self.generator)
-        step = Step(pipeline, step_index, _step_count(pipeline), callback_kwargs["latents"])
+        step = Step(pipeline, step_index, callback_kwargs["latents"])
         due = call.due(step)
         if not (due or step.is_last):
             return callback_kwargs
@@ -258,22 +261,9 @@ class VendiGuidance(PipelineCallback):
         return features
 
 
-def _step_count(pipeline: Any) -> int:
-    count = getattr(pipeline, "num_timesteps", None)
-    return len(pipeline.scheduler.timesteps) if count is None else count
-
-
 def _as_json(value: Any) -> Any:
     return value if value is None or isinstance(value, (int, float, str)) else repr(value)
 
 
-def _show_settings(init: Any) -> None:
-    """Let a signature list all settings in place of `**settings`."""
-    own = signature(init)
-    listed = [it for it in own.parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
-    listed += [setting for setting in parameters() if setting.name not in own.parameters]
-    init.__signature__ = own.replace(parameters=listed)
-
-
-_show_settings(VendiGuidance.__init__)
+show_settings(VendiGuidance.__init__)
 VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(settings=describe().strip())

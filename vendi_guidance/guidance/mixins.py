@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.settings import describe, parameters
+from vendi_guidance.guidance.settings import describe, show_settings
 
 PREFIX = "diversity_"
 
@@ -175,28 +175,23 @@ def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback
 def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
     """`__call__` of the guided pipeline: the stock one's parameters, and ours."""
     plain = signature(stock.__call__)
-    first = [
-        Parameter(f"{PREFIX}preset", Parameter.KEYWORD_ONLY, default=None, annotation=str | None),
-        Parameter(f"{PREFIX}window", Parameter.KEYWORD_ONLY, default=None, annotation=int | None),
-    ]
-    ours = {parameter.name: parameter for parameter in [*first, *parameters(PREFIX)]}
 
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         changes = {name: kwargs.pop(name) for name in list(kwargs) if name.startswith(PREFIX)}
-        for name in changes.keys() - ours.keys():  # stock pipelines may ignore unknown arguments
-            known = ", ".join(ours)
-            raise TypeError(f"{type(self).__name__} takes no {name!r}, only {known}")
+        for name in changes.keys() - set(ours):  # stock pipelines may ignore unknown arguments
+            raise TypeError(f"{type(self).__name__} takes no {name!r}, only {', '.join(ours)}")
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
         given = {name.removeprefix(PREFIX): value for name, value in changes.items()}
         return self._call_guided(call, given)
 
-    listed = list(plain.parameters.values())
-    place = len(listed) - (listed[-1].kind is Parameter.VAR_KEYWORD)
-    __call__.__signature__ = plain.replace(  # type: ignore[attr-defined]
-        parameters=[*listed[:place], *ours.values(), *listed[place:]]
-    )
+    first = [
+        Parameter(PREFIX + name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
+        for name, kind in (("preset", str), ("window", int))
+    ]
+    __call__.__signature__ = plain  # type: ignore[attr-defined]
+    ours = show_settings(__call__, PREFIX, first)
     __call__.__doc__ = CALL.format(
         stock=stock.__name__, settings=describe(PREFIX).strip(), doc=stock.__call__.__doc__ or ""
     )

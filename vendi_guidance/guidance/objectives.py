@@ -53,11 +53,8 @@ class Objective(ABC):
     """A score of all samples so far, as a function of the features in flight."""
 
     kernel_latent: SphereKernel
-
-    @property
-    def prompt_kernel(self) -> SphereKernel | None:
-        """The similarity of two prompts; None if the objective does not compare prompts."""
-        return None
+    kernel_prompt: SphereKernel | None = None
+    """None if the objective does not compare prompts."""
 
     def of_latents_alone(self) -> "Objective":
         """The same whatever the prompts."""
@@ -147,9 +144,9 @@ class Objective(ABC):
         self, features: Tensor, prompts: Tensor | None, window: SlidingWindow | None
     ) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
-        if self.prompt_kernel is not None and prompts is None:
+        if self.kernel_prompt is not None and prompts is None:
             raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
-        if window is not None and self.prompt_kernel is None:
+        if window is not None and self.kernel_prompt is None:
             window.check_shape(features)
         elif window is not None:
             window.check(features, prompts)
@@ -158,13 +155,13 @@ class Objective(ABC):
         self, prompts: Tensor | None, window: SlidingWindow | None, like: Tensor
     ) -> tuple[Tensor | None, Tensor]:
         """(b, m) unit-length prompts, and (b, N + b) their kernel with all, as `like`."""
-        if self.prompt_kernel is None or prompts is None:
+        if self.kernel_prompt is None or prompts is None:
             return None, torch.ones_like(like)
         unit = unit_rows(as_rows(prompts)).to(like)
         known = None if window is None else window.prompts
         known = unit[:0] if known is None else known.to(unit)
         products = torch.cat([unit @ known.T, unit @ unit.T], dim=1)
-        return unit, _with_diagonal(self.prompt_kernel.on_sphere(products), 1)
+        return unit, _with_diagonal(self.kernel_prompt.on_sphere(products), 1)
 
     def _centered(
         self,
@@ -191,10 +188,10 @@ class Objective(ABC):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The whole prompt kernel matrix, and `subtract_means`' first two arguments: the same at
         every step of a batch, so computed once for it."""
-        key = ("centering", self.prompt_kernel, center, prompt.dtype, prompt.device)
+        key = ("centering", self.kernel_prompt, center, prompt.dtype, prompt.device)
         known, b, result = window.cache.get(key, (None, None, None))
         if b != len(prompt) or not _same(known, prompts):
-            whole = _bordered(window.prompt_gram(self.prompt_kernel), prompt)
+            whole = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
             off = mean_removal(whole if center == "prompt" else torch.ones_like(whole))
             before = off[:, : len(window)]
             result = whole, off, before @ window.inner_products.to(whole) @ before.T
@@ -229,7 +226,7 @@ class _OrderTwo(Objective):
         joint = similar.latent * similar.prompt
         of_prompts, of_both = _squared_norm(similar.prompt), _squared_norm(joint)
         if window is not None:
-            known = window.squared_norms(self.kernel_latent, self.prompt_kernel)
+            known = window.squared_norms(self.kernel_latent, self.kernel_prompt)
             of_prompts = of_prompts + known[0].to(joint.device)
             of_both = of_both + known[1].to(joint.device)
         score = of_prompts / of_both
@@ -250,7 +247,7 @@ class _OrderOne(Objective):
     ) -> tuple[Tensor, Tensor]:
         latent, prompt = similar.latent, similar.prompt
         if window is not None:
-            prompt = _bordered(window.prompt_gram(self.prompt_kernel), prompt)
+            prompt = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
             latent = _bordered(window.latent_gram(self.kernel_latent), latent)
         joint = prompt * latent
         n, b = len(joint), len(similar.latent)
@@ -271,7 +268,7 @@ class _OrderOne(Objective):
         """H(K_T / n): the same at every step of a batch, so computed once for it."""
         if similar.prompts is None:
             return 0.0
-        key = ("prompt entropy", self.prompt_kernel, self.truncation, prompt.dtype, prompt.device)
+        key = ("prompt entropy", self.kernel_prompt, self.truncation, prompt.dtype, prompt.device)
         prompts, entropy = cache.get(key, (None, None))
         if not _same(prompts, similar.prompts):
             matrix = prompt.double() if len(prompt) <= FLOAT64_UP_TO else prompt
@@ -298,10 +295,6 @@ class ConditionalRKE(_OrderTwo):
     def of_latents_alone(self) -> RKE:
         return RKE(self.kernel_latent)
 
-    @property
-    def prompt_kernel(self) -> SphereKernel:
-        return self.kernel_prompt
-
 
 @dataclass(frozen=True)
 class Vendi(_OrderOne):
@@ -317,11 +310,7 @@ class Vendi(_OrderOne):
 
 @dataclass(frozen=True)
 class ConditionalVendi(_OrderOne):
-    """exp(H(K_Z∘K_T / n) - H(K_T / n)), both truncated to `truncation` eigenvalues if given.
-
-    Raises:
-        ValueError: truncation < 1.
-    """
+    """exp(H(K_Z∘K_T / n) - H(K_T / n)), both truncated as `Vendi` is."""
 
     kernel_latent: SphereKernel
     kernel_prompt: SphereKernel
@@ -329,10 +318,6 @@ class ConditionalVendi(_OrderOne):
 
     def of_latents_alone(self) -> Vendi:
         return Vendi(self.kernel_latent, self.truncation)
-
-    @property
-    def prompt_kernel(self) -> SphereKernel:
-        return self.kernel_prompt
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

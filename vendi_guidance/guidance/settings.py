@@ -5,9 +5,9 @@ from the fields of `Settings`; a test holds the README's table against them.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from inspect import Parameter
+from inspect import Parameter, signature
 from numbers import Real
 from textwrap import fill
 from typing import Any
@@ -313,13 +313,28 @@ docs/comparison.md, but loses details of the prompt and leaves CFG off for most 
 `published` is Jalali et al. (AISTATS 2026), appendix E."""
 
 
-def parameters(prefix: str = "") -> list[Parameter]:
-    """A keyword parameter for each setting, with its type; the default is NOT_GIVEN."""
-    kind = Parameter.KEYWORD_ONLY
-    return [
-        Parameter(f"{prefix}{one.name}", kind, default=NOT_GIVEN, annotation=one.type)
-        for one in fields(Settings)
+def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = ()) -> list[str]:
+    """Let the signature of a function list every setting before, or in place of, `**kwargs`.
+
+    Args:
+        prefix: of the settings' names.
+        more: further parameters, listed before the settings.
+
+    Returns:
+        The names that were added.
+    """
+    own = function.__signature__ if hasattr(function, "__signature__") else signature(function)
+    ours = [
+        Parameter(prefix + it.name, Parameter.KEYWORD_ONLY, default=NOT_GIVEN, annotation=it.type)
+        for it in fields(Settings)
+        if prefix + it.name not in own.parameters
     ]
+    ours = [*more, *ours]
+    listed = list(own.parameters.values())
+    rest = [it for it in listed if it.kind is Parameter.VAR_KEYWORD]
+    listed = [it for it in listed if it.kind is not Parameter.VAR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*listed, *ours, *(rest if prefix else [])])
+    return [it.name for it in ours]
 
 
 def describe(prefix: str = "") -> str:

@@ -21,7 +21,6 @@ class Step:
     Attributes:
         pipeline: the one called.
         index: the step's number, from 0.
-        count: how many steps the call has.
         latents: (b, ...) as the sampler left them.
         prompts: (b, m) embeddings, or None where prompts are not compared.
         prediction: of clean latents, made in this step, or None where it is not needed.
@@ -30,11 +29,16 @@ class Step:
 
     pipeline: Any
     index: int
-    count: int
     latents: Tensor
     prompts: Tensor | None = None
     prediction: Prediction | None = None
     generator: Generator = None
+
+    @property
+    def count(self) -> int:
+        """How many steps the call has."""
+        count = getattr(self.pipeline, "num_timesteps", None)
+        return len(self.pipeline.scheduler.timesteps) if count is None else count
 
     @property
     def share(self) -> float:

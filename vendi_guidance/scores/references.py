@@ -11,7 +11,7 @@ from collections.abc import Sequence, Sized
 import torch
 from torch import Tensor
 
-from vendi_guidance.features.embedders import Looks
+from vendi_guidance.features.probe import Looks
 from vendi_guidance.kernels.standard import Cosine, Features, as_features, upper_triangle
 from vendi_guidance.kernels.streams import chunks
 from vendi_guidance.scores.manifold import as_pair, rectangle

@@ -1,1 +1,1 @@
-"""Disk formats: files that a crash cannot tear, pictures, runs, prompts."""
+"""Disk formats: crash-safe files, images, runs, prompts, tensors."""

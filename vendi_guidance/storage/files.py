@@ -1,4 +1,4 @@
-"""Files of which a crash leaves what was whole: all or nothing, or line by line."""
+"""Crash-safe file writes: a whole file or none, or line by line."""
 
 import hashlib
 import json
@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 UNFINISHED = (".writing-", ".part")
-"""How the name of a file begins and ends while it is written."""
+"""Prefix and suffix of a file's name while it is written."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; what was written to it becomes `path` if nothing is raised.
+    """A temporary file beside `path`, renamed to `path` if nothing is raised.
 
-    The content is on disk before the name is: a crash at any moment leaves the old file or the
-    new one.
+    It is synced to disk before it is renamed: a crash leaves either the old file or the new one.
 
     Raises:
-        OSError: the folder does not exist or cannot be written, or `path` is no ordinary file.
+        OSError: the folder does not exist or cannot be written, or `path` is not a regular file.
     """
     if path.exists() and not path.is_file():
-        raise FileExistsError(f"{path} is not a file that could be replaced")
+        raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
     prefix, suffix = UNFINISHED
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=suffix)
     os.close(handle)
@@ -33,21 +32,21 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        # mkstemp keeps strangers out; a result is as readable as its folder allows
-        temporary.chmod(0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        temporary.chmod(0o666 & ~mask)  # mkstemp's 0o600 would hide results from other users
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what processes that were killed left of files they were writing."""
+    """Delete the temporary files that killed processes left behind."""
     for file in folder.glob("*".join(UNFINISHED)):
         file.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names of the files in a folder are on disk, where the system can say so."""
+    """Sync a folder's file names to disk; does nothing on Windows, which cannot."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -60,14 +59,14 @@ def sync_folder(folder: Path) -> None:
 def read_rows(
     path: Path, *, skip: int = 0, torn_end: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON Lines file, each with its place in words; blank lines do not count.
+    """The objects of a JSON Lines file, each with file and line for messages; skips blank lines.
 
     Args:
-        skip: how many lines to leave out at the start, unread.
-        torn_end: leave out a last line that was not written to its end, as a crash leaves it.
+        skip: how many lines at the start to leave out, unparsed.
+        torn_end: leave out a last line that a crash cut off.
 
     Raises:
-        ValueError: a line that is not an object, or not text; the message names file and line.
+        ValueError: a line that is not a JSON object, or not UTF-8; the message names file and line.
     """
     try:
         with path.open(encoding="utf-8-sig") as lines:
@@ -93,10 +92,10 @@ def read_rows(
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Add lines to a JSON Lines file; when this returns they are on disk.
+    """Append lines to a JSON Lines file and sync it to disk.
 
     Returns:
-        How long the file is now, in bytes.
+        The size of the file in bytes.
     """
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     with path.open("ab") as file:
@@ -113,9 +112,3 @@ def sha256_of(path: Path) -> str:
         while block := file.read(2**16):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

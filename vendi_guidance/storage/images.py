@@ -1,4 +1,4 @@
-"""Picture files, which may come from anywhere, as RGB."""
+"""Image files from any source, read as RGB."""
 
 import os
 import warnings
@@ -9,67 +9,64 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
-"""What pictures may be. Pillow would pass others on to programs outside."""
+"""Accepted formats. For some others Pillow starts external programs."""
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
-"""How the names of such files end, in small letters."""
+"""Suffixes of such files, in lower case."""
 
 MOST_BYTES = 2**30
-"""No still picture takes more."""
+"""Larger files are refused, unread."""
 
 
 def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
-    """A still picture, upright, in RGB as `to_rgb` gives it.
+    """A still image, turned upright, in RGB by `to_rgb`.
 
     Args:
         source: a file, or the bytes of one.
 
     Raises:
-        ValueError: it is empty, broken, too large (Pillow's `Image.MAX_IMAGE_PIXELS` is the limit),
-            or not one still picture; the message says why, and leaves it to the caller to name it.
+        ValueError: it is empty, broken, too large (the limit is Pillow's `Image.MAX_IMAGE_PIXELS`),
+            or not one still image; the message gives the reason but not the file.
         OSError: there is no such file, or it cannot be read.
     """
     content = source if isinstance(source, bytes) else read_bytes(Path(source))
     if not content:
         raise ValueError("the file is empty")
     try:
-        # Pillow only warns of pictures up to twice its limit
+        # Pillow only warns about images up to twice its limit
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(BytesIO(content), formats=FORMATS) as opened:
                 return _still(opened)
     except UnidentifiedImageError:
-        raise ValueError(f"it is no picture: none of {', '.join(FORMATS)}") from None
-    except Exception as error:  # Pillow meets broken files with errors of many kinds
+        raise ValueError(f"it is not an image: none of {', '.join(FORMATS)}") from None
+    except Exception as error:  # broken files make Pillow raise errors of many kinds
         raise ValueError(str(error) or type(error).__name__) from error
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file that may be a picture.
+    """The content of an image file.
 
     Raises:
-        ValueError: it is too large, or nothing that has a content.
-        OSError: it is not there, or cannot be read.
+        ValueError: it is too large, or not a regular file.
+        OSError: there is no such file, or it cannot be read.
     """
     if path.exists() and not path.is_file():
-        raise ValueError("it is not an ordinary file")
+        raise ValueError("it is not a regular file")
     size = path.stat().st_size
     if size > MOST_BYTES:
-        raise ValueError(f"a file of {size} bytes is too large for a picture")
+        raise ValueError(f"a file of {size} bytes is too large for an image")
     return path.read_bytes()
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any picture as 8-bit RGB: white shows through where it is transparent, 16-bit grey keeps its
-    whole range.
+    """An image of any mode as 8-bit RGB: transparency on white, 16-bit grey scaled to 8 bits.
 
     Raises:
-        ValueError: grey levels whose range is not known.
+        ValueError: grey levels of unknown range: floats, or integers beyond 16 bits.
     """
     if image.mode == "F":
-        raise ValueError(
-            "its grey levels are fractions of unknown range: save it with 8 or 16 bits"
-        )
+        raise ValueError("its grey levels are floats of unknown range: save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         return _from_16_bits(image).convert("RGB")
     if image.has_transparency_data:
@@ -79,14 +76,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _still(opened: Image.Image) -> Image.Image:
-    # photographs of some cameras hold previews and depths besides
+    # MPO photographs include previews and depth maps
     if getattr(opened, "is_animated", False) and opened.format != "MPO":
-        raise ValueError("it holds several pictures (an animation or pages), not one")
+        raise ValueError("it has several images (an animation or pages), not one")
     return to_rgb(ImageOps.exif_transpose(opened))
 
 
 def _from_16_bits(image: Image.Image) -> Image.Image:
     levels = np.asarray(image).astype(np.int64)
     if levels.min() < 0 or levels.max() > 65535:
-        raise ValueError("its grey levels are whole numbers beyond 16 bits, of unknown range")
+        raise ValueError("its grey levels are integers beyond 16 bits, of unknown range")
     return Image.fromarray(np.round(levels / 257).astype(np.uint8))

@@ -1,13 +1,13 @@
-"""Prompts, from a file of any length or from the command line itself.
+"""Prompts from a file of any length, or one prompt from the command line.
 
-A file is read to its end before anything is made of it, so that what is wrong in line 900,000 is
-said at once; and then again line by line, so that memory holds one line.
+A file is checked to its end before the first prompt is used, so that an error in line 900,000 is
+reported at once; then it is read again line by line, so that memory holds one line.
 """
 
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,18 +17,18 @@ from vendi_guidance.storage.files import read_rows, sha256_of
 
 PROMPT_FILES = (".txt", ".jsonl", ".csv")
 
-NO_TEXT = "has no text under 'prompt': write one or delete the line"
+NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
 
 AT_ONCE = 1000
-"""So many lines of JSON are parsed as one, which takes a third of the time."""
+"""Lines of JSON that are parsed at once, in a third of the time."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts that can be read; iterating reads them from the first on.
+    """Checked prompts; each iteration reads them from the start.
 
     Attributes:
-        source: a file, or the one prompt.
+        source: a file, or the prompt itself.
         count: how many there are.
         sha256: of the file's bytes, or of the prompt.
     """
@@ -41,17 +41,14 @@ class Prompts:
         return self.starting_at(0)
 
     def starting_at(self, number: int) -> Iterator[str]:
-        """The prompts but for the first `number`.
+        """The prompts after the first `number`.
 
         Raises:
             ValueError: the file has changed.
         """
-        if not _is_file_name(self.source):
-            return islice([self.source], number, None)
-        return self._from_file(Path(self.source), number)
-
-    def _from_file(self, path: Path, number: int) -> Iterator[str]:
-        for prompt in islice(_read(path, number), self.count - number):
+        path = Path(self.source)
+        prompts = _read(path, number) if _is_file_name(self.source) else [self.source][number:]
+        for prompt in islice(prompts, self.count - number):
             yield prompt
             number += 1
         if number < self.count:
@@ -59,12 +56,12 @@ class Prompts:
 
 
 def open_prompts(source: str) -> Prompts:
-    """The prompts that `source` stands for, all of them checked.
+    """The prompts in a file, or the one given; all are checked.
 
     Args:
-        source: a file, recognised by its ending: `.txt` (one prompt a line; blank lines are
+        source: a UTF-8 file, recognised by its suffix: `.txt` (one prompt a line; blank lines are
             skipped), `.jsonl` (the key "prompt") or `.csv` (the column "prompt"); anything else is
-            itself one prompt. Files are UTF-8.
+            itself one prompt.
 
     Raises:
         ValueError: an empty prompt, or a file without prompts or with a line that cannot be read;
@@ -73,7 +70,7 @@ def open_prompts(source: str) -> Prompts:
     """
     if not _is_file_name(source):
         if not source.strip():
-            raise ValueError("the prompt is empty: say what to draw, or name a file of prompts")
+            raise ValueError("the prompt is empty: give a text, or a file of prompts")
         if fault := _fault(source):
             raise ValueError(f"the prompt {fault}")
         return Prompts(source, 1, hashlib.sha256(source.encode()).hexdigest())
@@ -83,9 +80,9 @@ def open_prompts(source: str) -> Prompts:
             f"there is no prompt file {source!r} (a prompt that ends in {path.suffix} must come "
             "from a file)"
         )
-    count = _count_json(path) if path.suffix.lower() == ".jsonl" else _count(_read(path))
+    count = (path.suffix.lower() == ".jsonl" and _count_json(path)) or sum(1 for _ in _read(path))
     if not count:
-        raise ValueError(f"{path} holds no prompts: write at least one")
+        raise ValueError(f"{path} has no prompts: write at least one")
     return Prompts(source, count, sha256_of(path))
 
 
@@ -132,22 +129,18 @@ def _csv_prompts(path: Path, skip: int) -> Iterator[str]:
 
 
 def _fault(prompt: Any) -> str | None:
-    """What is wrong with a prompt, in words that follow its place."""
+    """What is wrong with a prompt, as the end of a sentence; None if nothing is."""
     if not isinstance(prompt, str) or not prompt.strip():
         return NO_TEXT
     try:
         prompt.encode()
     except UnicodeEncodeError as error:
-        return f"holds {prompt[error.start]!a}, half a character: write it anew"
+        return f"has {prompt[error.start]!a}, half of a surrogate pair: write it again"
     return None
 
 
-def _count(prompts: Iterable[str]) -> int:
-    return sum(1 for _ in prompts)
-
-
 def _count_json(path: Path) -> int:
-    """How many prompts a file has; anything odd in it is left to a closer look, line by line."""
+    """How many prompts a JSON Lines file has; 0 if a line has a fault, which `_read` then names."""
     count = 0
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -160,5 +153,5 @@ def _count_json(path: Path) -> int:
                 "".join(prompts).encode()
                 count += len(block)
     except (ValueError, TypeError, KeyError, RecursionError):
-        return _count(_read(path))
+        return 0
     return count

@@ -1,6 +1,7 @@
-"""Safetensors files with a JSON header, written whole or not at all."""
+"""Safetensors files with a JSON header, written completely or not at all."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,24 @@ def save_tensors(path: Path, tensors: dict[str, Tensor | None], header: dict[str
         temporary.write_bytes(content)
 
 
-def load_tensors(path: Path) -> tuple[Any, dict[str, Tensor]]:
-    """The header and the tensors that `save_tensors` wrote.
+def load_tensors(path: Path, names: Iterable[str] | None = None) -> tuple[Any, dict[str, Tensor]]:
+    """The header and the tensors of a safetensors file.
+
+    Args:
+        names: of the tensors to read; None reads all.
 
     Returns:
         The header, {} where the file has none, and the tensors by name, on the CPU.
 
     Raises:
-        ValueError: the file is damaged or no safetensors file.
+        ValueError: the file is damaged, not a safetensors file, or lacks one of `names`.
         FileNotFoundError: there is no such file.
     """
     try:
         with safe_open(path, "pt") as stored:
             header = json.loads((stored.metadata() or {}).get("header", "{}"))
-            return header, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            names = stored.keys() if names is None else names
+            return header, {name: stored.get_tensor(name) for name in names}
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
     except (SafetensorError, ValueError, RecursionError, OSError) as error:
