@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
-GENERATE := $(BIN)/python scripts/generate.py assets/prompts/demo.txt \
+GENERATE := $(BIN)/vendi-guidance generate assets/prompts/demo.txt \
 	--images-per-prompt 16 --batch-size 16 --steps 16 --guidance-scale 5 --seed $(SEED) --overwrite
 
 .PHONY: demo test setup clean
@@ -18,13 +18,14 @@ setup: .venv/.complete
 demo: setup
 	$(GENERATE) --diversity-scale 0 --output $(DEMO)/without
 	$(GENERATE) --diversity-preset varied --output $(DEMO)/with
-	$(BIN)/python scripts/evaluate.py $(DEMO)/without $(DEMO)/with --output $(DEMO)
+	$(BIN)/vendi-guidance evaluate $(DEMO)/without $(DEMO)/with --output $(DEMO)
 
 test: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 clean:
-	rm -rf .venv out build *.egg-info
+	rm -rf .venv out build dist *.egg-info

@@ -28,7 +28,7 @@ from scripts.benchmarks.measuring import machine
 from scripts.stress.subprocesses import fork_team
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
-from vendi_guidance.runs.distributed import joined
+from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.scores.metrics import VendiScore
 from vendi_guidance.scores.spectra import RandomFourier
 from vendi_guidance.storage.imagefolder import picture_name, save_picture
@@ -133,8 +133,8 @@ def exchange(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], processes
     logs = [folder / f"{rank}.log" for rank in range(processes)]
 
     def act(rank: int) -> None:
-        with joined("cpu") as ranks:
-            sharing = shortest(lambda: ranks.share(samples))
+        with process_group("cpu") as group:
+            sharing = shortest(lambda: group.share(samples))
         if rank == 0:
             print(
                 f"{processes} processes: {sharing.cpu:.1f} ms ({sharing.wall:.1f} on the wall) "

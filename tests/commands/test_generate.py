@@ -26,7 +26,7 @@ STEPS = 4
 GUIDED = ("--diversity-sigma-latent", 2)
 """So wide a kernel that pictures of a random model seem alike, and guidance moves them."""
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 @pytest.fixture
@@ -215,6 +215,14 @@ def test_a_broken_model_is_one_sentence(make, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model_index.json").write_text("{")
     assert_refused(make("cat", "--model", tmp_path / "model"), "model_index.json")
+
+
+def test_without_the_demo_model_a_model_is_asked_for(tmp_path, monkeypatch):
+    [model] = (option for option in generate.main.params if option.name == "model")
+    monkeypatch.setattr(model, "default", None)  # as where the package is installed by itself
+    result = CliRunner().invoke(generate.main, ["cat", "--output", str(tmp_path / "out")])
+    assert_refused(result, "--model", "save_pretrained")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(make, tmp_path):

@@ -20,11 +20,11 @@ from tests.helpers.commands import repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
-from vendi_guidance.runs.distributed import joined
-from vendi_guidance.runs.runner import LongRun
+from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 PICTURES = 9
 PROMPTS = ["cat", "dog", "cow"]
@@ -75,9 +75,9 @@ class Team:
 
 
 def watch_windows(file: Path) -> None:
-    rounds = LongRun.rounds
+    rounds = Runner.rounds
 
-    def watched(run: LongRun) -> Iterator[int]:
+    def watched(run: Runner) -> Iterator[int]:
         for made in rounds(run):
             window = run.window
             digest = hashlib.sha256()
@@ -87,7 +87,7 @@ def watch_windows(file: Path) -> None:
                 lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
             yield made
 
-    LongRun.rounds = watched
+    Runner.rounds = watched
 
 
 def let_happen(act: Callable[[], object], number: int) -> None:
@@ -153,11 +153,16 @@ def test_two_processes_make_each_picture_once_and_know_the_same(peace):
     assert {row["processes"] for row in read_run(peace.output).rows} == {2}
 
 
-def test_accelerate_starts_them(peace, team):
+@pytest.mark.parametrize(
+    "command",
+    [[SCRIPTS / "generate.py"], ["-m", "vendi_guidance", "generate"]],
+    ids=["script", "module"],
+)
+def test_accelerate_starts_them(peace, team, command):
     launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     done = subprocess.run(
-        [sys.executable, *launch, "--main_process_port", "0", SCRIPTS / "generate.py", *team.words],
+        [sys.executable, *launch, "--main_process_port", "0", *command, *team.words],
         cwd=team.folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -210,8 +215,8 @@ def test_what_is_wrong_is_said_once(peace, team):
 def test_one_process_where_several_were_meant_is_told(monkeypatch, caplog):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`
-    with joined("cpu") as ranks:
-        assert (ranks.rank, ranks.count, ranks.device) == (0, 1, "cpu")
-        assert ranks.share(3) == [3]
+    with process_group("cpu") as group:
+        assert (group.rank, group.count, group.device) == (0, 1, "cpu")
+        assert group.share(3) == [3]
     assert "accelerate has started one process only" in caplog.text
     assert "--multi_gpu" in caplog.text

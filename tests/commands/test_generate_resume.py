@@ -19,7 +19,7 @@ from tests.helpers.commands import assert_refused, repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
-from vendi_guidance.guidance import callback as guidance, memory
+from vendi_guidance.guidance import callback, memory
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA
@@ -30,7 +30,7 @@ PICTURES = 7
 BATCH = 2
 TORCH = torch.__version__.split("+")[0]
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def crash(_pipe) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_the_batch_in_hand_be_finished(make, peace, tmp_path, monkeypatch, number):
+def test_a_signal_lets_the_current_batch_finish(make, peace, tmp_path, monkeypatch, number):
     at_call(monkeypatch, 2, lambda _: os.kill(os.getpid(), number))
     result = make()
     assert result.exit_code == 128 + number
@@ -166,7 +166,7 @@ def test_a_process_is_stopped_from_outside_and_resumed(make, words, peace, tmp_p
     done, said = len(rows(out)), log.read_text()
     if done < PICTURES:  # it may be faster than the signal
         assert os.waitstatus_to_exitcode(status) == 128 + number, said
-        assert "finishing the pictures in hand" in said
+        assert "finishing the current batch" in said
         assert f"{done} of {PICTURES} pictures in {out}" in said
     assert "Traceback" not in said
     assert make("--resume").exit_code == 0
@@ -240,7 +240,7 @@ def test_other_settings_are_refused_by_name(make, tmp_path, monkeypatch):
     before = repeatable(tmp_path / "out")
     assert_refused(
         make("--resume", "--steps", 4, "--diversity-center", "global"),
-        "was begun otherwise",
+        "began with other settings",
         "--steps is 4, was 2",
         "--diversity-center is global, was none",
     )
@@ -266,7 +266,7 @@ def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
     assert run(tmp_path / "renamed.txt", "--window-in", window, "--resume").exit_code == 0
     prompts.write_text("cat\ncow\n")
     refused = run(prompts, "--window-in", window, "--resume")
-    assert_refused(refused, "PROMPTS is", "prompts.txt with another content")
+    assert_refused(refused, "PROMPTS is", "prompts.txt with other content")
     assert_refused(run(tmp_path / "renamed.txt", "--resume"), "--window-in is none, was")
 
 
@@ -294,7 +294,7 @@ def test_a_damaged_run_is_not_resumed(make, finished):
 
 def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     # as for pipelines whose prompt embeddings are not CLIP's
-    monkeypatch.setattr(guidance, "pooled_by_clip", lambda *_: False)
+    monkeypatch.setattr(callback, "pooled_by_clip", lambda *_: False)
     monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))
@@ -383,7 +383,7 @@ def test_a_folder_in_use_is_refused(make, tmp_path, monkeypatch):
     refused = []
     at_call(monkeypatch, 2, lambda _: refused.append(make("--resume")))
     assert make().exit_code == 0
-    assert_refused(refused[0], "another run is being made in", str(tmp_path / "out"))
+    assert_refused(refused[0], "another run is writing to", str(tmp_path / "out"))
 
 
 @needs_fork

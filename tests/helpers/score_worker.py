@@ -1,4 +1,4 @@
-"""score.py, killed at its third batch of pictures; `test_score_folder` starts it."""
+"""The command `score`, killed at its third batch of images; `test_score` starts it."""
 
 import os
 import signal

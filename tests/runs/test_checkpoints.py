@@ -182,19 +182,3 @@ def rewrite(path, latents):
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)
-
-
-def test_what_is_held_back_does_not_enter():
-    window = RunWindow(SIZE)
-    latents, prompts = torch.randn(2, 4), torch.randn(2, 3)
-    with window.holding() as held:
-        window.append(latents, prompts)
-        assert len(window) == 0
-    assert held == [(latents, prompts)]
-    window.append(*held[0])
-    assert (len(window), window.entered) == (2, 2)
-    refused = pytest.raises(ValueError, match=r"latents of shape \(4,\), got \(5,\)")
-    with refused, window.holding():
-        window.append(torch.randn(1, 5), torch.randn(1, 3))
-    window.append(latents, prompts)
-    assert len(window) == 4

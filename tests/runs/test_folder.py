@@ -16,17 +16,16 @@ from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest
-from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, picture_name
 
 PLAN = Manifest({"steps": 3}, {"model": Input("m", "00")}, {"torch": "2"})
 OPENING = Checkpoint(Progress(0, 0, 2))
 
 
 def add_batch(folder: RunFolder, first: int, count: int = 2) -> Progress:
-    names = [
+    names = [picture_name(number) for number in range(first, first + count)]
+    for number in range(first, first + count):
         folder.save_picture(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
-        for number in range(first, first + count)
-    ]
     length = folder.add_rows(
         [{"file_name": name, "prompt": "cat"} for name in names],
         [{"file_name": name, "seconds": 1.0} for name in names],
@@ -107,14 +106,14 @@ def test_metadata_that_lost_lines_are_noticed(folder):
 
 
 def test_a_folder_is_for_one_run_at_a_time(folder):
-    refused = pytest.raises(OSError, match=r"another run is being made in .*run: wait for its end")
+    refused = pytest.raises(OSError, match=r"another run is writing to .*run: wait until it ends")
     with folder.locked(), refused, RunFolder(folder.path, 5).locked():
         pass
     with RunFolder(folder.path, 5).locked():
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_the_lock_dies_with_its_process(folder, tmp_path):
     def hold() -> None:
         with RunFolder(folder.path, 5).locked():
@@ -124,7 +123,7 @@ def test_the_lock_dies_with_its_process(folder, tmp_path):
     holder = fork(hold, tmp_path / "log")
     while not (tmp_path / "locked").exists():
         time.sleep(0.002)
-    with pytest.raises(OSError, match=r"another run is being made"), folder.locked():
+    with pytest.raises(OSError, match=r"another run is writing"), folder.locked():
         pass
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
@@ -222,7 +221,7 @@ def test_a_manifest_names_what_is_different():
     assert other.differences(PLAN) == [
         "--steps is 4, was 3",
         "--no-metadata is given, was none",
-        "--model is m with another content, was m",
+        "--model is m with other content, was m",
         "PROMPTS is p.txt, was none",
     ]
     assert PLAN.version_changes(other) == ["torch is 2, was 3"]

@@ -5,14 +5,14 @@ from importlib import import_module
 import click
 
 COMMANDS = {
-    "evaluate": "Score finished batches, with a report.",
-    "generate": "Generate images that differ from one another.",
-    "score": "Vendi and RKE of very many images, in one resumable pass.",
+    "generate": "Generate images that differ from one another, into a folder.",
+    "evaluate": "Score one folder of images, or compare two, and write a report.",
+    "score": "Score very many images in one resumable pass.",
 }
 
 
 class _Lazy(click.Group):
-    """A group whose commands are imported when they are called: `--help` stays fast."""
+    """A group that imports a command when it is called, so that `--help` stays fast."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -30,4 +30,12 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy)
 @click.version_option(package_name="vendi-guidance")
 def main() -> None:
-    """Diverse images for the prompts asked, and scores that say how diverse a batch is."""
+    """Generate diverse images for a prompt, and measure how diverse a set of images is.
+
+    \b
+      vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 16 --output waving
+      vendi-guidance evaluate waving --output report
+
+    MODEL is a folder that diffusers' save_pretrained wrote. `vendi-guidance COMMAND --help` lists
+    the options of a command.
+    """

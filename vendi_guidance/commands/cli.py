@@ -1,4 +1,4 @@
-"""What the command-line scripts have in common."""
+"""What the commands have in common."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,11 @@ import click
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def asset(name: str) -> Path:
-    """A file or folder under assets/, as seen from the current folder."""
-    return Path(os.path.relpath(REPOSITORY / "assets" / name))
+def asset(name: str) -> Any:
+    """Path of a file or folder under assets/, seen from the current folder; None where there is
+    none: the package is installed apart from its repository."""
+    path = REPOSITORY / "assets" / name
+    return Path(os.path.relpath(path)) if path.exists() else None
 
 
 class Option(click.Option):
@@ -23,7 +25,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command that meets the user's errors with one sentence and exit status 2."""
+    """A command that reports errors of the user in one sentence, with exit status 2."""
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -1,221 +1,169 @@
-"""Generate pictures with an SDXL, different from one another for the prompts asked.
+"""Generate images that differ from one another, for the prompts given.
 
 PROMPTS is one prompt, or a file of them: .txt (one a line), .jsonl (key "prompt") or .csv (column
-"prompt"). The output is a Hugging Face imagefolder: numbered pictures, and metadata.jsonl with the
-prompt, seed and settings of each; run.json says what the run was made with, timings.jsonl how long
-each picture took. Picture number i is made from seed + i.
+"prompt"). The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl
+with the prompt, seed and settings of each. run.json holds the settings of the run, timings.jsonl
+the seconds each image took. Image number i is made from seed + i.
 
 \b
-  generate.py "waving hand" --images-per-prompt 8 --output out/waving
-  generate.py assets/prompts/demo.txt --output out/with
-  generate.py assets/prompts/demo.txt --diversity-scale 0 --output out/without
+  vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 8 --output waving
+  vendi-guidance generate prompts.txt --model MODEL --diversity-preset varied --output varied
+  vendi-guidance generate prompts.txt --model MODEL --diversity-scale 0 --output unguided
 
-A finished picture is remembered with its prompt. While the next ones are denoised, every few steps
-each is nudged away from what is remembered for similar prompts. A larger --diversity-scale or a
-smaller --diversity-every gives more variety, and in the end noise; scale 0 is the stock pipeline.
+Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
+them away from what is remembered for similar prompts, and from one another. A larger
+--diversity-scale gives more variety, and in the end noise; with scale 0 this is the stock pipeline.
+An image then depends on the earlier ones, not on its seed alone.
 
-Ctrl-C and SIGTERM stop after the pictures in hand. However a run ended, the same command with
---resume goes on and makes the pictures that an uninterrupted run makes. Where several processes are
-started, they share the prompts and what is remembered:
+Ctrl-C and SIGTERM stop after the current batch. The same command with --resume continues a run that
+was stopped, killed or crashed, and makes the images that an uninterrupted run makes. Several
+processes share the prompts and what is remembered:
 
 \b
-  accelerate launch --multi_gpu --num_processes 4 scripts/generate.py prompts.txt --output out/many
+  accelerate launch --multi_gpu --num_processes 4 -m vendi_guidance generate \\
+      prompts.txt --model MODEL --output many
 """
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import fields
 from functools import partial
+from math import isinf
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from safetensors import SafetensorError
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Option, asset
-from vendi_guidance.guidance.objectives import OBJECTIVES
-from vendi_guidance.guidance.settings import PRESETS, SCHEDULES
-from vendi_guidance.guidance.spaces import SPACES
-from vendi_guidance.runs.distributed import joined
-from vendi_guidance.runs.runner import LongRun
-from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, Order, check_device, open_run
+from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.runner import Runner
+from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, check_device, open_run
 from vendi_guidance.runs.signals import Stop
 
 COUNT = click.IntRange(1)
-POSITIVE = click.FloatRange(0, min_open=True)
+PATH = click.Path(path_type=Path)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = ("float32", "float16", "bfloat16")
 
 what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
-setting = partial(how, show_default="the preset's")
 where = partial(click.option, cls=Option, group="Output and machine")
+
+
+def setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each setting of guidance; what is not given comes from the preset."""
+    for setting in reversed(fields(Settings)):
+        if setting.metadata["command_line"]:
+            name = f"--diversity-{setting.name.replace('_', '-')}"
+            kind, text = option_type(setting.metadata), setting.metadata["help"]
+            command = how(name, type=kind, show_default="the preset's", help=text)(command)
+    return command
+
+
+def option_type(about: Mapping[str, Any]) -> click.ParamType:
+    """The type of the option for a setting with this metadata."""
+    if about["choices"] is not None:
+        return click.Choice(about["choices"])
+    if about["type"] is int:
+        return COUNT
+    low, high = about["range"]
+    return click.FloatRange(low, None if isinf(high) else high, min_open=about["above"])
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @what(
     "--model",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=asset("demo-sdxl"),
-    help="A folder that diffusers' save_pretrained wrote.",
+    help="Folder that diffusers' save_pretrained wrote.",
 )
-@what(
-    "--pipeline",
-    type=click.Choice(list(PIPELINES)),
-    default="sdxl",
-    help="What kind of model it is.",
-)
-@what("--steps", type=COUNT, default=25, help="Denoising steps.")
-@what(
-    "--guidance-scale",
-    type=float,
-    default=5.0,
-    help="Classifier-free: how closely to follow the prompt.",
-)
-@what("--images-per-prompt", type=COUNT, default=1, help="How many pictures of each.")
-@what("--batch-size", type=COUNT, default=8, help="Pictures made together.")
-@what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of the first picture.")
+@what("--pipeline", type=click.Choice(list(PIPELINES)), default="sdxl", help="Type of the model.")
+@what("--steps", type=COUNT, default=25, help="Number of denoising steps.")
+@what("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance (CFG).")
+@what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
     "--diversity-preset",
     type=click.Choice(list(PRESETS)),
     default="standard",
-    help="Where the other settings come from, unless given: the best measured, or the paper's.",
+    help="Source of the settings that are not given: standard keeps closest to the prompt, varied "
+    "gives the most variety, published is the paper's.",
 )
-@setting(
-    "--diversity-scale",
-    type=click.FloatRange(0),
-    help="Length of a nudge, in the unit of --diversity-step-rule; 0 is none.",
-)
-@setting(
-    "--diversity-objective",
-    type=click.Choice(list(OBJECTIVES)),
-    help="The score to raise; conditional ones compare like prompts only.",
-)
-@setting("--diversity-every", type=COUNT, help="Guide at one step in so many.")
+@setting_options
 @how(
     "--diversity-window",
     type=click.IntRange(1, 10**6),  # a million take terabytes
     show_default=f"{DEFAULT_WINDOW}, or as in --window-in",
-    help="How many finished pictures to remember.",
+    help="Number of finished images to remember.",
 )
-@setting(
-    "--diversity-start",
-    type=click.FloatRange(0, 1),
-    help="Where guidance begins, as a share of the steps.",
-)
-@setting("--diversity-stop", type=click.FloatRange(0, 1), help="Where it ends.")
-@setting(
-    "--diversity-step-rule",
-    type=click.Choice(["normalized", "adaptive", "signal"]),
-    help="Shares of the latents' norm, all alike or shorter where little similar is remembered, or "
-    "shares of the picture in the noise.",
-)
-@setting(
-    "--diversity-schedule",
-    type=click.Choice(list(SCHEDULES)),
-    help="How the scale falls between start and stop.",
-)
-@setting(
-    "--diversity-space",
-    type=click.Choice(list(SPACES)),
-    help="What is compared: noisy latents, or the prediction of clean ones.",
-)
-@setting(
-    "--diversity-center",
-    type=click.Choice(["prompt", "global"]),
-    help="The mean to take off first: of like prompts, or of all.",
-)
-@setting(
-    "--diversity-renoise-start",
-    type=click.FloatRange(0, 1),
-    help="Where noise begins to be drawn anew at every step, as a share of the steps.",
-)
-@setting("--diversity-renoise-stop", type=click.FloatRange(0, 1), help="Where that ends.")
-@setting(
-    "--diversity-renoise-shrink",
-    type=click.FloatRange(0, 1),
-    help="How far predictions go to the mean of like prompts' before that.",
-)
-@setting(
-    "--diversity-cfg-start",
-    type=click.FloatRange(0, 1),
-    help="Until this share of the steps, --guidance-scale rests at 1.",
-)
-@setting("--diversity-sigma-latent", type=POSITIVE, help="Kernel bandwidth on latents.")
-@how(
-    "--diversity-sigma-prompt",
-    type=POSITIVE,
-    show_default="0.3, or found",
-    help="Kernel bandwidth on prompts.",
-)
-@how(
-    "--diversity-truncation",
-    type=COUNT,
-    show_default="none",
-    help="How many eigenvalues the two vendi objectives keep.",
-)
-@how(
-    "--window-in",
-    type=click.Path(path_type=Path),
-    help="Start with what an earlier run remembered.",
-)
-@how("--window-out", type=click.Path(path_type=Path), help="Save what is remembered.")
-@where("--output", type=click.Path(path_type=Path), required=True, help="The run's folder.")
-@where("--overwrite", is_flag=True, help="Replace the run that lies there.")
-@where("--resume", is_flag=True, help="Go on with the run that lies there, or begin it.")
-@where("--no-metadata", is_flag=True, help="Write no prompt and settings into the PNG files.")
-@where("--allow-pickle", is_flag=True, help="Read pickled weights where there are no safetensors.")
-@where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
-@where("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
-def main(**options: Any) -> None:
-    names = [str(option.name) for option in main.params]  # in this order, whatever the user's
+@how("--window-in", type=PATH, help="File to read what an earlier run remembered from.")
+@how("--window-out", type=PATH, help="File to write what is remembered to, at the end.")
+@where("--output", type=PATH, required=True, help="Folder for the run.")
+@where("--overwrite", is_flag=True, help="Replace the run in the output folder.")
+@where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
+@where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
+@where("--device", default=DEVICE, help="Where to compute, such as cuda:0.")
+@where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model.")
+def main(**given: Any) -> None:
+    if given["model"] is None:
+        raise ValueError(
+            "--model is missing: give a folder that diffusers' save_pretrained wrote (the demo "
+            "model is a default only inside its repository)"
+        )
+    own = {field.name for field in fields(RunOptions)}
+    guided = {name: given.pop(name) for name in given.keys() - own}
     diversity = {
-        name.removeprefix("diversity_"): options.pop(name)
-        for name in names
-        if name.startswith("diversity_") and name != "diversity_window"
+        name.removeprefix("diversity_"): value
+        for name, value in guided.items()
+        if value is not None
     }
-    order = Order(**options, diversity=diversity)
-    check_device(order.device)
+    options = RunOptions(**given, diversity=diversity)
+    check_device(options.device)
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
-        ranks = stack.enter_context(joined(order.device))
-        stop.is_silent = not ranks.is_first
-        run = open_run(order, ranks, stop, stack)
+        group = stack.enter_context(process_group(options.device))
+        stop.is_silent = not group.is_first
+        run = open_run(options, group, stop, stack)
         total = run.plan.total
         with tqdm(
-            total=total, initial=run.progress.done, unit="picture", disable=not ranks.is_first
+            total=total, initial=run.progress.done, unit="picture", disable=not group.is_first
         ) as bar:
             for made in run.rounds():
                 bar.update(made)
         complete = run.progress.done == total
-        if complete and order.window_out is not None and ranks.is_first:
-            save_window(run, order.window_out)
-        if ranks.is_first:
-            click.echo(summary(run, order))
+        if complete and options.window_out is not None and group.is_first:
+            save_window(run, options.window_out)
+        if group.is_first:
+            click.echo(summary(run, options))
         if run.stopped_by is not None:
             raise SystemExit(128 + run.stopped_by)
 
 
-def save_window(run: LongRun, path: Path) -> None:
+def save_window(run: Runner, path: Path) -> None:
     try:
         run.window.save(path)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
         raise OSError(
-            f"cannot write --window-out {path}: {reason}; all pictures are safe, and --resume "
-            "writes it again"
+            f"cannot write --window-out {path}: {error.strerror or error}; all pictures are safe, "
+            "and --resume writes it again"
         ) from error
 
 
-def summary(run: LongRun, order: Order) -> str:
-    """What was made, in words."""
+def summary(run: Runner, options: RunOptions) -> str:
+    """What was made, for the user."""
     done, total = run.progress.done, run.plan.total
     pictures = f"{total} pictures" if done == total else f"{done} of {total} pictures"
     each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
-    lines = [f"{pictures} in {order.output}, {each}"]
+    lines = [f"{pictures} in {options.output}, {each}"]
     if run.progress.skipped:
         lines.append(f"{run.progress.skipped} guidance steps were skipped: NaN or infinity")
     if done < total:
-        how = "--resume in place of --overwrite" if order.overwrite else "--resume"
+        how = "--resume in place of --overwrite" if options.overwrite else "--resume"
         lines.append(f"stopped: the same command with {how} goes on")
     return "\n".join(lines)
 

@@ -1,33 +1,34 @@
-"""Say how diverse very many pictures are, in one pass that can be stopped and taken up again.
+"""Vendi and RKE scores of very many images, in one pass that can be stopped and resumed.
 
-FOLDERS are searched for pictures, all the way down. Prints Vendi and RKE by random Fourier features
-(FKEA), for which memory does not grow with the number of pictures: their features stay on disk, in
---cache. For several processes:
+FOLDERS are searched for images, with all their subfolders. The scores are estimated with random
+Fourier features (FKEA), so memory does not grow with the number of images. With --cache, image
+features are kept on disk, and a run that was stopped goes on from there. With several processes:
 
 \b
   accelerate launch --multi_gpu --num_processes 8 -m vendi_guidance score out/many --cache out/cache
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import click
-from torchmetrics import MetricCollection
+import torch
+from torch import Tensor
 
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.files import BadImage, stream_features
+from vendi_guidance.features.files import BadImage, FileFeatures, stream_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.runs.distributed import Ranks, joined
-from vendi_guidance.scores.metrics import RKEScore, VendiScore
+from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier
 from vendi_guidance.storage.images import SUFFIXES
 
 SHOWN = 20
-"""Bad pictures that are named one by one."""
+"""How many unusable files are named one by one."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -36,38 +37,32 @@ SHOWN = 20
     "--embedder",
     "spec",
     default="dinov2",
-    help="Gives features: dinov2, clip, inception, swav, timm:NAME, pixels, probe:FOLDER.",
+    help="Source of features: dinov2, clip, inception, swav, timm:NAME, pixels, probe:FOLDER.",
 )
 @click.option(
     "--sigma", required=True, type=float, help="Bandwidth of the Gaussian kernel on features."
 )
 @click.option(
     "--random-features",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1),
     default=2000,
-    help="More are more exact; time and memory grow with their square.",
+    help="More give a more exact score; time and memory grow with their square.",
 )
-@click.option("--seed", type=int, default=0, help="Of the random Fourier features.")
+@click.option("--seed", default=0, help="Seed of the random Fourier features.")
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),
-    show_default="none",
-    help="Where features are kept, so that a run that was killed goes on.",
+    help="A folder where image features are kept, so that a stopped run goes on.",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Pictures at once.")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Processes that decode pictures; 0 decodes in between.",
-)
+@click.option("--batch-size", type=click.IntRange(1), default=64, help="Images at a time.")
+@click.option("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
 @click.option(
     "--on-bad-image",
     type=click.Choice(["skip", "fail"]),
     default="skip",
-    help="What to do about files that cannot be used.",
+    help="Leave out files that cannot be read, and name them, or stop at the first.",
 )
-@click.option("--device", default="cpu", help="Where features are computed, such as cuda.")
+@click.option("--device", default="cpu", help="Where features are computed, such as cuda:0.")
 def main(
     folders: tuple[Path, ...],
     spec: str,
@@ -81,32 +76,33 @@ def main(
     device: str,
 ) -> None:
     kernel, spectrum = Gaussian(sigma), RandomFourier(random_features, seed=seed)
-    with joined(device) as ranks:
-        paths = ranks.agree(lambda: pictures_in(folders))
-        embedder = ranks.agree(
-            lambda: open_image_embedder(spec, device=ranks.device, batch_size=batch_size)
+    with process_group(device) as group:
+        paths = group.agree(lambda: pictures_in(folders))
+        embedder = group.agree(
+            lambda: open_image_embedder(spec, device=group.device, batch_size=batch_size)
         )
-        scores = MetricCollection(
-            {
-                "Vendi": VendiScore(kernel, spectrum=spectrum),
-                "RKE": RKEScore(kernel, spectrum=spectrum),
-            },
-            compute_groups=[["Vendi", "RKE"]],
+        batches = stream_features(
+            paths[group.rank :: group.count],
+            embedder,
+            cache=cache,
+            workers=workers,
+            on_bad_image=on_bad_image,
+            progress=group.is_first,
         )
-        bad = ranks.agree(
-            lambda: take_in(paths, embedder, scores, ranks, cache, workers, on_bad_image)
-        )
-        bad = [image for each in ranks.share(bad) for image in each]
-        count = len(paths) - len(bad)
-        if ranks.is_first:
-            name_bad(bad)
-        if count == 0:
+        mine = group.agree(lambda: moments_of(batches, kernel, spectrum))
+        totals, counts, bad = zip(*group.share(mine), strict=True)
+        if group.is_first:
+            name_bad([image for some in bad for image in some])
+        if sum(counts) == 0:
             raise ValueError(f"none of the {len(paths)} files can be used")
-        values = scores.compute()
-        if ranks.is_first:
-            for name, value in values.items():
-                click.echo(f"{name} {float(value):.6g}")
-            click.echo(f"n = {count}; {embedder.name} {embedder.settings}; {kernel}; {spectrum}")
+        if group.is_first:
+            moments = symmetric(sum(totals[1:], totals[0])).div_(sum(counts))
+            for name, order in (("RKE", 2), ("Vendi", 1)):
+                score = matrix_entropy(moments, Entropy(order)).exp()
+                click.echo(f"{name} {float(score):.6g}")
+            click.echo(
+                f"n = {sum(counts)}; {embedder.name} {embedder.settings}; {kernel}; {spectrum}"
+            )
 
 
 def pictures_in(folders: Sequence[Path]) -> list[Path]:
@@ -126,33 +122,24 @@ def pictures_in(folders: Sequence[Path]) -> list[Path]:
     return paths
 
 
-def take_in(
-    paths: Sequence[Path],
-    embedder: ImageEmbedder,
-    scores: MetricCollection,
-    ranks: Ranks,
-    cache: Path | None,
-    workers: int,
-    on_bad_image: Literal["skip", "fail"],
-) -> list[BadImage]:
-    """Update the scores with this process's share of the pictures.
+def moments_of(
+    batches: Iterable[FileFeatures], kernel: Gaussian, spectrum: RandomFourier
+) -> tuple[Tensor, int, list[BadImage]]:
+    """The sum of z(x) z(x)^T over the features x of images, z being the spectrum's map.
 
     Returns:
-        Which of them could not be used.
+        (w, w) float64, only its upper triangle added up (see `symmetric`), for w random features;
+        how many images it is of, and the files that cannot be used.
     """
-    bad = []
-    for part in stream_features(
-        paths[ranks.rank :: ranks.count],
-        embedder,
-        cache=cache,
-        workers=workers,
-        on_bad_image=on_bad_image,
-        progress=ranks.is_first,
-    ):
-        bad += part.bad
-        if part.kept:
-            scores.update(part.features)
-    return bad
+    total = torch.zeros(spectrum.features, spectrum.features, dtype=torch.float64)
+    features_of, count, bad = None, 0, []
+    for batch in batches:
+        bad += batch.bad
+        if batch.kept:
+            features_of = features_of or spectrum.map(kernel, batch.features.shape[1])
+            add_products(total, features_of(batch.features))
+            count += len(batch.kept)
+    return total, count, bad
 
 
 def name_bad(bad: Sequence[BadImage]) -> None:

@@ -112,7 +112,7 @@ def _unit_counts(texts: Sequence[Sequence[str]], lengths: Sequence[int]) -> Any:
         from sklearn.preprocessing import normalize
     except ImportError:
         raise ImportError(
-            "NGram counts with scikit-learn: pip install 'vendi-guidance[report]'"
+            "NGram counts with scikit-learn: pip install 'vendi-guidance[metrics]'"
         ) from None
     counters = [CountVectorizer(analyzer=partial(_ngrams, n), dtype=np.float64) for n in lengths]
     counts = [normalize(counter.fit_transform(texts)) for counter in counters]

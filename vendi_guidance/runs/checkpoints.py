@@ -1,68 +1,44 @@
-"""What a run needs to go on: one small file for each finished batch, and a window made of them.
+"""The state of a run: one small file for each finished batch, from which its window is rebuilt.
 
-A file holds what entered the window with its batch. So a batch costs a write of its own size,
-whatever the size of the window; files whose samples have all left the window are deleted. The
-appearance of a file, whole, is the moment from which its batch counts as finished.
+A file holds what entered the window with its batch, so its size is that of a batch, whatever the
+size of the window. Files whose samples have all left the window are deleted. Once the complete file
+exists, its batch counts as finished.
 """
 
-import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from vendi_guidance.guidance.window import SlidingWindow
-from vendi_guidance.storage.files import remove_unfinished, sync_folder, whole_file
+from vendi_guidance.storage.files import remove_unfinished, sync_folder
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 FORMAT = "vendi-guidance checkpoint"
 VERSION = 1
 
 
 class RunWindow(SlidingWindow):
-    """A `SlidingWindow` whose samples can enter later, and again.
+    """A `SlidingWindow` that can be rebuilt from the batches that entered it.
 
     Attributes:
-        entered: how many samples have entered so far, those that left again included.
+        entered: how many samples have entered so far, including those that have left since.
     """
-
-    _held: list[tuple[Tensor, Tensor | None]] | None = None
 
     @property
     def entered(self) -> int:
         return self._entered
 
-    def append(self, latents: Tensor, prompts: Tensor | None = None) -> None:
-        if self._held is None:
-            super().append(latents, prompts)
-        else:
-            self.check(latents, prompts)
-            self._held.append((latents, prompts))
-
-    @contextmanager
-    def holding(self) -> Iterator[list[tuple[Tensor, Tensor | None]]]:
-        """Meanwhile what would enter goes to the list that is given instead."""
-        held: list[tuple[Tensor, Tensor | None]] = []
-        self._held = held
-        try:
-            yield held
-        finally:
-            self._held = None
-
     def enter_again(self, latents: Tensor, prompts: Tensor | None, entered: int) -> None:
-        """Let a batch enter as it once did, when `entered` samples had entered before it.
+        """Add a batch that first entered when `entered` samples had entered before it.
 
-        The last `size` samples entered again, in the batches and the order in which they once
-        came, make the window that it was, bit by bit: each comes to lie where it lay, and is
-        multiplied with as many rows at a time.
+        The last `size` samples, in their batches and order, rebuild the window bit by bit: each
+        sample returns to its slot, and is multiplied with as many rows at a time.
 
         Raises:
-            ValueError: batches before it are missing.
+            ValueError: earlier batches are missing, or see `SlidingWindow.append`.
         """
         if self._entered not in (0, entered):
             raise ValueError(f"{self._entered} samples have entered, not {entered}")
@@ -76,12 +52,12 @@ class Progress:
 
     Attributes:
         done: how many pictures are finished.
-        metadata_bytes: how long `metadata.jsonl` is then.
-        batch_size: how many pictures a process makes at a time by now.
+        metadata_bytes: length of `metadata.jsonl` at that point.
+        batch_size: how many pictures each process now makes at a time.
         entered_before, entered: how many samples had entered the window before this batch, and
-            with it.
-        side_by_side: how many prompts are made side by side: one for each process that began.
-        skipped: guidance steps left out so far, see `VendiGuidance.skipped`.
+            after it.
+        side_by_side: how many prompts are made side by side: the number of processes at the start.
+        skipped: guidance steps skipped so far, see `VendiGuidance.skipped`.
         sigma_prompt: the prompt bandwidth that guidance has settled on, or None.
     """
 
@@ -109,7 +85,7 @@ class Checkpoint:
     prompts: Tensor | None = None
 
     def enter(self, window: RunWindow, device: str) -> None:
-        """Let its samples enter, from this device."""
+        """Add its samples to the window, from this device."""
         if self.latents is not None:
             prompts = None if self.prompts is None else self.prompts.to(device)
             window.enter_again(self.latents.to(device), prompts, self.progress.entered_before)
@@ -119,8 +95,8 @@ class Checkpoints:
     """The checkpoints in a folder, which need not exist yet.
 
     Args:
-        folder: where they lie, and nothing else.
-        window: size of the window that they serve.
+        folder: holds checkpoints and nothing else.
+        window: size of the run's window.
     """
 
     def __init__(self, folder: Path, window: int) -> None:
@@ -128,24 +104,14 @@ class Checkpoints:
         self.window = window
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete those that are of no use any more."""
-        tensors = {"latents": checkpoint.latents, "prompts": checkpoint.prompts}
+        """Write a checkpoint, then delete those no longer needed."""
         progress = checkpoint.progress
-        header = {"format": FORMAT, "version": VERSION, **asdict(progress)}
         self.folder.mkdir(exist_ok=True)
-        name = f"{progress.done:012d}-{progress.entered:012d}.safetensors"
-        with whole_file(self.folder / name) as temporary:
-            # not by save_file, whose errors do not say what the system said
-            temporary.write_bytes(
-                save(
-                    {
-                        name: value.detach().contiguous().cpu()
-                        for name, value in tensors.items()
-                        if value is not None
-                    },
-                    {"header": json.dumps(header)},
-                )
-            )
+        save_tensors(
+            self.folder / f"{progress.done:012d}-{progress.entered:012d}.safetensors",
+            {"latents": checkpoint.latents, "prompts": checkpoint.prompts},
+            {"format": FORMAT, "version": VERSION, **asdict(progress)},
+        )
         sync_folder(self.folder)
         self._remove_useless()
 
@@ -159,7 +125,7 @@ class Checkpoints:
         return _read(paths[-1]).progress if paths else None
 
     def restore(self, window: RunWindow, device: str) -> None:
-        """Let everything that is kept enter an empty window, from this device.
+        """Rebuild an empty window from the files, its samples coming from this device.
 
         Raises:
             ValueError: a damaged file, or one that is missing.
@@ -176,12 +142,12 @@ class Checkpoints:
             raise ValueError(f"in {self.folder}, checkpoints are missing")
 
     def clean(self) -> None:
-        """Delete what a killed process left of a file it was writing, or did not come to delete."""
+        """Delete unfinished files and useless checkpoints that a killed process left."""
         remove_unfinished(self.folder)
         self._remove_useless()
 
     def remove(self) -> None:
-        """Delete all checkpoints: at no moment is there a part of them."""
+        """Delete all checkpoints at once: a crash leaves all or none of them."""
         if self.folder.exists():
             removed = self.folder.with_name(f"{self.folder.name}-removed")
             shutil.rmtree(removed, ignore_errors=True)
@@ -196,7 +162,7 @@ class Checkpoints:
         paths = self._paths()
         gone, before = _entered(paths[-1]) - self.window if paths else 0, 0
         for path in paths[:-1]:
-            if _entered(path) <= max(gone, before):  # nothing entered, or all has left
+            if _entered(path) <= max(gone, before):  # nothing entered, or all of it has left
                 path.unlink()
             before = _entered(path)
 
@@ -206,12 +172,7 @@ def _entered(path: Path) -> int:
 
 
 def _read(path: Path) -> Checkpoint:
-    try:
-        with safe_open(path, "pt") as stored:
-            header = json.loads((stored.metadata() or {}).get("header", "{}"))
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+    header, tensors = load_tensors(path)
     if not isinstance(header, dict) or not _is_progress(header):
         raise ValueError(f"{path} is not a checkpoint this version can read")
     progress = Progress(**{field.name: header[field.name] for field in fields(Progress)})

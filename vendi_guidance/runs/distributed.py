@@ -1,8 +1,4 @@
-"""The processes that make a run together.
-
-`accelerate launch` or `torchrun` starts them, and accelerate connects them. Each has a rank,
-counted from 0.
-"""
+"""The processes that work on one run, started by `accelerate launch` or `torchrun`."""
 
 import logging
 import os
@@ -20,17 +16,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OTHER_FAILED = 2
-"""Exit status of a process that ends because another has failed, and said why."""
+"""Exit status of a process that ends because another one failed and printed the reason."""
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """This process among all.
+class ProcessGroup:
+    """All processes of a run, as seen by one of them.
 
     Attributes:
-        rank: which it is.
-        count: how many there are.
-        device: where this one computes.
+        rank: number of this process, from 0.
+        count: how many processes there are.
+        device: where this process computes.
     """
 
     rank: int
@@ -42,11 +38,11 @@ class Ranks:
         return self.rank == 0
 
     def share(self, mine: T) -> list[T]:
-        """What each process gave, by rank; every process has to call this. CPU tensors may be
-        part of it.
+        """What each process gave, by rank. Every process has to call this; tensors in it must be
+        on the CPU.
 
         Raises:
-            ConnectionError: another process is gone.
+            ConnectionError: another process has ended.
         """
         if self.count == 1:
             return [mine]
@@ -54,7 +50,7 @@ class Ranks:
             return gather_object([mine])
         except RuntimeError as error:
             raise ConnectionError(
-                "another process of this run has ended: see what it says; what is finished is "
+                "another process of this run has ended: see its message; finished pictures are "
                 "safe, and --resume goes on"
             ) from error
 
@@ -63,7 +59,7 @@ class Ranks:
 
         Raises:
             ValueError, OSError: it failed here.
-            SystemExit: it failed elsewhere, where the error is raised.
+            SystemExit: it failed in another process, which raises the error.
         """
         result, error = None, None
         try:
@@ -79,11 +75,11 @@ class Ranks:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Ranks]:
-    """The processes, if several were started, connected for a while.
+def process_group(device: str) -> Iterator[ProcessGroup]:
+    """Connect the processes, if several were started, while the context lasts.
 
     Args:
-        device: where each shall compute; a "cuda" without a number becomes each one's own.
+        device: where each computes; "cuda" without a number gives each process a GPU of its own.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
@@ -91,9 +87,9 @@ def joined(device: str) -> Iterator[Ranks]:
                 "accelerate has started one process only: on CPUs, `accelerate launch --multi_gpu "
                 "--num_processes ...` starts several"
             )
-        yield Ranks(0, 1, device)
+        yield ProcessGroup(0, 1, device)
         return
     state = PartialState(cpu=torch.device(device).type == "cpu")
     own = str(state.device) if device == state.device.type else device
-    yield Ranks(state.process_index, state.num_processes, own)
+    yield ProcessGroup(state.process_index, state.num_processes, own)
     state.destroy_process_group()

@@ -1,8 +1,8 @@
-"""The folder of a run while it is made: at every moment a run can go on from what lies there.
+"""The folder of a run in progress, from which the run can be resumed at any moment.
 
 A batch is written in this order: its pictures, their lines in `metadata.jsonl`, its checkpoint. It
-counts from the moment its checkpoint is there; what lies beyond the last checkpoint is cut off or
-made again. `run.json` says what the run is made with, `.lock` is held by the process that writes.
+counts once its checkpoint exists; whatever is beyond the last checkpoint is cut off or made again.
+`run.json` holds the run's settings; the process that writes holds `.lock`.
 """
 
 import os
@@ -35,7 +35,7 @@ class RunFolder:
     """A folder for one run.
 
     Args:
-        path: where; it is created when something is to be written.
+        path: created when something is to be written.
         window: size of the run's window.
     """
 
@@ -46,7 +46,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out; the lock ends with its process, however that ends.
+        """Keep other runs out; the lock is released with its process, however that ends.
 
         Raises:
             OSError: another run is being made there, or the folder cannot be written.
@@ -59,21 +59,21 @@ class RunFolder:
                 lock.acquire(timeout=0)
             except Timeout:
                 raise BlockingIOError(
-                    f"another run is being made in {self.path}: wait for its end, or name another "
+                    f"another run is writing to {self.path}: wait until it ends, or name another "
                     "folder"
                 ) from None
         try:
             yield
         finally:
-            with suppress(OSError):  # a folder that became unwritable keeps it
+            with suppress(OSError):  # it stays in a folder that became unwritable
                 os.unlink(self.path / LOCK)
             lock.release()
             if created:
-                with suppress(OSError):  # it is not empty: a run has begun
+                with suppress(OSError):  # not empty: a run has begun
                     self.path.rmdir()
 
     def is_empty(self) -> bool:
-        """Whether nothing lies there but what a run leaves that was stopped before it began."""
+        """Whether it holds nothing, or only what a run left that was stopped before it began."""
         if not self.path.exists():
             return True
         return all(
@@ -82,19 +82,19 @@ class RunFolder:
         )
 
     def find(self) -> Manifest | None:
-        """What the run that lies there is made with; None where none has begun.
+        """The manifest of the run in it; None where none has begun.
 
         Raises:
-            ValueError: that cannot be read.
+            ValueError: it cannot be read.
         """
         return Manifest.load(self.path) if (self.path / MANIFEST).is_file() else None
 
     def recover(self) -> Progress | None:
-        """How far the run that lies there has come, what is beyond cut off; None where it has to
-        begin anew.
+        """Cut off what is beyond the last checkpoint; returns its progress, or None where the run
+        has to begin anew.
 
         Raises:
-            ValueError: a damaged checkpoint, or metadata that ends before it.
+            ValueError: a damaged checkpoint, or metadata that is shorter than it says.
             OSError: the folder cannot be written.
         """
         progress = self.checkpoints.last()
@@ -105,7 +105,7 @@ class RunFolder:
         if length < progress.metadata_bytes:
             raise ValueError(
                 f"{metadata} has lost lines: it has {length} bytes, and had "
-                f"{progress.metadata_bytes} after {progress.done} pictures; begin anew with "
+                f"{progress.metadata_bytes} after {progress.done} pictures; start again with "
                 "--overwrite"
             )
         with self._writing():
@@ -117,7 +117,7 @@ class RunFolder:
         return progress
 
     def begin(self, manifest: Manifest, opening: Checkpoint) -> None:
-        """Delete the run that lies there, if any, and begin this one."""
+        """Delete the run in it, if any, and begin this one."""
         with self._writing():
             # without checkpoints, `recover` sees no run in what is left of the old one
             self.checkpoints.remove()
@@ -127,15 +127,13 @@ class RunFolder:
             sync_folder(self.path)
             self.checkpoints.add(opening)
 
-    def save_picture(self, number: int, image: Image, about: dict[str, Any] | None) -> str:
-        """Write a picture; returns the name of its file."""
-        name = picture_name(number)
+    def save_picture(self, number: int, image: Image, about: dict[str, Any] | None) -> None:
+        """Write a picture, and into it what is said about it."""
         with self._writing():
-            save_picture(self.path / name, image, about)
-        return name
+            save_picture(self.path / picture_name(number), image, about)
 
     def add_rows(self, rows: Iterable[dict[str, Any]], timings: Iterable[dict[str, Any]]) -> int:
-        """Write the lines about pictures that are saved; returns the length of the metadata."""
+        """Write the lines about saved pictures; returns the length of `metadata.jsonl` in bytes."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
@@ -143,7 +141,7 @@ class RunFolder:
         return length
 
     def finish_batch(self, checkpoint: Checkpoint) -> None:
-        """Let the pictures of a batch count, whose lines are written."""
+        """Write the checkpoint of a batch whose pictures and lines are written."""
         with self._writing():
             self.checkpoints.add(checkpoint)
         self._safe = checkpoint.progress.done
@@ -154,7 +152,7 @@ class RunFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turn what the system says into a sentence."""
+        """Add the folder and the remedy to an error of the operating system."""
         try:
             yield
         except BlockingIOError:
@@ -166,7 +164,7 @@ class RunFolder:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Cut off what a crash has left of a last line, far shorter than a block."""
+    """Cut off an unfinished last line, which is far shorter than a block."""
     if not path.is_file():
         return
     with path.open("r+b") as file:

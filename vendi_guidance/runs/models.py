@@ -1,7 +1,7 @@
-"""Folders with models in them, which may come from strangers.
+"""Loading models from folders that may come from strangers.
 
-A model is numbers. Nothing in its folder is run: weights are read from safetensors, and parts are
-classes of diffusers and transformers, never code that lies beside them.
+No code in such a folder is run: weights are read from safetensors only, and the model's parts are
+classes of diffusers and transformers.
 """
 
 import hashlib
@@ -19,21 +19,28 @@ INDEX = "model_index.json"
 
 BLOCK = 2**16
 BLOCKS = 64
-"""Of a large file, so many blocks of so many bytes tell it from others."""
+"""How many blocks of so many bytes of a large file its fingerprint covers."""
+
+
+CONVERT = (
+    "; only safetensors are read, never pickle files. To convert a model that you trust: "
+    "pipe = diffusers.DiffusionPipeline.from_pretrained({folder!r}, local_files_only=True); "
+    "pipe.save_pretrained({folder!r} + '-safetensors', safe_serialization=True)"
+)
 
 
 def check_model(folder: Path) -> None:
-    """Refuse what no pipeline can be loaded from, or what asks for code of its own.
+    """Refuse a folder that holds no model, or a model that needs code of its own.
 
     Raises:
-        ValueError: it is no model, or one part is not a class of diffusers or transformers.
+        ValueError: it is no model, or a part is not a class of diffusers or transformers.
         FileNotFoundError: there is no model.
     """
     for name, (library, kind) in _parts(folder).items():
         if library is None and kind is None:
-            continue  # a part that this model does without
+            continue  # this model has no such part
         known = library in ("diffusers", "transformers") or _is_pipeline_module(library)
-        # an Auto class may look for code in the folder
+        # an Auto class may run code from the folder
         if not known or (library == "transformers" and str(kind).startswith("Auto")):
             raise ValueError(
                 f"the model in {folder} asks for {library}.{kind} as its {name}: only classes of "
@@ -41,18 +48,11 @@ def check_model(folder: Path) -> None:
             )
 
 
-def load_model(
-    pipeline: type[DiffusionPipeline],
-    folder: Path,
-    dtype: str,
-    device: str,
-    allow_pickle: bool = False,
-) -> Any:
+def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, device: str) -> Any:
     """The model on its device, without progress bars of its own.
 
     Args:
-        pipeline: what to load it as.
-        allow_pickle: where there are no safetensors, read weights from pickle files.
+        pipeline: the class to load it as.
 
     Raises:
         ValueError: it cannot be loaded; the message says why.
@@ -64,26 +64,23 @@ def load_model(
         pipe: Any = pipeline.from_pretrained(
             folder,
             dtype=getattr(torch, dtype),
-            use_safetensors=None if allow_pickle else True,
+            use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
         )
         pipe = pipe.to(device)
-    except Exception as error:  # broken files are met with errors of every kind
+    except Exception as error:  # broken files raise errors of every kind
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        if "safetensors" in reason and not allow_pickle:
-            reason += (
-                " (save_pretrained writes these; for pickled weights that you trust, there is "
-                "generate.py --allow-pickle)"
-            )
+        if "safetensors" in reason:
+            reason += CONVERT.format(folder=str(folder))
         raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
 def fingerprint(folder: Path) -> str:
-    """A SHA-256 that tells this model from others: of all small files of its parts, and of blocks
-    all over the large ones, so that it takes no time."""
+    """A SHA-256 that identifies a model: of all small files of its parts, and of blocks all over
+    the large ones, so that it takes little time."""
     digest = hashlib.sha256()
     parts = sorted(name for name in _parts(folder) if (folder / name).is_dir())
     files = (path for name in parts for path in sorted((folder / name).rglob("*")))

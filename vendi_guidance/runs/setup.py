@@ -1,7 +1,7 @@
-"""From the command line of generate.py to a run that can be made."""
+"""From the options of `vendi-guidance generate` to a run that can be made."""
 
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -9,20 +9,19 @@ from typing import Any
 import click
 import torch
 
-from vendi_guidance import (
-    SlidingWindow,
-    VendiGuidance,
-    VendiGuidedFluxPipeline,
-    VendiGuidedPixArtAlphaPipeline,
-    VendiGuidedPixArtSigmaPipeline,
-    VendiGuidedSDXLPipeline,
-)
+from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
-from vendi_guidance.runs.distributed import Ranks
+from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
-from vendi_guidance.runs.manifest import Input, Manifest, Plan, versions
+from vendi_guidance.runs.manifest import Input, Manifest, versions
 from vendi_guidance.runs.models import check_model, fingerprint, load_model
-from vendi_guidance.runs.runner import LongRun
+from vendi_guidance.runs.plan import Plan
+from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -37,12 +36,12 @@ DEFAULT_WINDOW = 300
 
 
 @dataclass(frozen=True)
-class Order:
-    """The options given, by their names.
+class RunOptions:
+    """The options of the command line, by their names.
 
     Attributes:
-        diversity: those that begin with `diversity_`, but for the window's size: a preset, and
-            fields of `Settings`, None where not given.
+        diversity: those given that begin with `diversity_`, except the window's size: a preset,
+            and fields of `Settings`.
     """
 
     prompts: str
@@ -60,13 +59,12 @@ class Order:
     overwrite: bool
     resume: bool
     no_metadata: bool
-    allow_pickle: bool
     device: str
     dtype: str
     diversity: dict[str, Any]
 
     def check(self) -> None:
-        """Raise ValueError or OSError for what can be known to be wrong before anything is read."""
+        """Raise ValueError or OSError for mistakes that show before anything is read."""
         if not isfinite(self.guidance_scale):
             raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
         if self.overwrite and self.resume:
@@ -78,8 +76,8 @@ class Order:
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
-def open_run(order: Order, ranks: Ranks, stop: Stop, stack: ExitStack) -> LongRun:
-    """The run that is ordered, at its beginning or where it was left; every process calls this.
+def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitStack) -> Runner:
+    """A run with these options, new or resumed; every process calls this.
 
     Args:
         stack: keeps the folder locked.
@@ -89,85 +87,82 @@ def open_run(order: Order, ranks: Ranks, stop: Stop, stack: ExitStack) -> LongRu
     """
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
-        order.check()
-        window, opening = _open_window(order, ranks)
-        guidance = _guidance(order, window)
-        return _plan(order, guidance), guidance, window, opening
+        options.check()
+        window, opening = _open_window(options, group)
+        guidance = VendiGuidance(
+            window=window,
+            prompt_input=PIPELINES[options.pipeline].prompt_input,
+            record=options.window_out is not None,
+            **options.diversity,
+        )
+        return _plan(options, guidance), guidance, window, opening
 
-    plan, guidance, window, opening = ranks.agree(prepare)
-    folder = RunFolder(order.output, window.size)
-    ranks.agree(lambda: _claim(order, folder, plan.manifest, stack) if ranks.is_first else None)
+    plan, guidance, window, opening = group.agree(prepare)
+    folder = RunFolder(options.output, window.size)
+    group.agree(lambda: _claim(options, folder, plan.manifest, stack) if group.is_first else None)
 
-    def load() -> LongRun:
-        pipeline = PIPELINES[order.pipeline]
-        pipe = load_model(pipeline, order.model, order.dtype, ranks.device, order.allow_pickle)
+    def load() -> Runner:
+        pipeline = PIPELINES[options.pipeline]
+        pipe = load_model(pipeline, options.model, options.dtype, group.device)
         pipe.guidance = guidance
-        done = folder.checkpoints.last() if order.resume else None
+        done = folder.checkpoints.last() if options.resume else None
         if done is None:
-            opening.enter(window, ranks.device)
+            opening.enter(window, group.device)
         else:
-            folder.checkpoints.restore(window, ranks.device)
-        return LongRun(pipe, plan, folder, ranks, stop, done or opening)
+            folder.checkpoints.restore(window, group.device)
+        return Runner(pipe, plan, folder, group, stop, done or opening)
 
-    return ranks.agree(load)
+    return group.agree(load)
 
 
-def _plan(order: Order, guidance: VendiGuidance) -> Plan:
-    """What shall be made."""
-    prompts = open_prompts(order.prompts)
-    chosen = asdict(guidance.settings)
+def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
+    prompts = open_prompts(options.prompts)
+    chosen = {"window": guidance.window.size, **asdict(guidance.settings)}
     del chosen["beta"]  # of exemplars, and there are none
-    look = {
-        "pipeline": order.pipeline,
-        "steps": order.steps,
-        "guidance_scale": order.guidance_scale,
-        "batch_size": order.batch_size,
-        "dtype": order.dtype,
-        "diversity_window": guidance.window.size,
-        **{f"diversity_{name}": value for name, value in chosen.items()},
-    }
+    named = ("pipeline", "steps", "guidance_scale", "batch_size", "dtype")
+    look = {name: getattr(options, name) for name in named}
+    look |= {f"diversity_{name}": value for name, value in chosen.items()}
     settings = look | {
-        "images_per_prompt": order.images_per_prompt,
-        "seed": order.seed,
-        "device": torch.device(order.device).type,
-        "no_metadata": order.no_metadata,
-        # at scale 0, only for this is anything remembered
-        "window_out": order.window_out is not None or guidance.settings.scale > 0,
+        "images_per_prompt": options.images_per_prompt,
+        "seed": options.seed,
+        "device": torch.device(options.device).type,
+        "no_metadata": options.no_metadata,
+        # at scale 0, samples are remembered only for --window-out
+        "window_out": options.window_out is not None or guidance.settings.scale > 0,
     }
-    window_in = order.window_in
-    model = Input(str(order.model), fingerprint(order.model))
+    window = options.window_in
+    model = Input(str(options.model), fingerprint(options.model))
     inputs = {
-        "prompts": Input(order.prompts, prompts.sha256),
+        "prompts": Input(options.prompts, prompts.sha256),
         "model": model,
-        "window_in": None if window_in is None else Input(str(window_in), sha256_of(window_in)),
+        "window_in": None if window is None else Input(str(window), sha256_of(window)),
     }
     manifest = Manifest(settings, inputs, versions())
+    origin = {"model_sha256": model.sha256, "versions": manifest.versions}
     return Plan(
         prompts=prompts,
-        images_per_prompt=order.images_per_prompt,
-        at_a_time=order.batch_size,
-        seed=order.seed,
-        call={"num_inference_steps": order.steps, "guidance_scale": order.guidance_scale},
+        images_per_prompt=options.images_per_prompt,
+        at_a_time=options.batch_size,
+        seed=options.seed,
+        call={"num_inference_steps": options.steps, "guidance_scale": options.guidance_scale},
         about={"model": model.name, **look},
-        origin=None
-        if order.no_metadata
-        else {"model_sha256": model.sha256, "versions": manifest.versions},
+        origin=None if options.no_metadata else origin,
         manifest=manifest,
     )
 
 
-def _claim(order: Order, folder: RunFolder, manifest: Manifest, stack: ExitStack) -> None:
-    """Lock the folder, and see that this run can be made or go on in it.
+def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack) -> None:
+    """Lock the folder, and check that this run can begin or go on in it.
 
     Raises:
-        ValueError: the run there was begun otherwise, or is damaged.
-        FileExistsError: the folder is not free.
+        ValueError: the run there has other settings, or is damaged.
+        FileExistsError: the folder is not empty.
     """
     stack.enter_context(folder.locked())
-    began = folder.find() if order.resume else None
+    began = folder.find() if options.resume else None
     if began is None:
-        if not order.overwrite and not folder.is_empty():
-            lacks = ": it has no run.json" if order.resume else ""
+        if not options.overwrite and not folder.is_empty():
+            lacks = ": it has no run.json" if options.resume else ""
             raise FileExistsError(
                 f"--output {folder.path} is not empty{lacks}: name another folder, go on with the "
                 "run in it with --resume, or replace that with --overwrite"
@@ -176,47 +171,35 @@ def _claim(order: Order, folder: RunFolder, manifest: Manifest, stack: ExitStack
     differences = manifest.differences(began)
     if differences:
         raise ValueError(
-            f"the run in {folder.path} was begun otherwise: {'; '.join(differences)}; resume it as "
-            "it was begun, or name another folder"
+            f"the run in {folder.path} began with other settings: {'; '.join(differences)}; resume "
+            "it with the settings that it began with, or name another folder"
         )
     for change in manifest.version_changes(began):
         click.echo(f"{change}: pictures may differ in rounding", err=True)
     folder.recover()
 
 
-def _open_window(order: Order, ranks: Ranks) -> tuple[RunWindow, Checkpoint]:
-    """An empty window, and what enters it before any picture."""
-    if order.window_in is None:
-        window = RunWindow(order.diversity_window or DEFAULT_WINDOW)
-        return window, Checkpoint(Progress(0, 0, order.batch_size, side_by_side=ranks.count))
-    known = SlidingWindow.load(order.window_in, ranks.device)
-    if order.diversity_window is not None:
-        known.resize(order.diversity_window)
+def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, Checkpoint]:
+    """An empty window, and the checkpoint whose samples enter it before any picture is made."""
+    progress = Progress(0, 0, options.batch_size, side_by_side=group.count)
+    if options.window_in is None:
+        return RunWindow(options.diversity_window or DEFAULT_WINDOW), Checkpoint(progress)
+    known = SlidingWindow.load(options.window_in, group.device)
+    if options.diversity_window is not None:
+        known.resize(options.diversity_window)
     window = RunWindow(known.size, dtype=known.dtype, device=known.device)
-    progress = Progress(
-        0, 0, order.batch_size, entered_before=0, entered=len(known), side_by_side=ranks.count
-    )
     if known.latent_shape is None:
         return window, Checkpoint(progress)
-    return window, Checkpoint(
-        progress, known.features.unflatten(1, known.latent_shape), known.prompts
-    )
-
-
-def _guidance(order: Order, window: RunWindow) -> VendiGuidance:
-    return VendiGuidance(
-        window=window,
-        prompt_input=PIPELINES[order.pipeline].prompt_input,
-        record=order.window_out is not None,
-        **{name: value for name, value in order.diversity.items() if value is not None},
-    )
+    latents = known.features.unflatten(1, known.latent_shape)
+    return window, Checkpoint(replace(progress, entered=len(known)), latents, known.prompts)
 
 
 def check_device(device: str) -> None:
+    """Raise ValueError unless tensors can be computed there."""
     try:
         usable = torch.empty(0, device=device).device.type != "meta"
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
     if not usable:
-        raise ValueError(f"device {device!r} holds no numbers: use cpu or cuda")
+        raise ValueError(f"device {device!r} stores no data: use cpu or cuda")

@@ -1,10 +1,10 @@
-"""Ctrl-C and SIGTERM: finish what is in hand, then stop."""
+"""Ctrl-C and SIGTERM: finish the current batch, then stop."""
 
 import os
 import signal
 from contextlib import suppress
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -18,14 +18,15 @@ class Stop:
 
     Attributes:
         signal: what was received, or None.
-        in_hand: what will be finished first, in words; None while there is nothing, and a signal
-            ends the process at once, as a second Ctrl-C always does. Exit status is 128 + signal.
-        is_silent: say nothing; other processes do.
+        in_batch: whether a batch is being made, which the first signal lets finish. Otherwise a
+            signal ends the process at once, as a second Ctrl-C always does; its exit status is then
+            128 + signal.
+        is_silent: print nothing, because another process does.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.in_hand: str | None = None
+        self.in_batch = False
         self.is_silent = False
         self._since = 0.0
 
@@ -33,29 +34,24 @@ class Stop:
         self._before = {number: signal.signal(number, self._notice) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _notice(self, number: int, _frame: FrameType | None) -> None:
-        if self.in_hand is None:
-            self._say("stopped: nothing was in hand")
+        if not self.in_batch:
+            self._say("stopped: no picture had been begun")
             raise SystemExit(128 + number)
         if self.signal is None:
-            self._say(f"finishing {self.in_hand}, then stopping; Ctrl-C again stops at once")
+            self._say("finishing the current batch, then stopping; Ctrl-C again stops at once")
             self._since = monotonic()
         elif number == signal.SIGINT and monotonic() - self._since > IMPATIENT:
-            self._say(f"stopped at once: {self.in_hand} will be made again by --resume")
+            self._say("stopped at once: --resume makes the current batch again")
             raise SystemExit(128 + number)
         self.signal = number
 
     def _say(self, text: str) -> None:
         if not self.is_silent:
             with suppress(OSError):
-                # not by a stream of Python's: the signal may have come while that was writing
+                # not through a Python stream: the signal may interrupt one while it writes
                 os.write(2, f"\n{text}\n".encode())

@@ -171,7 +171,7 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
         from sklearn.cluster import KMeans
     except ImportError as error:
         raise ImportError(
-            "k-means needs scikit-learn: pip install 'vendi-guidance[report]'"
+            "k-means needs scikit-learn: pip install 'vendi-guidance[metrics]'"
         ) from error
     features = gather(as_stream(x) or as_features(x))
     if not 1 <= clusters <= len(features):

@@ -2,7 +2,8 @@
 
 from hypothesis import given, strategies as st
 
-from vendi_guidance.runs.manifest import Manifest, Plan
+from vendi_guidance.runs.manifest import Manifest
+from vendi_guidance.runs.plan import Plan
 from vendi_guidance.storage.prompt_files import open_prompts
 
 COUNTS = st.integers(1, 7)

@@ -1,0 +1,116 @@
+"""The package as a stranger installs it: an sdist, the wheel built from it, and nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+NOT_NEEDED = ("assets", "docs", "scripts", "tests")
+"""Folders of the repository that a package must do without."""
+
+
+def run(*words: object, cwd: Path, **variables: str) -> str:
+    """Output of a command that succeeds."""
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[str]:
+    """The files that git knows or would add, by their paths in the repository."""
+    listed = run("git", "ls-files", "-z", "-co", "--exclude-standard", cwd=REPOSITORY)
+    return [name for name in listed.split("\0") if name and (REPOSITORY / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory) -> Path:
+    """Built from an sdist that was built from a clean copy."""
+    copy = tmp_path_factory.mktemp("copy")
+    for name in sources:
+        if not name.startswith(NOT_NEEDED):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(REPOSITORY / name, copy / name)
+    run(sys.executable, "-m", "build", "--no-isolation", cwd=copy)
+    assert len(list((copy / "dist").glob("*.tar.gz"))) == 1
+    [built] = (copy / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
+    options = ("--quiet", "--no-deps", "--no-index", "--target", folder)
+    run(sys.executable, "-m", "pip", "install", *options, wheel, cwd=folder)
+    return folder
+
+
+def python(installed: Path, *words: object, cwd: Path) -> str:
+    """Output of Python with the installed package, outside the repository."""
+    return run(sys.executable, *words, cwd=cwd, PYTHONPATH=str(installed))
+
+
+def test_the_wheel_has_every_module_and_all_that_belongs_to_them(wheel, sources):
+    expected = {
+        name if name.startswith("vendi_guidance/") else f"vendi_guidance/{name}"
+        for name in sources
+        if name.startswith(("vendi_guidance/", "pipelines/"))
+    }
+    found = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in found if ".dist-info/" not in name} == expected
+    assert {"vendi_guidance/py.typed", "vendi_guidance/__init__.pyi"} <= found
+    assert any(name.startswith("vendi_guidance/evaluation/report/templates/") for name in found)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in found)
+
+
+def test_the_package_comes_from_the_wheel(installed, tmp_path):
+    show = "import vendi_guidance.pipelines as p; print(vendi_guidance.__file__, p.__file__)"
+    files = python(installed, "-c", f"import vendi_guidance; {show}", cwd=tmp_path).split()
+    assert [Path(file).parent for file in files] == [
+        installed / "vendi_guidance",
+        installed / "vendi_guidance" / "pipelines",
+    ]
+
+
+def test_generate_evaluate_and_score_run_from_the_wheel(installed, tiny_sdxl_folder, tmp_path):
+    command = installed / "bin" / "vendi-guidance"
+    words = ("cat", "--model", tiny_sdxl_folder, "--images-per-prompt", 3, "--steps", 2)
+    python(installed, command, "generate", *words, "--device", "cpu", "--output", "a", cwd=tmp_path)
+    rows = (tmp_path / "a" / "metadata.jsonl").read_text().splitlines()
+    assert [json.loads(row)["prompt"] for row in rows] == ["cat"] * 3
+    assert len(list((tmp_path / "a").glob("*.png"))) == 3
+
+    embedders = ("--image-embedder", "pixels:8", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
+    words = ("-m", "vendi_guidance", "evaluate", "a", *embedders, "--output", "report")
+    said = python(installed, *words, cwd=tmp_path)
+    assert "wrote report" in said
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "<html" in page and "cat" in page
+
+    without = "import sys; sys.modules['torchmetrics'] = None; from vendi_guidance import commands"
+    words = ("score", "a", "--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 16)
+    said = python(installed, "-c", f"{without}; commands.main()", *words, cwd=tmp_path)
+    assert said.startswith("RKE ") and "\nVendi " in said and "n = 3" in said
+
+
+def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):
+    code = "import torch\nfrom vendi_guidance import Gaussian, vendi\n"
+    (tmp_path / "code.py").write_text(
+        code + "reveal_type(vendi(torch.ones(2, 2), Gaussian(1.0)))\n"
+    )
+    # with the settings and the cache of `make test`, which has just filled it
+    words = ("-m", "mypy", "--config-file", "pyproject.toml", tmp_path / "code.py")
+    assert 'Revealed type is "torch._tensor.Tensor"' in run(sys.executable, *words, cwd=REPOSITORY)
