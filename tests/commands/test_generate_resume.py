@@ -294,7 +294,7 @@ def test_a_damaged_run_is_not_resumed(make, finished):
 
 def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     # as for pipelines whose prompt embeddings are not CLIP's
-    monkeypatch.setattr(callback, "pooled_by_clip", lambda *_: False)
+    monkeypatch.setattr(callback, "is_pooled_clip", lambda *_: False)
     monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))

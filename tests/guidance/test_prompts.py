@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vendi_guidance.guidance.prompts import (
-    pooled_by_clip,
+    is_pooled_clip,
     prompt_features,
     prompt_inputs,
     why_no_prompts,
@@ -161,10 +161,10 @@ def test_what_does_not_fit_is_said_plainly(given, message):
 
 
 def test_only_pooled_embeddings_of_clip_are_called_so():
-    assert pooled_by_clip(pipeline("StableDiffusionXLPipeline"), "add_text_embeds")
-    assert pooled_by_clip(pipeline("StableDiffusion3Pipeline"), "pooled_prompt_embeds")
-    assert not pooled_by_clip(pipeline(), "prompt_embeds")
-    assert not pooled_by_clip(pipeline("KolorsPipeline"), "add_text_embeds")
+    assert is_pooled_clip(pipeline("StableDiffusionXLPipeline"), ["add_text_embeds"], None)
+    assert is_pooled_clip(pipeline("StableDiffusion3Pipeline"), [], "pooled_prompt_embeds")
+    assert not is_pooled_clip(pipeline(), ["prompt_embeds"], None)
+    assert not is_pooled_clip(pipeline("KolorsPipeline"), ["add_text_embeds"], None)
 
 
 def test_a_pipeline_without_prompts_and_one_not_asked_for_them_have_different_remedies():

@@ -196,7 +196,7 @@ def test_guides_a_pipeline_in_the_image_space(name):
 
 def test_packed_latents_need_the_pictures_size():
     pipe = pipeline("Flux")
-    with pytest.raises(ValueError, match="FluxPipeline packs its latents: give the pictures' size"):
+    with pytest.raises(ValueError, match="FluxPipeline packs its latents: give the images' size"):
         ImageSpace(encoder()).remember(pipe, torch.zeros(1, 16, 16))
 
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_decoded_is_said_in_a_sentence():
     films = AnimateDiffPipeline(**unet.animate_diff().components | {"vae": vae()})
     with pytest.raises(ValueError, match=r"AnimateDiffPipeline decodes latents of shape \(1, 4, 3"):
         space.remember(films, torch.zeros(1, 4, 3, 8, 8))
-    with pytest.raises(ValueError, match="does not make pictures"):
+    with pytest.raises(ValueError, match="does not generate images"):
         exemplar_features(films, [Image.new("RGB", SIZE)])
 
 

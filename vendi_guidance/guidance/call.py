@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from vendi_guidance.guidance.ascent import Ascend
-from vendi_guidance.guidance.classifier_free import DelayedCFG, can_delay_cfg, check_can_delay_cfg
+from vendi_guidance.guidance.classifier_free import DelayedCFG, can_delay_cfg, cannot_delay_cfg
 from vendi_guidance.guidance.prediction import Prediction, Watch, continue_from_here
 from vendi_guidance.guidance.renoise import Renoise
 from vendi_guidance.guidance.settings import CFG_START, Settings
@@ -13,12 +13,6 @@ from vendi_guidance.guidance.step import Generator, Modifier, Step
 
 class Call:
     """One call of a pipeline.
-
-    Args:
-        pipeline: the one called.
-        settings: of this call.
-        generator: of fresh noise.
-        cfg: the switch of the pipeline's CFG.
 
     Attributes:
         settings: of this call.
@@ -103,9 +97,7 @@ class Call:
             return False
         if start is None:
             return can_delay_cfg(pipeline)
-        try:
-            check_can_delay_cfg(pipeline)
-        except ValueError:
+        if not can_delay_cfg(pipeline):
             self.close()
-            raise
+            raise ValueError(cannot_delay_cfg(pipeline))
         return True

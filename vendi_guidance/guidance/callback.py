@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from diffusers import DiffusionPipeline
 from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
@@ -18,8 +17,7 @@ from vendi_guidance.guidance.call import Call
 from vendi_guidance.guidance.classifier_free import DelayedCFG
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.prompts import (
-    best_of,
-    pooled_by_clip,
+    is_pooled_clip,
     prompt_features,
     prompt_inputs,
     why_no_prompts,
@@ -89,9 +87,9 @@ class VendiGuidance(PipelineCallback):
         record: bool = False,
         **settings: Any,
     ) -> None:
-        # PipelineCallback's own arguments, when to cut off, are not ours
-        named = {"objective": objective, "scale": scale, "every": every}
-        self.settings = PRESETS["standard"].changed(preset, **named, **settings)
+        # without PipelineCallback's own arguments, which say when a callback stops
+        settings |= {"objective": objective, "scale": scale, "every": every}
+        self.settings = PRESETS["standard"].changed(preset, **settings)
         self.memory = Memory(window, exemplars)
         self.generator: Generator = None
         self.record = record
@@ -106,7 +104,9 @@ class VendiGuidance(PipelineCallback):
     @settings.setter
     def settings(self, settings: Settings) -> None:
         self._settings = settings
-        self.register_to_config(**{name: _as_json(value) for name, value in vars(settings).items()})
+        plain = (int, float, str, type(None))
+        config = {k: v if isinstance(v, plain) else repr(v) for k, v in vars(settings).items()}
+        self.register_to_config(**config)
 
     def __repr__(self) -> str:
         settings = (f"{name}={value!r}" for name, value in vars(self.settings).items())
@@ -114,20 +114,19 @@ class VendiGuidance(PipelineCallback):
 
     @property
     def window(self) -> SlidingWindow:
-        """The samples remembered."""
+        """The remembered samples."""
         return self.memory.window
 
     @property
     def skipped(self) -> int:
-        """How many guidance steps of single samples were skipped, and samples not remembered,
-        because latents or gradient held NaN or infinity. A broken sample costs the others of its
-        batch that step too: they were to move away from it."""
+        """How many guidance steps of single samples were skipped, and samples not remembered, for
+        NaN or infinity. A broken sample costs the rest of its batch that step too."""
         return self.memory.skipped
 
     @property
     def sigma_prompt(self) -> float | None:
         """The prompt bandwidth given, or found and fixed; None if it is still to be found."""
-        return self.settings.sigma_prompt or self.memory.sigma_prompt
+        return self._settings_now.sigma_prompt or self.memory.sigma_prompt
 
     @property
     def tensor_inputs(self) -> list[str]:
@@ -137,19 +136,15 @@ class VendiGuidance(PipelineCallback):
     @property
     def prompt_input(self) -> str | None:
         """The tensor that tells prompts apart, or None if prompts are not compared."""
-        return self._prompt_input or (
-            "prompt_embeds" if self._settings_now.is_conditional else None
-        )
+        is_conditional = self._settings_now.is_conditional
+        return self._prompt_input or ("prompt_embeds" if is_conditional else None)
 
     @property
     def _settings_now(self) -> Settings:
         return self.settings if self._call is None else self._call.settings
 
     def on(
-        self,
-        pipeline: DiffusionPipeline,
-        generator: Generator = None,
-        guidance_scale: float | None = None,
+        self, pipeline: Any, generator: Generator = None, guidance_scale: float | None = None
     ) -> dict[str, Any]:
         """The arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
 
@@ -160,8 +155,7 @@ class VendiGuidance(PipelineCallback):
         Args:
             pipeline: the one that will be called.
             generator: what it will be called with, for fresh noise to come from.
-            guidance_scale: of CFG, if that has a `cfg_start`; give it here instead of to the
-                pipeline.
+            guidance_scale: of CFG; give it here instead of to the pipeline if CFG begins late.
 
         Raises:
             ValueError: the settings need what this pipeline or its scheduler do not offer.
@@ -171,17 +165,13 @@ class VendiGuidance(PipelineCallback):
     @contextmanager
     def attached(
         self,
-        pipeline: DiffusionPipeline,
+        pipeline: Any,
         generator: Generator = None,
         guidance_scale: float | None = None,
         **changes: Any,
     ) -> Iterator[dict[str, Any]]:
-        """`on`, with settings for this call alone, and a window that stays as it was if it raises.
-
-        Args:
-            pipeline, generator, guidance_scale: as for `on`.
-            changes: settings by name, or a preset.
-        """
+        """`on`, with other settings for this call, and a window that stays as it was if it raises:
+        `with guidance.attached(pipe, preset="varied") as given: pipe(prompts, **given)`."""
         settings = self.settings.changed(**changes)
         try:
             with self.memory.holding() as finished:
@@ -193,7 +183,7 @@ class VendiGuidance(PipelineCallback):
 
     def callback_fn(
         self,
-        pipeline: DiffusionPipeline,
+        pipeline: Any,
         step_index: int,
         timesteps: Any,
         callback_kwargs: dict[str, Any],
@@ -221,19 +211,15 @@ class VendiGuidance(PipelineCallback):
         return {**callback_kwargs, "latents": step.latents}
 
     def _attach(
-        self,
-        pipeline: DiffusionPipeline,
-        settings: Settings,
-        generator: Generator,
-        guidance_scale: float | None,
+        self, pipeline: Any, settings: Settings, generator: Generator, guidance_scale: float | None
     ) -> dict[str, Any]:
         call = self._begin(pipeline, settings, generator)
-        names: list[str] = []
-        if self.prompt_input is not None:
-            names = [self._prompt_input] if self._prompt_input else prompt_inputs(pipeline)
+        names = self.tensor_inputs
+        if self.prompt_input is not None and self._prompt_input is None:
+            names = ["latents", *prompt_inputs(pipeline)]
         arguments: dict[str, Any] = {
             "callback_on_step_end": self.callback_fn,
-            "callback_on_step_end_tensor_inputs": ["latents", *names],
+            "callback_on_step_end_tensor_inputs": names,
         }
         if guidance_scale is not None:
             first = self._cfg.first(guidance_scale) if call.delays_cfg else guidance_scale
@@ -251,18 +237,13 @@ class VendiGuidance(PipelineCallback):
             self._call.close()
         self._call = None
 
-    def _prompt_features(self, pipeline: DiffusionPipeline, tensors: dict[str, Any]) -> Tensor:
+    def _prompt_features(self, pipeline: Any, tensors: dict[str, Any]) -> Tensor:
         features = prompt_features(pipeline, tensors, self._prompt_input)
         if features is None:
             raise ValueError(f"the objective compares prompts: {why_no_prompts(pipeline)}")
-        name = self._prompt_input or best_of(tensors)
-        if self.sigma_prompt is None and name and pooled_by_clip(pipeline, name):
+        if not self.sigma_prompt and is_pooled_clip(pipeline, tensors, self._prompt_input):
             self.memory.sigma_prompt = SIGMA_PROMPT
         return features
-
-
-def _as_json(value: Any) -> Any:
-    return value if value is None or isinstance(value, (int, float, str)) else repr(value)
 
 
 show_settings(VendiGuidance.__init__)

@@ -34,13 +34,12 @@ def can_delay_cfg(pipeline: Any) -> bool:
     return not READ_SCALE_AT_EACH_STEP.isdisjoint(names)
 
 
-def check_can_delay_cfg(pipeline: Any) -> None:
-    """Raise ValueError if it cannot."""
-    if not can_delay_cfg(pipeline):
-        raise ValueError(
-            f"cfg_start has to be 0: a {type(pipeline).__name__} does not look up its "
-            f"guidance_scale at each step, as {', '.join(sorted(READ_SCALE_AT_EACH_STEP))} do"
-        )
+def cannot_delay_cfg(pipeline: Any) -> str:
+    """Why not, for an error message."""
+    return (
+        f"cfg_start has to be 0: a {type(pipeline).__name__} does not look up its "
+        f"guidance_scale at each step, as {', '.join(sorted(READ_SCALE_AT_EACH_STEP))} do"
+    )
 
 
 class DelayedCFG:

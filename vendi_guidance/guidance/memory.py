@@ -24,13 +24,9 @@ Samples = tuple[Tensor, Tensor | None]
 class Memory:
     """What guidance keeps from call to call.
 
-    Args:
-        window: how many finished samples to remember, or a `SlidingWindow`.
-        exemplars: (n, ...) features, n >= 1, or None.
-
     Attributes:
         window: the finished samples.
-        exemplars: a window of the exemplars, or None.
+        exemplars: a window of the (n, ...) exemplars given, or None.
         sigma_prompt: the prompt bandwidth that was found and fixed, or None.
 
     Raises:
@@ -95,11 +91,8 @@ class Memory:
         self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
 
     def objective(self, settings: Settings, prompts: Tensor | None) -> Objective:
-        """The objective of the settings, with the prompt bandwidth given or found.
-
-        Args:
-            prompts: (b, m) embeddings of the prompts in flight.
-        """
+        """The objective, with the prompt bandwidth given, or found from (b, m) prompts and the
+        window's."""
         return settings.build_objective(self._bandwidth(settings, prompts))
 
     def _bandwidth(self, settings: Settings, prompts: Tensor | None) -> float:

@@ -7,7 +7,8 @@ pipeline as its last.
 import copy
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from inspect import BoundArguments, Parameter, signature
 from typing import Any, ClassVar
 
@@ -73,18 +74,16 @@ class DiversityGuided:
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         """The stock pipeline's call, with some settings changed."""
         size = changes.pop("window", None)
-        given = call.arguments
-        scale = given["guidance_scale"] if self._takes_callback else None
-        with self.guidance.attached(self, given["generator"], scale, **changes) as arguments:
+        with self._attached(call.arguments, changes) as arguments:
             if size is not None:
                 self.guidance.window.resize(size)
-            self._insert(given, arguments)
+            call.arguments.update(arguments)
             return self.stock.__call__(*call.args, **call.kwargs)
 
-    _takes_callback: ClassVar[bool]
-
-    def _insert(self, given: dict[str, Any], arguments: dict[str, Any]) -> None:
-        """Put what guides a call among the arguments given to it."""
+    def _attached(
+        self, given: dict[str, Any], changes: dict[str, Any]
+    ) -> AbstractContextManager[dict[str, Any]]:
+        """Attach guidance to a call given some arguments; yields those that guide it."""
         raise NotImplementedError
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
@@ -97,24 +96,25 @@ class DiversityGuided:
 class GuidedByCallback(DiversityGuided):
     """For pipelines that take `callback_on_step_end`."""
 
-    _takes_callback = True
-
-    def _insert(self, given: dict[str, Any], arguments: dict[str, Any]) -> None:
-        users = given["callback_on_step_end"]
-        if users is not None:
-            inputs = given["callback_on_step_end_tensor_inputs"]
-            inputs = list(getattr(users, "tensor_inputs", inputs))
-            ours = arguments["callback_on_step_end_tensor_inputs"]
-            arguments["callback_on_step_end_tensor_inputs"] = list(dict.fromkeys([*ours, *inputs]))
-            arguments["callback_on_step_end"] = then(self.guidance.callback_fn, users, inputs)
-        given.update(arguments)
+    @contextmanager
+    def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        scale, users = given["guidance_scale"], given["callback_on_step_end"]
+        with self.guidance.attached(self, given["generator"], scale, **changes) as arguments:
+            if users is not None:
+                asked = given["callback_on_step_end_tensor_inputs"]
+                inputs = list(getattr(users, "tensor_inputs", asked))
+                ours = arguments["callback_on_step_end_tensor_inputs"]
+                arguments |= {
+                    "callback_on_step_end": then(self.guidance.callback_fn, users, inputs),
+                    "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*ours, *inputs])),
+                }
+            yield arguments
 
 
 class GuidedInPlace(DiversityGuided):
     """For the two PixArt, which have only the older `callback` and ignore what it returns."""
 
     prompt_input = "prompt_embeds"
-    _takes_callback = False
     _prompts: dict[str, Tensor]
 
     @property
@@ -130,7 +130,8 @@ class GuidedInPlace(DiversityGuided):
         self._prompts = {"prompt_embeds": encoded[0], "prompt_attention_mask": encoded[1]}
         return encoded
 
-    def _insert(self, given: dict[str, Any], arguments: dict[str, Any]) -> None:
+    @contextmanager
+    def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
         users, every = given["callback"], given["callback_steps"]
         check_count("callback_steps", every)
 
@@ -143,11 +144,9 @@ class GuidedInPlace(DiversityGuided):
             if users is not None and (evaluations - 1) % every == 0:
                 users(step, timestep, latents)
 
-        given |= {"callback": guide, "callback_steps": 1}
-
-    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         try:
-            return super()._call_guided(call, changes)
+            with self.guidance.attached(self, given["generator"], **changes):
+                yield {"callback": guide, "callback_steps": 1}
         finally:
             self._prompts = {}
 
@@ -190,7 +189,6 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
         Parameter(PREFIX + name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
         for name, kind in (("preset", str), ("window", int))
     ]
-    __call__.__signature__ = plain  # type: ignore[attr-defined]
     ours = show_settings(__call__, PREFIX, first)
     __call__.__doc__ = CALL.format(
         stock=stock.__name__, settings=describe(PREFIX).strip(), doc=stock.__call__.__doc__ or ""

@@ -1,8 +1,8 @@
-"""The clean latents that a diffusers scheduler has in mind at each step, read off from outside.
+"""The prediction of clean latents that a diffusers scheduler makes at each step.
 
 A noise level is a pair (a, s): a sample there is a x0 + s eps, eps of unit variance. A sample and
-the network's output for it give a prediction of x0 (for velocities see Salimans & Ho 2022), which
-pipelines throw away.
+the network's output for it give a prediction of x0 (for velocities: Salimans & Ho, 2022), which
+pipelines do not keep.
 """
 
 import copy
@@ -18,15 +18,13 @@ from torch import Tensor
 
 
 class Prediction(NamedTuple):
-    """What one step of a scheduler says about the clean latents.
+    """The prediction of one step of a scheduler.
 
     Attributes:
-        denoised: the prediction of x0 from the step's sample and model output, in the sample's
-            shape and units, float32 or finer. Neither clipped nor thresholded, even where the
-            scheduler then does so (`clip_sample`, `thresholding`; off for latent models).
-        signal, noise: the level the step moved to: it returned signal x0 + noise eps. (1, 0) after
-            the last step of most schedulers. Nominal: DDPM's `variance_type` "fixed_large", for
-            one, leaves a little more noise.
+        denoised: x0 from the step's sample and model output, in the sample's shape and units,
+            float32 or float64, neither clipped nor thresholded.
+        signal, noise: the nominal level after the step, which returned signal x0 + noise eps;
+            (1, 0) after the last step of most schedulers.
     """
 
     denoised: Tensor
@@ -35,19 +33,16 @@ class Prediction(NamedTuple):
 
 
 class Watch:
-    """Remembers a scheduler's last step, as long as it is on: `with Watch(scheduler) as watch`.
+    """Records a scheduler's last step while it is on: `with Watch(scheduler) as watch`.
 
-    The scheduler computes what it would have computed; deep copies of it are not watched. Where
-    one noise level takes two evaluations of the network, each is a step here.
+    The scheduler's results do not change; deep copies of it are not watched. Where one noise level
+    takes two evaluations of the network, each is a step here.
 
     Args:
-        scheduler: of a class in `FAMILIES`, or derived from one without a `step` of its own.
-
-    Attributes:
-        scheduler: the one given.
+        scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
 
     Raises:
-        ValueError: no denoised prediction is known for this scheduler or its settings.
+        ValueError: the prediction of this scheduler, or with its settings, is not known.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -59,7 +54,7 @@ class Watch:
         self._prediction: Prediction | None = None
 
     def start(self) -> "Watch":
-        """Listen to each step from now on; a second start does nothing."""
+        """Record each step from now on; a second start does nothing."""
         if self._watched is None:
             self._before = vars(self.scheduler).get("step")
             self._watched = MethodType(self._wrap(self.scheduler.step), self.scheduler)
@@ -68,7 +63,7 @@ class Watch:
 
     def stop(self) -> None:
         """Leave the scheduler as it was and forget its step; a second stop does nothing."""
-        # a wrapper put over ours since stays, and ours under it only passes on
+        # a later wrapper around ours stays, and ours only passes on
         if self._watched is not None and vars(self.scheduler).get("step") is self._watched:
             del self.scheduler.step
             if self._before is not None:
@@ -88,11 +83,11 @@ class Watch:
 
     @property
     def prediction(self) -> Prediction:
-        """Of the last step; worked out when first asked for.
+        """Of the last step; computed when first asked for.
 
         Raises:
             RuntimeError: no step since the start.
-            ValueError: the step was given an argument under which its noise level is not known.
+            ValueError: the noise level is not known for an argument that the step was given.
         """
         if self._prediction is None:
             if self._last is None:
@@ -116,11 +111,11 @@ class Watch:
 
 
 def continues(scheduler: Any) -> bool:
-    """Whether the next step goes on from the sample that the last one returned.
+    """Whether the next step starts from the sample that the last one returned.
 
-    If not, it starts again from one stored earlier, and what was done to the latents in between is
-    lost or even turned round: after the first half of a step in two halves, and at every step of
-    UniPC with its corrector. Means nothing after the very last step.
+    If not, it starts from one stored earlier, and a change of the latents in between is lost or
+    even reversed: after the first half of a step in two halves, and at every step of UniPC with its
+    corrector. Undefined after the last step.
     """
     match _owner(scheduler).__name__:
         case "UniPCMultistepScheduler":
@@ -137,10 +132,10 @@ def continues(scheduler: Any) -> bool:
 
 
 def continue_from_here(scheduler: Any) -> bool:
-    """Make the next step go on from the latents as they are now; False where it cannot."""
+    """Make the next step start from the latents as they are now; False where it cannot."""
     has_corrector = _owner(scheduler).__name__ in ("UniPCMultistepScheduler", "SASolverScheduler")
     if has_corrector and not continues(scheduler):
-        scheduler.last_sample = None  # leaves one correction out
+        scheduler.last_sample = None  # omits one correction
     return continues(scheduler)
 
 
@@ -223,8 +218,7 @@ def _alpha_bar(alpha_bar: float) -> tuple[float, float]:
     return math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)
 
 
-# Below, of a scheduler that has just made a step at the given timestep: the numbers, sigmas or
-# alpha_bars, that say how noisy the sample was before and is after it.
+# Of a scheduler that has just made a step at a timestep: sigma or alpha_bar before and after it.
 
 
 def _listed(scheduler: Any, timestep: Any) -> tuple[Any, Any]:

@@ -1,9 +1,8 @@
-"""What tells prompts apart, of all that a diffusers pipeline hands to its callback.
+"""One embedding of each image's prompt, from the tensors that a pipeline hands to its callback.
 
-A pipeline offers some variables of its denoising loop to callbacks (`_callback_tensor_inputs`). Of
-these, one row is made for each picture: the pooled embedding of its prompt where there is one, else
-the mean over the prompt's tokens. Where negative prompts stand in the same tensor they come first,
-with few exceptions (`PROMPTS_FIRST`).
+A pipeline offers some variables of its denoising loop to callbacks (`_callback_tensor_inputs`). The
+pooled embedding of the prompt is used where there is one, else the mean over the prompt's tokens.
+Negative prompts in the same tensor come first, with few exceptions (`PROMPTS_FIRST`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +29,8 @@ POOLED_BY_LANGUAGE_MODEL = ("Kolors",)
 
 
 def prompt_inputs(pipeline: Any) -> list[str]:
-    """The variables `pipeline` offers to callbacks that tell prompts apart best.
-
-    Returns:
-        Pooled embeddings; or else embeddings of tokens, and their mask if there is one; or nothing.
-    """
+    """The best prompt embeddings that `pipeline` offers to callbacks: pooled ones, else those of
+    tokens and their mask if there is one, else nothing."""
     offered = set(getattr(pipeline, "_callback_tensor_inputs", ()))
     name = best_of(offered)
     if name is None or name in POOLED:
@@ -45,17 +41,17 @@ def prompt_inputs(pipeline: Any) -> list[str]:
 def prompt_features(
     pipeline: Any, tensors: Mapping[str, Any], name: str | None = None
 ) -> Tensor | None:
-    """One row for each picture, the same for the same prompt.
+    """One row for each image, the same for the same prompt.
 
     Args:
         pipeline: whose callback this is.
-        tensors: what the callback was given: "latents", one for each picture, embeddings, and
+        tensors: what the callback was given: "latents", one for each image, embeddings, and
             perhaps a mask. Embeddings are (rows, m), (rows, tokens, m), (rows, tokens, layers, m),
             or a list with one (tokens, m) for each row; a mask is (rows, tokens).
         name: the embeddings to use; None is the best that were given.
 
     Returns:
-        (pictures, m) in single precision, or None if no embeddings were given.
+        (images, m) float32, or None if no embeddings were given.
 
     Raises:
         ValueError: embeddings do not fit the latents, or the mask does not fit the embeddings.
@@ -74,7 +70,7 @@ def prompt_features(
     if len(embeddings) < len(latents) or len(embeddings) % len(latents):
         raise ValueError(
             f"{name} has {len(embeddings)} rows for {len(latents)} latents: "
-            "give one prompt for each picture"
+            "give one prompt for each image"
         )
     if embeddings.ndim == 2:
         return _of_prompts(pipeline, embeddings, latents).float()
@@ -92,23 +88,21 @@ def prompt_features(
     return total / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def pooled_by_clip(pipeline: Any, name: str) -> bool:
-    """Whether `name` holds pooled CLIP embeddings, which the default bandwidth is for.
+def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:
+    """Whether `prompt_features` of these reads pooled CLIP embeddings, for which the published
+    bandwidth is meant.
 
-    How far apart unlike prompts are in other embeddings depends on the text encoder and, for means
+    The distance of different prompts in other embeddings depends on the text encoder and, for means
     over tokens, on the padding.
     """
-    return name in POOLED and not _is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
+    return (name or best_of(tensors)) in POOLED and not _is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
 
 
 def why_no_prompts(pipeline: Any) -> str:
     """Why a callback of `pipeline` was given no embeddings and what to do, for an error message."""
     kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
     if not names:
-        return (
-            f"{kind} gives its callback nothing that tells prompts apart: "
-            'use objective "rke" or "vendi"'
-        )
+        return f'{kind} gives its callback no prompt embeddings: use objective "rke" or "vendi"'
     return (
         f"{kind} gives its callback {names[0]} only if asked: "
         "call it with **guidance.on(pipe) in place of callback_on_step_end=guidance"
@@ -116,13 +110,13 @@ def why_no_prompts(pipeline: Any) -> str:
 
 
 def best_of(names: Iterable[str]) -> str | None:
-    """The one of these variables that tells prompts apart best."""
+    """The one of these variables with the best prompt embeddings."""
     known = set(names)
     return next((name for name in (*POOLED, *TOKENS) if name in known), None)
 
 
 def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
-    """Those of `rows` that are of prompts, one for each picture, or for the first frame of each."""
+    """The rows of prompts, one for each image, or for the first frame of each video."""
     per_frame = rows.ndim > 2 and _is_a(pipeline, TOKENS_PER_FRAME)
     frames = latents.shape[2] if per_frame else 1
     count = len(latents) * frames
@@ -131,7 +125,7 @@ def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
 
 
 def _joined(tokens: Tensor | Sequence[Tensor]) -> Tensor:
-    """A prompt's tokens, (t, m); Z-Image Omni has them in pieces, between pictures."""
+    """A prompt's tokens, (t, m); Z-Image Omni has them in pieces, between images."""
     return tokens if isinstance(tokens, Tensor) else torch.cat(list(tokens))
 
 

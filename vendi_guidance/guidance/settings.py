@@ -5,7 +5,7 @@ from the fields of `Settings`; a test holds the README's table against them.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, signature
 from numbers import Real
@@ -44,59 +44,37 @@ class _NotGiven:
 NOT_GIVEN: Any = _NotGiven()
 
 
-def _setting(
-    default: Any,
-    help: str,
-    type: type = float,
-    *,
-    range: tuple[float, float] | None = None,
-    above: bool = False,
-    choices: tuple[str, ...] | None = None,
-    none: str | None = None,
-    command_line: bool = True,
-) -> Any:
+def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
     """A field of `Settings`.
 
     Args:
         help: one sentence or two.
         type: float, int (a count of at least 1) or str.
-        range: the least and the largest value.
-        above: the least value itself is excluded.
-        choices: the names allowed.
-        none: what None means, in a word; None itself where None is not allowed.
-        command_line: whether the command line offers it.
+        about: what else applies: `range`, (least, largest); `above`, the least is excluded;
+            `choices`, the names allowed; `none`, a word for what None means, where it is allowed;
+            `command_line`, whether the command line offers it.
     """
-    about = {"help": help, "type": type, "range": range, "above": above, "choices": choices}
-    return field(default=default, metadata={**about, "none": none, "command_line": command_line})
+    usual = {"range": None, "above": False, "choices": None, "none": None, "command_line": True}
+    return field(default=default, metadata={"help": help, "type": type, **usual, **about})
 
 
-def _check(
-    name: str,
-    value: Any,
-    *,
-    type: type,
-    range: tuple[float, float] | None,
-    above: bool,
-    choices: tuple[str, ...] | None,
-    none: str | None,
-    **_: Any,
-) -> None:
+def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
     """Raise ValueError unless a setting may have this value."""
-    if value is None and none is not None:
+    if value is None and about["none"] is not None:
         return
-    if choices is not None:
+    if about["choices"] is not None:
         is_custom = (name == "schedule" and callable(value)) or hasattr(value, "view")
-        if not is_custom and value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-    elif type is int:
+        if not is_custom and value not in about["choices"]:
+            raise ValueError(f"{name} must be one of {', '.join(about['choices'])}, got {value!r}")
+    elif about["type"] is int:
         check_count(name, value)
-    elif range is not None:
-        low, high = range
+    else:
+        low, high = about["range"]
         in_range = isinstance(value, Real) and low <= float(value) <= high and value != math.inf
-        if not in_range or (above and value == low):
+        if not in_range or (about["above"] and value == low):
             limits = f"between {low:g} and {high:g}"
             if math.isinf(high):
-                limits = f"finite and {'greater than' if above else 'at least'} {low:g}"
+                limits = f"finite and {'greater than' if about['above'] else 'at least'} {low:g}"
             raise ValueError(f"{name} must be {limits}, got {value!r}")
 
 
@@ -208,10 +186,7 @@ class Settings:
         none="automatic",
     )
     truncation: int | None = _setting(
-        None,
-        "How many eigenvalues the two Vendi objectives keep.",
-        int,
-        none="all",
+        None, "How many eigenvalues the two Vendi objectives keep.", int, none="all"
     )
     beta: float = _setting(
         0.5,
@@ -222,35 +197,26 @@ class Settings:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            _check(setting.name, getattr(self, setting.name), **setting.metadata)
+            _check(setting.name, getattr(self, setting.name), setting.metadata)
         for start, stop in (("start", "stop"), ("renoise_start", "renoise_stop")):
             first, last = getattr(self, start), getattr(self, stop)
             if first > last:
                 raise ValueError(f"{start} must not exceed {stop}, got {first} and {last}")
 
     def changed(self, preset: str | None = None, **changes: Any) -> "Settings":
-        """These settings, or those of a preset, with some changed.
-
-        Args:
-            preset: one of `PRESETS`, or None.
-            changes: by name; NOT_GIVEN is no change.
+        """These settings, or those of a preset, with changes by name; NOT_GIVEN is no change.
 
         Raises:
             ValueError: an unknown preset, or a value out of its range.
             TypeError: an unknown name.
         """
-        if preset is None or preset is NOT_GIVEN:
-            base = self
-        elif preset in PRESETS:
-            base = PRESETS[preset]
-        else:
+        if preset is not None and preset not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-        unknown = changes.keys() - {setting.name for setting in fields(self)}
-        if unknown:
-            known = ", ".join(setting.name for setting in fields(self))
+        if unknown := changes.keys() - vars(self).keys():
+            known = ", ".join(vars(self))
             raise TypeError(f"there is no setting {min(unknown)!r}: the settings are {known}")
         given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
-        return replace(base, **given)
+        return replace(PRESETS[preset] if preset else self, **given)
 
     @property
     def needs_prediction(self) -> bool:
@@ -314,25 +280,18 @@ docs/comparison.md, but loses details of the prompt and leaves CFG off for most 
 
 
 def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = ()) -> list[str]:
-    """Let the signature of a function list every setting before, or in place of, `**kwargs`.
+    """Let a function's signature list `more` parameters and all settings that it does not name.
 
-    Args:
-        prefix: of the settings' names.
-        more: further parameters, listed before the settings.
-
-    Returns:
-        The names that were added.
+    They replace its `**kwargs`, or with a prefix to their names precede it. Returns their names.
     """
-    own = function.__signature__ if hasattr(function, "__signature__") else signature(function)
-    ours = [
-        Parameter(prefix + it.name, Parameter.KEYWORD_ONLY, default=NOT_GIVEN, annotation=it.type)
-        for it in fields(Settings)
-        if prefix + it.name not in own.parameters
-    ]
-    ours = [*more, *ours]
+    own = signature(function)
+    ours = [*more]
+    for it in fields(Settings):
+        if (name := prefix + it.name) not in own.parameters:
+            kind = Parameter.KEYWORD_ONLY
+            ours.append(Parameter(name, kind, default=NOT_GIVEN, annotation=it.type))
     listed = list(own.parameters.values())
-    rest = [it for it in listed if it.kind is Parameter.VAR_KEYWORD]
-    listed = [it for it in listed if it.kind is not Parameter.VAR_KEYWORD]
+    rest = [listed.pop()] if listed[-1].kind is Parameter.VAR_KEYWORD else []
     function.__signature__ = own.replace(parameters=[*listed, *ours, *(rest if prefix else [])])
     return [it.name for it in ours]
 

@@ -1,9 +1,8 @@
-"""Where samples are compared: what guidance looks at, and how its gradient gets back to latents.
+"""The spaces in which samples are compared, and the way of a gradient back to the latents.
 
-"latent" takes the latents as the sampler left them, noise and all (Jalali et al., AISTATS 2026).
-"denoised" takes the scheduler's prediction of clean latents, so that samples in flight are compared
-with finished ones of their own kind. An `ImageSpace` takes an image encoder's features of that
-prediction, decoded.
+"latent" compares the latents as the sampler left them, with their noise (Jalali et al., AISTATS
+2026). "denoised" compares the scheduler's predictions of clean latents, which are of the same kind
+as finished samples. An `ImageSpace` compares an image encoder's features of the decoded prediction.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.guidance.prediction import Prediction
-from vendi_guidance.guidance.vae import decode, encode, undisturbed, vae_of
+from vendi_guidance.guidance.vae import decode, encode, frozen, vae_of
 
 PullBack = Callable[[Tensor], Tensor]
 
@@ -60,8 +59,8 @@ class LatentSpace:
         return latents
 
 
-class DenoisedSpace:
-    """Predicted clean latents x0 = (z - noise eps) / signal, the noise eps taken as it is."""
+class DenoisedSpace(LatentSpace):
+    """Predicted clean latents x0 = (z - noise eps) / signal, with eps taken as constant."""
 
     needs_prediction = True
 
@@ -71,22 +70,25 @@ class DenoisedSpace:
         signal = prediction.signal
         return View(prediction.denoised, lambda gradient: gradient / signal)
 
-    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
-        return latents
-
 
 class ImageSpace:
-    """An image encoder's features of what the predicted latents look like, decoded.
+    """An image encoder's features of the decoded predictions.
 
-    Pictures go through decoder and encoder one by one, and again on the gradient's way back: what
-    autograd keeps of a decoder takes gigabytes at 1024 pixels. So a guided step costs about four
-    decodings of each picture, and the end of a call one more.
+    Images are decoded and encoded one at a time, and again for the gradient: autograd keeps
+    gigabytes of a decoder at 1024 pixels. A guided step costs about four decodings of each image,
+    the end of a call one more.
 
     Args:
-        encoder: takes images, (b, 3, h, w) in [-1, 1], and returns features, (b, m); as those in
-            `encoders` do. It must be on the pipeline's device.
-        size: height and width of the pictures, for pipelines that pack their latents: Flux, Chroma
+        encoder: (b, 3, h, w) images in [-1, 1] to (b, m) features, on the pipeline's device; see
+            `dinov2_encoder` and `open_clip_encoder`.
+        size: height and width of the images, for pipelines that pack their latents: Flux, Chroma
             and Qwen-Image.
+
+    Example:
+        >>> from torch import nn
+        >>> from vendi_guidance import ImageSpace, VendiGuidance
+        >>> encoder = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten())
+        >>> guidance = VendiGuidance(space=ImageSpace(encoder), sigma_latent=0.8)
     """
 
     needs_prediction = True
@@ -108,12 +110,12 @@ class ImageSpace:
 
     @torch.no_grad()
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
-        with undisturbed(vae_of(pipeline), self.encoder):
+        with frozen(vae_of(pipeline), self.encoder):
             return torch.cat([self._features(pipeline, one) for one in latents.split(1)])
 
     @torch.no_grad()
     def of_pictures(self, images: Tensor) -> Tensor:
-        """(n, m) features of finished pictures, (n, 3, h, w) in [-1, 1]."""
+        """(n, m) features of finished images, (n, 3, h, w) in [-1, 1]."""
         return torch.cat([self._encode(one) for one in images.split(1)])
 
     def _features(self, pipeline: Any, latents: Tensor) -> Tensor:
@@ -124,11 +126,11 @@ class ImageSpace:
         return self.encoder(images.to(weight).clamp(-1, 1))
 
     def _pull_back(self, pipeline: Any, denoised: Tensor, gradient: Tensor) -> Tensor:
-        """A gradient in the features of one picture, (1, m), to one in its predicted latents."""
-        with undisturbed(vae_of(pipeline), self.encoder), torch.enable_grad():
+        """A gradient in the features of one image, (1, m), to one in its predicted latents."""
+        with frozen(vae_of(pipeline), self.encoder), torch.enable_grad():
             z = denoised.clone().requires_grad_()  # a copy: inference tensors have no gradient
             features = self._features(pipeline, z)
-            # brought to 1, as half precision loses what is small
+            # scaled to 1: half precision loses small values
             largest = gradient.abs().amax()
             largest = largest.where(largest > 0, 1)
             [pulled] = torch.autograd.grad(features, z, (gradient / largest).to(features))
@@ -145,24 +147,27 @@ def exemplar_features(
     space: str | Space = "latent",
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """What `VendiGuidance(space=space, exemplars=...)` takes, of pictures.
+    """The features of images that `VendiGuidance(space=space, exemplars=...)` takes.
 
     Args:
-        pipeline: the one to be guided, for how it prepares and encodes pictures.
-        images: n pictures.
+        pipeline: the one to be guided, which prepares and encodes the images.
+        images: n images.
         space: where samples are compared.
-        size: height and width to bring the pictures to: those of what will be generated. None is
-            those of the first picture.
+        size: height and width of the images to be generated; None is those of the first image.
 
     Returns:
-        (n, ...) features: of the pictures themselves for an `ImageSpace`, else of their latents.
+        (n, ...) features: of the images themselves for an `ImageSpace`, else of their latents.
 
     Raises:
-        ValueError: the pipeline has no VAE, or one for other things than pictures.
+        ValueError: the pipeline has no VAE, or one for other things than images.
+
+    Example:
+        >>> exemplars = exemplar_features(pipe, photographs)  # doctest: +SKIP
+        >>> guidance = VendiGuidance(space="latent", exemplars=exemplars)  # doctest: +SKIP
     """
     vae = vae_of(pipeline)
     if not hasattr(pipeline, "image_processor"):
-        raise ValueError(f"{type(pipeline).__name__} does not make pictures")
+        raise ValueError(f"{type(pipeline).__name__} does not generate images")
     height, width = size or (None, None)
     pixels = pipeline.image_processor.preprocess(
         [image.convert("RGB") for image in images], height, width
@@ -170,6 +175,6 @@ def exemplar_features(
     space = SPACES[space] if isinstance(space, str) else space
     if isinstance(space, ImageSpace):
         return space.of_pictures(pixels)
-    with undisturbed(vae):
+    with frozen(vae):
         latents = torch.cat([encode(pipeline, one) for one in pixels.split(1)])
     return space.remember(pipeline, latents)

@@ -1,7 +1,7 @@
-"""Between a pipeline's latents and pictures, differentiably, in the units the sampler works in.
+"""Decoding latents and encoding images, differentiably, in the units of the sampler.
 
-The scalings are those that diffusers' pipelines apply before they decode. Covered are latents of
-shape (n, c, h, w), and those that Flux, Chroma and Qwen-Image pack into (n, patches, c).
+The scalings are those of diffusers' pipelines before they decode. Latents are (n, c, h, w), or
+packed into (n, patches, c) as in Flux, Chroma and Qwen-Image.
 """
 
 import inspect
@@ -15,12 +15,12 @@ from torch import Tensor
 
 
 def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-    """Pictures of latents, (n, 3, height, width), from -1 (black) to 1, a little beyond at times.
+    """Images of latents: (n, 3, height, width), -1 (black) to 1, slightly beyond at times.
 
     Args:
-        pipeline: with a `vae`, to be called within `undisturbed(pipeline.vae)`.
+        pipeline: with a `vae`; call this within `frozen(pipeline.vae)`.
         latents: as the sampler leaves them.
-        size: height and width of the pictures, of which packed latents do not tell.
+        size: height and width of the images, which packed latents do not tell.
 
     Raises:
         ValueError: it is not known how this pipeline decodes.
@@ -29,7 +29,7 @@ def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) 
     if z.ndim == 3 and packs(pipeline):
         if size is None:
             raise ValueError(
-                f"{type(pipeline).__name__} packs its latents: give the pictures' size as well, "
+                f"{type(pipeline).__name__} packs its latents: give the images' size as well, "
                 "such as ImageSpace(encoder, size=(1024, 1024))"
             )
         z = pipeline._unpack_latents(z, *size, pipeline.vae_scale_factor)
@@ -45,19 +45,16 @@ def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) 
 
 
 def encode(pipeline: Any, images: Tensor) -> Tensor:
-    """Latents of pictures, in the units of finished ones; the VAE's mean, nothing drawn.
+    """Latents of images, in the units of finished ones: the VAE's mean, no sample.
 
     Args:
-        pipeline: with a `vae`, to be called within `undisturbed(pipeline.vae)`.
+        pipeline: with a `vae`; call this within `frozen(pipeline.vae)`.
         images: (n, 3, h, w) in [-1, 1].
-
-    Raises:
-        ValueError: it is not known how this pipeline decodes.
     """
     vae = vae_of(pipeline)
-    film = "temperal_downsample" in vae.config  # so spelt by Qwen-Image's, for films of one frame
+    is_video = "temperal_downsample" in vae.config  # Qwen-Image's spelling, for videos of a frame
     images = images.to(get_module_execution_device(vae), vae.dtype)
-    encoded = vae.encode(images[:, :, None] if film else images)
+    encoded = vae.encode(images[:, :, None] if is_video else images)
     z = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latent
     shift, scale = _units(vae, z)
     z = (z - shift) / scale
@@ -68,9 +65,9 @@ def encode(pipeline: Any, images: Tensor) -> Tensor:
 
 
 @contextmanager
-def undisturbed(*modules: Any) -> Iterator[None]:
-    """Within, modules compute no gradients for their weights, and a VAE that overflows in half
-    precision is in single precision; afterwards all is as it was."""
+def frozen(*modules: Any) -> Iterator[None]:
+    """Within this context modules compute no gradients for their weights, and a VAE that overflows
+    in half precision is in single precision."""
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     with torch.inference_mode(False):
         halves = [module for module in modules if _overflows(module)]
@@ -114,7 +111,7 @@ def _overflows(module: Any) -> bool:
 
 
 def _units(vae: Any, z: Tensor) -> tuple[Tensor | float, Tensor | float]:
-    """What to add to latents after multiplying them, before they are decoded."""
+    """The shift and the scale of latents before they are decoded."""
     config = vae.config
     scale = 1 / (config.get("scaling_factor") or 1.0)
     mean, std = config.get("latents_mean"), config.get("latents_std")

@@ -149,7 +149,7 @@ class SlidingWindow:
         if self.latent_shape not in (None, shape):
             raise ValueError(
                 f"the window holds latents of shape {self.latent_shape}, got {shape}: "
-                "clear it, or use one window for each picture size"
+                "clear it, or use one window for each image size"
             )
 
     @property
