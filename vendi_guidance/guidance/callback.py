@@ -148,9 +148,8 @@ class VendiGuidance(PipelineCallback):
     ) -> dict[str, Any]:
         """The arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
 
-        They ask for the best prompt embeddings that this pipeline offers, where
-        `callback_on_step_end=guidance` can only ask for what nearly every pipeline has, and some
-        pipelines ignore what it asks for. The first step's prediction is known too.
+        They ask for the best prompt embeddings that this pipeline offers. `callback_on_step_end=
+        guidance` can only ask for what nearly every pipeline has, and misses the first prediction.
 
         Args:
             pipeline: the one that will be called.

@@ -43,20 +43,13 @@ def cannot_delay_cfg(pipeline: Any) -> str:
 
 
 class DelayedCFG:
-    """Keeps a pipeline's CFG off until its first step with CFG.
-
-    A call has to begin with the scale that `first` returns.
-    """
+    """Keeps a pipeline's CFG off until its first step with CFG."""
 
     def __init__(self) -> None:
         self._scale: float | None = None
 
     def first(self, guidance_scale: float) -> float:
-        """The scale to call a pipeline with, for CFG to be off at the first step too.
-
-        Args:
-            guidance_scale: what it will be later on.
-        """
+        """The scale to call a pipeline with so that CFG, later of this scale, is off at first."""
         self._scale = guidance_scale
         return CFG_OFF if guidance_scale > 1 else guidance_scale
 

@@ -154,13 +154,8 @@ class GuidedInPlace(DiversityGuided):
 def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:
     """Guidance first, then a callback of the user's, which sees guided latents.
 
-    diffusers' own composition hands every callback all tensors, and takes those that a callback
-    does not return for unchanged by any other.
-
-    Args:
-        guide: of `VendiGuidance`.
-        callback: a function or a diffusers callback.
-        inputs: the tensors that it asks for.
+    diffusers' own composition hands every callback all tensors instead of those it asks for, its
+    `inputs`, and loses the changes of earlier callbacks that a later one does not return.
     """
 
     def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:

@@ -64,8 +64,7 @@ class Objective(ABC):
         self, features: Tensor, prompts: Tensor | None, window: SlidingWindow
     ) -> tuple[Tensor, Tensor]:
         """The first two of `gradient`."""
-        found = self.gradient(features, prompts, window)
-        return found.score, found.gradient
+        return self.gradient(features, prompts, window)[:2]
 
     @torch.no_grad()
     def gradient(
@@ -115,15 +114,8 @@ class Objective(ABC):
     def mean_of_similar(
         self, features: Tensor, prompts: Tensor | None, window: SlidingWindow | None
     ) -> Tensor:
-        """The mean of all unit-length features, weighted by the similarity of prompts.
-
-        Args:
-            features, prompts: as `gradient` takes them.
-            window: the samples that count besides those in flight, or None.
-
-        Returns:
-            One mean for each sample, scaled by the norm of its features: shaped like features,
-            float32 or float64.
+        """The mean of the unit-length features in flight, and of the window's if given, weighted by
+        the similarity of prompts: one for each sample, scaled by its norm, shaped like features.
 
         Raises:
             ValueError: samples that do not fit one another or the window.
@@ -186,8 +178,8 @@ class Objective(ABC):
     def _fixed_in_batch(
         self, prompt: Tensor, prompts: Tensor | None, window: SlidingWindow, center: str
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The whole prompt kernel matrix, and `subtract_means`' first two arguments: the same at
-        every step of a batch, so computed once for it."""
+        """The whole prompt kernel matrix, and `subtract_means`' first two arguments: computed once
+        for a batch."""
         key = ("centering", self.kernel_prompt, center, prompt.dtype, prompt.device)
         known, b, result = window.cache.get(key, (None, None, None))
         if b != len(prompt) or not _same(known, prompts):
@@ -265,7 +257,7 @@ class _OrderOne(Objective):
     def _prompt_entropy(
         self, prompt: Tensor, similar: _Similarities, cache: dict[Hashable, Any]
     ) -> Tensor | float:
-        """H(K_T / n): the same at every step of a batch, so computed once for it."""
+        """H(K_T / n), computed once for a batch."""
         if similar.prompts is None:
             return 0.0
         key = ("prompt entropy", self.kernel_prompt, self.truncation, prompt.dtype, prompt.device)

@@ -282,8 +282,7 @@ def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
     return _next(scheduler, timestep, scheduler.step_index, scheduler.alphas_cumprod[0])
 
 
-FAMILIES: dict[str, tuple[Callable[..., tuple[Any, Any]], Callable[[float], tuple[float, float]]]]
-FAMILIES = {
+FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[float], tuple[float, float]]]] = {
     "DDIMScheduler": (_ddim, _alpha_bar),
     "DDPMScheduler": (_ddpm, _alpha_bar),
     "DEISMultistepScheduler": (_listed, _scaled_sigma),

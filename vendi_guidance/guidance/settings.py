@@ -231,12 +231,9 @@ class Settings:
 
     def build_objective(self, sigma_prompt: float) -> Objective:
         """The objective, its prompt kernel of bandwidth `sigma_prompt`."""
-        given: dict[str, Any] = {"kernel_latent": Gaussian(self.sigma_latent)}
-        if self.is_conditional:
-            given["kernel_prompt"] = Gaussian(sigma_prompt)
-        if self.objective.endswith("vendi"):
-            given["truncation"] = self.truncation
-        return OBJECTIVES[self.objective](**given)
+        kernels = [Gaussian(self.sigma_latent), Gaussian(sigma_prompt)][: 1 + self.is_conditional]
+        truncation = [self.truncation] if self.objective.endswith("vendi") else []
+        return OBJECTIVES[self.objective](*kernels, *truncation)
 
     def build_space(self) -> Space:
         """The space where samples are compared."""

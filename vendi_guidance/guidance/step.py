@@ -11,7 +11,6 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.prediction import Prediction
 
 Generator = torch.Generator | Sequence[torch.Generator] | None
-"""One for all samples, one for each, or torch's own."""
 
 
 @dataclass(frozen=True)

@@ -223,9 +223,8 @@ class SlidingWindow:
             self.append(features.unflatten(1, shape), prompts)
 
     def save(self, path: str | Path) -> None:
-        """Write the window to a safetensors file, whole or not at all; the oldest sample first.
-
-        The file's header states format, version, size and latent shape as JSON.
+        """Write a safetensors file, whole or not at all: the oldest sample first, and a JSON header
+        with format, version, size, dtype and latent shape.
 
         Raises:
             OSError: the file cannot be written.
@@ -245,8 +244,7 @@ class SlidingWindow:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: the file is not such a window, is damaged, or comes from a newer version;
-                the message names the reason.
+            ValueError: the file is damaged, no window, or of a newer version; the message says why.
             FileNotFoundError: there is no such file.
         """
         header, tensors = load_tensors(Path(path))
@@ -315,12 +313,10 @@ class _Ring:
             start += len(rows)
 
     def _chunks(self, like: Tensor, filled: int, few: bool = False) -> Iterator[Tensor]:
-        """The first rows, some at a time, in the precision and on the device of `like`; to be used
-        before the next are asked for.
+        """The first rows, some at a time, in the precision and on the device of `like`.
 
-        Args:
-            few: 16 at a time on a CPU, as in any case where another precision is stored: so they
-                stay in cache. Else enough to outlast the launch of a GPU's kernel.
+        Each chunk is valid until the next. On a CPU it has 16 rows, which stay in cache, if `few`
+        or stored in another precision; else enough rows to outlast the launch of a GPU's kernel.
         """
         as_stored = (like.dtype, like.device) == (self.rows.dtype, self.rows.device)
         few = like.device.type == "cpu" and (few or not as_stored)
@@ -338,11 +334,7 @@ def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
         return f"its header does not say {FORMAT!r}"
     if header.get("version") != VERSION:
         return f"it has version {header.get('version')}, this is {VERSION}"
-    shape, latents, prompts = (
-        header.get("latent_shape"),
-        tensors.get("latents"),
-        tensors.get("prompts"),
-    )
+    shape, latents, prompts = header.get("latent_shape"), *map(tensors.get, ("latents", "prompts"))
     if not _is_count(header.get("size")):
         return f"its size is {header.get('size')}"
     if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
