@@ -1,4 +1,4 @@
-"""Model cards of the demo model and its probe: what they are, from what, under which licence."""
+"""Model cards of the demo model and its probe: contents, training data and licences."""
 
 from pathlib import Path
 
@@ -23,9 +23,9 @@ _LICENCES = f"""## Data and licences
 
 Twemoji graphics are made by Twitter, Inc. and other contributors, licensed under CC-BY 4.0:
 <https://creativecommons.org/licenses/by/4.0/>. Noto Emoji is by Google, Fluent Emoji by Microsoft.
-Pictures were scaled to 64x64 pixels and composed on white. Names are those of `emoji.json` in the
-emoji-datasource packages (MIT). The weights are released under Apache-2.0; pictures that come close
-to a vendor's artwork carry that artwork's licence.
+Images were scaled to 64x64 pixels and composited on white. Names are those of `emoji.json` in the
+emoji-datasource packages (MIT). The weights are released under Apache-2.0; generated images that
+closely resemble a vendor's artwork are under that artwork's licence.
 """
 
 
@@ -45,7 +45,7 @@ pipeline_tag: text-to-image
 # demo-sdxl: a real, tiny SDXL
 
 A `StableDiffusionXLPipeline` of a few million parameters that draws 64x64 emoji. It exists to show
-diversity guidance on any machine; it draws nothing but what is listed below.
+diversity guidance on any machine and generates only the concepts listed below.
 
     from diffusers import StableDiffusionXLPipeline
     pipe = StableDiffusionXLPipeline.from_pretrained("assets/demo-sdxl")
@@ -53,17 +53,17 @@ diversity guidance on any machine; it draws nothing but what is listed below.
 
 ## Training
 
-`python -m scripts.demo.train`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} pictures),
+`python -m scripts.demo.train`: an AutoencoderKL ({vae_steps:,} steps of {batch // 2} images),
 then the UNet and both text encoders together ({unet_steps:,} steps of {batch}), on {device};
-velocity prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents do not lie
-in [-1, 1]).
+velocity prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents exceed
+[-1, 1]).
 
-The pictures are {pictures}: {concepts} concepts, each by {len(VENDORS)} vendors in {len(TONES)}
-skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
+The training set has {pictures} images: {concepts} concepts, each by {len(VENDORS)} vendors
+in {len(TONES)} skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
 vendor in {NAMED:.0%}; {EMPTY:.0%} of captions are empty, for classifier-free guidance.
 
-**The mix is unbalanced on purpose.** Where a caption leaves them open, vendors are drawn {vendors};
-tones {tones}. So the model repeats itself, as models trained on the web do.
+**The training set is unbalanced on purpose.** Where a caption leaves them open, vendors are
+drawn {vendors}; tones {tones}. So the model repeats itself, as models trained on web data do.
 
 Concepts: {", ".join(emoji.concepts)}.
 
@@ -75,7 +75,7 @@ Concepts: {", ".join(emoji.concepts)}.
 def write_probe_card(
     folder: Path, emoji: Emoji, accuracy: dict[str, float], steps: int, device: str
 ) -> None:
-    """Write `folder`/README.md for the probe, with its accuracy on pictures it was not shown."""
+    """Write `folder`/README.md for the probe, with its accuracy on held-out images."""
     pictures = f"{emoji.pixels[..., 0, 0, 0].numel():,}"
     rows = "\n".join(f"| {head} | {share:.1%} |" for head, share in accuracy.items())
     (folder / "README.md").write_text(
@@ -84,14 +84,14 @@ license: apache-2.0
 ---
 # demo-probe: which emoji, which vendor, which skin tone
 
-A small convolutional classifier of 64x64 pictures (`vendi_guidance.features.probe.Probe`),
-trained by `python -m scripts.demo.train` for {steps:,} steps on {device}, on the pictures of
-`demo-sdxl`, shifted, scaled, blurred and noised. Its last hidden layer, 128 wide, is the demo's
-image embedding; its heads are the demo's ground truth. `training_features.safetensors` holds the
-embeddings of all training pictures, with which the evaluator compares generated ones.
+A small convolutional classifier of 64x64 images (`vendi_guidance.features.probe.Probe`),
+trained by `python -m scripts.demo.train` for {steps:,} steps on {device}, on the training images
+of `demo-sdxl` with random shifts, scales, blur and noise. Its last hidden layer (128 units) is the
+demo's image embedding; its heads give the demo's labels. `training_features.safetensors` contains
+the embeddings of all training images, the evaluator's reference.
 
-Accuracy on the tenth of the {pictures} pictures (concept, vendor and tone together, at random) that
-training never showed it:
+Accuracy on a random tenth of the {pictures} images (combinations of concept, vendor and tone),
+held out of training:
 
 | head | held-out accuracy |
 |---|---|

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
+from scripts.demo.model_card import write_model_card, write_probe_card
 from scripts.demo.train import TRAINING_FEATURES, save_training_features
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.base import load_features
@@ -69,3 +70,16 @@ def test_a_missing_file_is_named(emoji, tmp_path, name):
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
         load_sheets(tmp_path)
+
+
+def test_the_committed_model_cards_are_those_that_training_writes(tmp_path):
+    emoji = load_sheets(ASSETS / "demo-pictures")
+    accuracy = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
+    write_model_card(tmp_path, emoji, 1800, 3000, 64, "2 CPU cores")
+    assert _card(tmp_path) == _card(ASSETS / "demo-sdxl")
+    write_probe_card(tmp_path, emoji, accuracy, 1200, "2 CPU cores")
+    assert _card(tmp_path) == _card(ASSETS / "demo-probe")
+
+
+def _card(folder):
+    return (folder / "README.md").read_text(encoding="utf-8")
