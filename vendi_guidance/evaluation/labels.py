@@ -17,17 +17,10 @@ def label_images(
     features: Tensor,
     embedder: dict[str, Any],
 ) -> Labels:
-    """The labels of n images.
+    """The labels of n images and their prompts.
 
     A labeler with the attributes `sha256` and `from_features` (see `ProbeLabeler`) reads them off
-    the images' features, where it was the same network that gave these.
-
-    Args:
-        labels: what gives the labels.
-        images: n images.
-        prompts: n prompts.
-        features: (n, d) features of the images.
-        embedder: what gave the features.
+    the images' (n, d) features, where it was the same network that gave these.
 
     Raises:
         ValueError: the labeler did not return n labels.
@@ -44,11 +37,7 @@ def label_images(
 
 
 def check_labels(labels: Labels, n: int) -> Labels:
-    """The labels, if there are n of each kind.
-
-    Raises:
-        ValueError: there are not.
-    """
+    """The labels; raises ValueError unless there are n of each kind."""
     for name, column in zip(labels._fields, labels, strict=True):
         if len(column) != n:
             raise ValueError(f"got {n} images and {len(column)} {name} labels: give one for each")
