@@ -32,12 +32,18 @@ from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 
-NAMED = 10
-"""How many files that cannot be read are named."""
-
+NAMED = 10  # of the files that cannot be read
 PATH = click.Path(path_type=Path)
-POSITIVE = click.FloatRange(0, min_open=True)
-BANDWIDTH = "the embedder's usual one, else the median distance"
+
+
+def sigma(what: str) -> Any:
+    """The option of a kernel's bandwidth."""
+    return click.option(
+        f"--sigma-{what}",
+        type=click.FloatRange(0, min_open=True),
+        show_default="the embedder's usual one, else the median distance",
+        help=f"Bandwidth of the Gaussian kernel on {what} features.",
+    )
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -53,18 +59,8 @@ BANDWIDTH = "the embedder's usual one, else the median distance"
     show_default="sdxl for the demo's prompts, else clip",
     help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
 )
-@click.option(
-    "--sigma-image",
-    type=POSITIVE,
-    show_default=BANDWIDTH,
-    help="Bandwidth of the Gaussian kernel on image features.",
-)
-@click.option(
-    "--sigma-prompt",
-    type=POSITIVE,
-    show_default=BANDWIDTH,
-    help="Bandwidth of the Gaussian kernel on prompt features.",
-)
+@sigma("image")
+@sigma("prompt")
 @click.option(
     "--truncation",
     type=click.IntRange(1),
@@ -114,9 +110,8 @@ def main(
     labeler = None if probe is None else ProbeLabeler(load_probe(probe))
     if labeler is not None and not any(labeler.probe.asked(prompts)):
         labeler = None  # not the demo's prompts
-    images = open_image_embedder(
-        image_embedder or (f"probe:{probe}" if labeler else "dinov2"), device=device
-    )
+    usual = f"probe:{probe}" if labeler else "dinov2"
+    images = open_image_embedder(image_embedder or usual, device=device)
     settings: dict[str, Any] = {"image_embedder": images, "labels": labeler, **options}
     if prompts:
         usual = f"sdxl:{text_encoder}" if labeler and text_encoder else "clip"
@@ -129,8 +124,8 @@ def main(
         settings["reference"] = load_features(reference) if reference.is_file() else reference
     elif labeler and images.name == "probe" and training is not None:
         settings["reference"] = load_features(training)
-    for what, sigma in (("image", sigma_image), ("prompt", sigma_prompt)):
-        settings[f"kernel_{what}"] = None if sigma is None else Gaussian(sigma)
+    settings["kernel_image"] = None if sigma_image is None else Gaussian(sigma_image)
+    settings["kernel_prompt"] = None if sigma_prompt is None else Gaussian(sigma_prompt)
     output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
 
     reports: list[Report] = []

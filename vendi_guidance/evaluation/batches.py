@@ -19,9 +19,6 @@ Images: TypeAlias = Any
 
 PROMPT_COLUMNS = ("prompt", "text", "caption")
 
-CHUNK = 256
-"""How many images are decoded at a time."""
-
 
 @dataclass(frozen=True, eq=False)
 class Pictures(Sequence[Image.Image]):
@@ -43,9 +40,9 @@ class Pictures(Sequence[Image.Image]):
             return [_as_picture(self.read(row)) for row in self.rows[index]]
         return _as_picture(self.read(self.rows[index]))
 
-    def chunks(self) -> Iterator[list[Image.Image]]:
-        """All of them in order, `CHUNK` at a time."""
-        return (self[start : start + CHUNK] for start in range(0, len(self), CHUNK))
+    def chunks(self, size: int = 256) -> Iterator[list[Image.Image]]:
+        """All of them in order, `size` at a time."""
+        return (self[start : start + size] for start in range(0, len(self), size))
 
     def take(self, rows: Sequence[int]) -> "Pictures":
         """Some of them."""

@@ -5,7 +5,6 @@ number of images. Intervals are paired where both have the same prompts (see `in
 variation between prompts cancels.
 """
 
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -67,14 +66,11 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
     both = [first.inputs, second.inputs]
     both = [one.take(rows) for one, rows in zip(both, _matching_rows(*both), strict=True)]
     n = len(both[0])
-    before, after = (one.scores(spectrum_for(n)) for one in both)
     draws = draw_parts([one.groups for one in both], [n, n])
-    parts = list(zip(*scores_of_parts(both, draws, progress), strict=True))
-    differences = {
-        name: _difference(name, before[name], after[name], parts, draws)
-        for name in MEASURES
-        if name in before and name in after
-    }
+    scores = [[one.scores(spectrum_for(n)) for one in both]]
+    scores += map(list, zip(*scores_of_parts(both, draws, progress), strict=True))
+    names = [name for name in MEASURES if all(name in found for found in scores[0])]
+    differences = {name: _difference(name, scores, draws) for name in names}
     unit, paired = (None, False) if draws is None else (draws.unit, draws.paired)
     return Comparison(first, second, differences, n, unit, paired)
 
@@ -93,19 +89,14 @@ def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:
     return [torch.arange(min(len(first), len(second)))] * 2
 
 
-def _difference(
-    name: str,
-    before: float,
-    after: float,
-    parts: Sequence[Sequence[dict[str, float]]],
-    draws: Draws | None,
-) -> Difference:
-    """The change of one score, its interval from the two batches' scores in every draw."""
-    has_all = all(name in scores for pair in parts for scores in pair)
-    pairs = [(a[name], b[name]) for a, b in parts] if has_all else []
-    is_ratio = MEASURES[name].is_ratio and min(before, after, *map(min, pairs)) > 0
-    changes = [b / a if is_ratio else b - a for a, b in [(before, after), *pairs]]
+def _difference(name: str, scores: list[list[dict[str, float]]], draws: Draws | None) -> Difference:
+    """The change of one score; `scores` are both batches', then those of their parts in a draw."""
+    pairs = [(a[name], b[name]) for a, b in scores if name in a and name in b]
+    if len(pairs) < len(scores):  # there are parts too small for this score
+        pairs = pairs[:1]
+    is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
+    change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
     low, high = None, None
-    if draws is not None and pairs:
-        low, high = draws.interval(changes[0], changes[1:], is_ratio=is_ratio)
-    return Difference(before, after, changes[0], low, high, is_ratio)
+    if draws is not None and changes:
+        low, high = draws.interval(change, changes, is_ratio=is_ratio)
+    return Difference(*pairs[0], change, low, high, is_ratio)

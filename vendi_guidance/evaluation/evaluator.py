@@ -35,12 +35,6 @@ from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 
-EXACT_UP_TO, LANCZOS_UP_TO = 3000, 20_000
-"""Up to how many images entropies come from all eigenvalues, and from the Lanczos method."""
-
-LANDMARKS = 2000
-"""Of the Nystrom spectra of more images."""
-
 REFERENCES_OF_A_PART = 1000
 """Parts of a batch are compared with at most as many reference images, always the same ones."""
 
@@ -50,10 +44,7 @@ class Report(ReportData):
 
     Example:
         >>> import torch
-        >>> x = torch.eye(4).repeat(4, 1)
-        >>> report = evaluate(torch.zeros(16, 3, 8, 8), image_embedder=x, name="four kinds")
-        >>> report.settings["images"], sorted(report.scores)
-        (16, ['rke', 'vendi'])
+        >>> report = evaluate(torch.zeros(16, 3, 8, 8), image_embedder=torch.eye(4).repeat(4, 1))
         >>> report.scores["rke"].basis
         'given features, Gaussian σ = 1.414 (median distance); order 2, n = 16'
     """
@@ -108,9 +99,8 @@ def evaluate(
         groups: n labels of images that belong together; None is the prompts.
         reference: real images to compare with, as `images`, or their (m, d) features.
         clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
-        labels: what each image shows: n labels, or a function of images and prompts that gives
-            them (see `Labeler`), which is not called without prompts. Prompt fidelity and looks
-            need a prompt that asks for a known label.
+        labels: what each image shows: n labels, or a `Labeler`, which is not called without
+            prompts. Prompt fidelity and looks need a prompt that asks for a known label.
         seconds: the time each image took; None takes it from the folder.
         cache: a folder where the features of files are kept between calls.
         workers: how many processes decode files.
@@ -200,9 +190,9 @@ def evaluate(
 
 def spectrum_for(n: int) -> Spectrum:
     """How the entropies of n images are computed: exactly as long as that takes seconds."""
-    if n <= EXACT_UP_TO:
+    if n <= 3000:
         return Exact()
-    return Lanczos() if n <= LANCZOS_UP_TO else Nystrom(LANDMARKS)
+    return Lanczos() if n <= 20_000 else Nystrom(2000)
 
 
 def scores_of_parts(

@@ -30,22 +30,14 @@ class Measure:
     low: float = -inf
     high: float = inf
 
-    def format(self, value: float | None) -> str:
-        """The score as text, "–" if there is none."""
-        if value is None:
-            return "–"
+    def format(self, value: float) -> str:
+        """The score as text."""
         form = ",.0f" if abs(value) >= 10_000 else self.form
         return format(value, form).replace("-", "−")
 
     def format_interval(self, low: float | None, high: float | None) -> str:
         """Its confidence interval as text, "" if there is none."""
         return "" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
-
-    def format_change(self, value: float, is_ratio: bool) -> str:
-        """A change as text: a factor or a difference."""
-        if is_ratio:
-            return f"×\N{NO-BREAK SPACE}{value:.2f}"
-        return ("+" if value >= 0 else "") + self.format(value)
 
 
 def _count(title: str, meaning: str, better: int = 1) -> Measure:
