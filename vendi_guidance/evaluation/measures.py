@@ -49,7 +49,7 @@ def _share(title: str, meaning: str) -> Measure:
 
 
 _TRUNCATED = "the same, from the largest eigenvalues only"
-_ORDER_2 = "the same, less sensitive to rare images"
+_ORDER_2 = "as its Vendi counterpart, less sensitive to rare images"
 
 SECTIONS: dict[str, dict[str, Measure]] = {
     "Diversity": {
