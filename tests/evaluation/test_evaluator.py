@@ -133,7 +133,7 @@ def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
     score = report.scores["clip_score"]
     assert score.value == pytest.approx(100 * 0.8 / 8)
     assert 0 <= score.low < score.value < score.high <= 100
-    with pytest.raises(ValueError, match="features of 2 and 16 numbers"):
+    with pytest.raises(ValueError, match="must agree in d, got 2 and 16"):
         report_of(16, clip=(image_half, WORDS))
     with pytest.raises(ValueError, match="give the prompts too"):
         evaluate(squares(4), image_embedder=COLOURS, clip=(image_half, text_half))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
 
-from vendi_guidance.scores.alignment import clip_score, in_batch_similarity
+from vendi_guidance.scores.alignment import clip_cosines, clip_score, in_batch_similarity
 
 small = settings(deadline=None, max_examples=40)
 
@@ -35,6 +35,12 @@ def test_in_batch_similarity_of_equal_pictures_is_one_and_knows_its_limits():
     assert in_batch_similarity(torch.ones(3, 2), ["a", "a", "a"]) == pytest.approx(1)
     assert in_batch_similarity(torch.tensor([[1.0, 0], [-2, 0]]), ["a", "a"]) == pytest.approx(-1)
     assert in_batch_similarity(torch.ones(2, 2), ["a", "b"]) is None
+
+
+def test_the_clip_score_is_the_mean_over_images_that_each_have_a_cosine_of_their_own():
+    x, t = torch.eye(2), torch.tensor([[3.0, 4.0], [0.0, -1.0]])
+    assert clip_cosines(x, t).tolist() == pytest.approx([0.6, 0])
+    assert clip_score(x, t) == pytest.approx(30)
 
 
 def test_lists_of_different_lengths_are_refused():

@@ -14,33 +14,36 @@ embedders, labels and reference images are the demo's.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 import transformers
 from rich.console import Console
-from torch import Tensor
 
 from vendi_guidance.commands.cli import Command, asset
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.writer import save_report, score_table
-from vendi_guidance.features.base import PromptEmbedder, load_features
+from vendi_guidance.features.base import load_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.standard import Gaussian
 
-NAMED = 10
-"""How many files that cannot be read are named."""
-
+NAMED = 10  # of the files that cannot be read
 PATH = click.Path(path_type=Path)
-POSITIVE = click.FloatRange(0, min_open=True)
-BANDWIDTH = "the embedder's usual one, else the median distance"
+
+
+def sigma(what: str) -> Any:
+    """The option of a kernel's bandwidth."""
+    return click.option(
+        f"--sigma-{what}",
+        type=click.FloatRange(0, min_open=True),
+        show_default="the embedder's usual one, else the median distance",
+        help=f"Bandwidth of the Gaussian kernel on {what} features.",
+    )
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -56,18 +59,8 @@ BANDWIDTH = "the embedder's usual one, else the median distance"
     show_default="sdxl for the demo's prompts, else clip",
     help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
 )
-@click.option(
-    "--sigma-image",
-    type=POSITIVE,
-    show_default=BANDWIDTH,
-    help="Bandwidth of the Gaussian kernel on image features.",
-)
-@click.option(
-    "--sigma-prompt",
-    type=POSITIVE,
-    show_default=BANDWIDTH,
-    help="Bandwidth of the Gaussian kernel on prompt features.",
-)
+@sigma("image")
+@sigma("prompt")
 @click.option(
     "--truncation",
     type=click.IntRange(1),
@@ -102,15 +95,12 @@ def main(
     prompt_embedder: str | None,
     sigma_image: float | None,
     sigma_prompt: float | None,
-    truncation: int | None,
     clip: str | None,
     reference: Path | None,
     probe: Path | None,
     text_encoder: Path | None,
-    cache: Path | None,
-    workers: int,
-    on_bad_image: Literal["skip", "fail"],
     device: str,
+    **options: Any,  # of `evaluate`: truncation, cache, workers, on_bad_image
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -120,53 +110,35 @@ def main(
     labeler = None if probe is None else ProbeLabeler(load_probe(probe))
     if labeler is not None and not any(labeler.probe.asked(prompts)):
         labeler = None  # not the demo's prompts
-    images = open_image_embedder(
-        image_embedder or (f"probe:{probe}" if labeler else "dinov2"), device=device
-    )
-    texts: PromptEmbedder | None = None
+    usual = f"probe:{probe}" if labeler else "dinov2"
+    images = open_image_embedder(image_embedder or usual, device=device)
+    settings: dict[str, Any] = {"image_embedder": images, "labels": labeler, **options}
     if prompts:
         usual = f"sdxl:{text_encoder}" if labeler and text_encoder else "clip"
-        texts = open_prompt_embedder(prompt_embedder or usual, device=device)
-    halves = None
+        settings["prompt_embedder"] = open_prompt_embedder(prompt_embedder or usual, device=device)
     if clip is not None:
         halves = open_image_embedder(clip, device=device), open_prompt_embedder(clip, device=device)
-    reader = ImageReader(cache, workers, on_bad_image, progress=True)
+        settings["clip"] = halves
     training = asset("demo-probe/training_features.safetensors")
-    real: Tensor | None = None
     if reference is not None:
-        if reference.is_file():
-            real = load_features(reference)
-        else:
-            real = reader.embed(as_batch(reference).images, images).features
+        settings["reference"] = load_features(reference) if reference.is_file() else reference
     elif labeler and images.name == "probe" and training is not None:
-        real = load_features(training)
-    kernel_image: Kernel | None = None if sigma_image is None else Gaussian(sigma_image)
-    kernel_prompt: Kernel | None = None if sigma_prompt is None else Gaussian(sigma_prompt)
+        settings["reference"] = load_features(training)
+    settings["kernel_image"] = None if sigma_image is None else Gaussian(sigma_image)
+    settings["kernel_prompt"] = None if sigma_prompt is None else Gaussian(sigma_prompt)
     output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
 
     reports: list[Report] = []
     for batch, name in zip(batches, names_of(folders), strict=True):
+        times = batch.seconds
         report = evaluate(
-            batch.images,
-            batch.prompts,
-            seconds=batch.seconds,
-            name=name,
-            image_embedder=images,
-            prompt_embedder=texts or "none is needed",
-            kernel_image=kernel_image,
-            kernel_prompt=kernel_prompt,
-            truncation=truncation,
-            reference=real,
-            clip=halves,
-            labels=labeler,
-            cache=cache,
-            workers=workers,
-            on_bad_image=on_bad_image,
-            progress=True,
+            batch.images, batch.prompts, seconds=times, name=name, progress=True, **settings
         )
         reports.append(report)
-        # the second batch is compared by the kernels of the first
-        kernel_image, kernel_prompt = report.inputs.kernel_x, report.inputs.kernel_t
+        # the second batch is compared by the kernels and the reference features of the first
+        inputs = report.inputs
+        settings |= {"kernel_image": inputs.kernel_x, "kernel_prompt": inputs.kernel_t}
+        settings["reference"] = inputs.reference
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison)
 
@@ -178,11 +150,11 @@ def main(
         if len(report.skipped) > NAMED:
             more = len(report.skipped) - NAMED
             click.echo(f"and {more} more: report.json has them all", err=True)
-    settings = reports[0].settings
+    used = reports[0].settings
     for what in ("image", "prompt"):
-        if f"{what}_embedder" in settings:
-            embedder = describe_embedder(settings[f"{what}_embedder"])
-            click.echo(f"{what}s: {embedder}, {describe_kernel(settings[f'kernel_{what}'])}")
+        if f"{what}_embedder" in used:
+            embedder = describe_embedder(used[f"{what}_embedder"])
+            click.echo(f"{what}s: {embedder}, {describe_kernel(used[f'kernel_{what}'])}")
     if comparison is not None:
         click.echo(comparison.verdict())
     click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")

@@ -24,10 +24,6 @@ DENSE_UP_TO = 2000
 PAIRS_UP_TO = 20_000
 """Among how many images near-duplicates are searched, at most."""
 
-CURVES_TO = 1000
-"""Where convergence curves end."""
-
-MODES, OF_EACH = 6, 8
 PAIRS = 12
 EIGENVALUES = 100
 
@@ -86,14 +82,14 @@ class Analysis:
 
 
 @torch.no_grad()
-def analyse(inputs: ScoreInputs, *, seed: int = 0) -> Analysis:
-    """Analyse a batch; `seed` is of the samples that are drawn of a large one."""
-    some = _sample(len(inputs), DENSE_UP_TO, seed)
+def analyse(inputs: ScoreInputs) -> Analysis:
+    """Analyse a batch."""
+    drawn = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+    some, more = (drawn[:most].sort().values for most in (DENSE_UP_TO, PAIRS_UP_TO))
     part = inputs.take(some)
-    more = _sample(len(inputs), PAIRS_UP_TO, seed)
     members = rows_by_label(part.groups or [None] * len(part), len(part))
     rows = some[[row for group in members.values() for row in group]]
-    modes = find_modes(part.x, part.kernel_x, count=MODES, top=OF_EACH, spectrum=Exact())
+    modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())
     return Analysis(
         groups=_groups(inputs),
         modes=[
@@ -102,17 +98,11 @@ def analyse(inputs: ScoreInputs, *, seed: int = 0) -> Analysis:
         ],
         pairs=_pairs(inputs.take(more), more),
         spectra=_spectra(part),
-        convergence=_convergence(inputs, seed),
+        convergence=_convergence(inputs),
         similarities=part.kernel_x.gram(inputs.x[rows]),
         rows=rows.tolist(),
         looked_at={"modes": len(some), "pairs": len(more)},
     )
-
-
-def _sample(n: int, most: int, seed: int) -> Tensor:
-    """At most `most` row numbers, in order."""
-    drawn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return drawn[:most].sort().values
 
 
 def _groups(inputs: ScoreInputs) -> list[Group]:
@@ -122,14 +112,14 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
     if len(members) == len(inputs):
         return []
     looks = {} if inputs.labels is None else looks_by_group(inputs.groups, inputs.labels)
-    scored = [(label, row) for label, rows in members.items() for row in rows[:DENSE_UP_TO]]
-    x = inputs.x[[row for _, row in scored]]
+    scored = [row for rows in members.values() for row in rows[:DENSE_UP_TO]]
+    labels = [inputs.groups[row] for row in scored]
     groups = []
-    for one in group_scores(x, inputs.kernel_x, [label for label, _ in scored]):
-        label, score = one.label, one.score
-        some = inputs.x[members[label][:DENSE_UP_TO]]
-        similarity = in_batch_similarity(some, [""] * len(some)) if some.any(1).all() else None
-        groups.append(Group(label, tuple(members[label]), score, similarity, looks.get(label)))
+    for one in group_scores(inputs.x[scored], inputs.kernel_x, labels):
+        rows = members[one.label]
+        x = inputs.x[rows[:DENSE_UP_TO]]
+        similarity = in_batch_similarity(x, [""] * len(x)) if x.any(1).all() else None
+        groups.append(Group(one.label, tuple(rows), one.score, similarity, looks.get(one.label)))
     return groups
 
 
@@ -168,15 +158,13 @@ def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
     }
 
 
-def _convergence(inputs: ScoreInputs, seed: int) -> dict[str, Convergence]:
-    n = min(len(inputs), CURVES_TO)
+def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:
+    n = min(len(inputs), 1000)  # where curves end
     if n < 2 * FEWEST:
         return {}
     sizes = [round(FEWEST * (n / FEWEST) ** (step / 7)) for step in range(8)]
-    x, t, kernel_x, kernel_t = inputs.x, inputs.t, inputs.kernel_x, inputs.kernel_t
-    curves = {"vendi": convergence(vendi, x, kernel_x, sizes=sizes, seed=seed)}
+    x, t, kernels = inputs.x, inputs.t, (inputs.kernel_x, inputs.kernel_t)
+    curves = {"vendi": convergence(vendi, x, kernels[0], sizes=sizes)}
     if t is not None:
-        curves["conditional_vendi"] = convergence(
-            conditional_vendi, x, t, kernel_x, kernel_t, sizes=sizes, seed=seed
-        )
+        curves["conditional_vendi"] = convergence(conditional_vendi, x, t, *kernels, sizes=sizes)
     return curves

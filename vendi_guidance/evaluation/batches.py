@@ -1,10 +1,10 @@
 """Finished batches from folders, arrays, tensors, datasets or images."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,60 +19,40 @@ Images: TypeAlias = Any
 
 PROMPT_COLUMNS = ("prompt", "text", "caption")
 
-CHUNK = 256
-"""How many images are decoded at a time."""
 
-
+@dataclass(frozen=True, eq=False)
 class Pictures(Sequence[Image.Image]):
     """RGB images, each read when it is asked for.
 
-    Args:
-        sources: a path, a PIL image, an array or a tensor each.
-        rows: which of them; None is all.
+    Attributes:
+        read: gives the path, PIL image, array or tensor of a row number.
+        rows: the row number of each image.
     """
 
-    def __init__(self, sources: Sequence[Any], rows: Sequence[int] | None = None) -> None:
-        self.sources = sources
-        self.rows = range(len(sources)) if rows is None else rows
+    read: Callable[[int], Any]
+    rows: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Image.Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> "list[Image.Image]": ...
-    def __getitem__(self, index: int | slice) -> "Image.Image | list[Image.Image]":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [_as_picture(self.sources[row]) for row in self.rows[index]]
-        return _as_picture(self.sources[self.rows[index]])
+            return [_as_picture(self.read(row)) for row in self.rows[index]]
+        return _as_picture(self.read(self.rows[index]))
 
-    def chunks(self) -> Iterator[list[Image.Image]]:
-        """All of them in order, `CHUNK` at a time."""
-        return (self[start : start + CHUNK] for start in range(0, len(self), CHUNK))
+    def chunks(self, size: int = 256) -> Iterator[list[Image.Image]]:
+        """All of them in order, `size` at a time."""
+        return (self[start : start + size] for start in range(0, len(self), size))
 
     def take(self, rows: Sequence[int]) -> "Pictures":
         """Some of them."""
-        return Pictures(self.sources, [self.rows[row] for row in rows])
+        return Pictures(self.read, [self.rows[row] for row in rows])
 
     def paths(self) -> list[Path] | None:
         """Their files, if all are files."""
-        if not all(isinstance(self.sources[row], (str, PathLike)) for row in self.rows):
+        if not all(isinstance(self.read(row), (str, PathLike)) for row in self.rows):
             return None
-        return [Path(self.sources[row]) for row in self.rows]
-
-
-class _Column(Sequence[Any]):
-    """A column of a `datasets.Dataset`, decoded row by row."""
-
-    def __init__(self, dataset: Any, name: str) -> None:
-        self.dataset, self.name = dataset, name
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.dataset[index][self.name]
+        return [Path(self.read(row)) for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -95,12 +75,9 @@ class Batch:
         """The batch of some of the images."""
         if len(rows) == len(self.images):
             return self
-        return Batch(
-            self.images.take(rows),
-            None if self.prompts is None else [self.prompts[i] for i in rows],
-            None if self.seconds is None else [self.seconds[i] for i in rows],
-            self.name,
-        )
+        prompts = None if self.prompts is None else [self.prompts[i] for i in rows]
+        seconds = None if self.seconds is None else [self.seconds[i] for i in rows]
+        return Batch(self.images.take(rows), prompts, seconds, self.name)
 
 
 def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
@@ -122,19 +99,10 @@ def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
         batch = _from_folder(Path(images))
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)
+    elif isinstance(images, Pictures):
+        batch = Batch(images, None)
     else:
-        if isinstance(images, (Tensor, np.ndarray)):
-            if not (images.ndim == 4 or (images.ndim == 3 and isinstance(images, np.ndarray))):
-                raise ValueError(
-                    f"a batch of images has 4 dimensions, got shape {tuple(images.shape)}: give "
-                    "arrays (n, h, w, c) or tensors (n, c, h, w)"
-                )
-        elif not isinstance(images, Sequence):
-            raise ValueError(
-                f"images must be a folder, images, an array, a tensor or a dataset, got "
-                f"{type(images).__name__}"
-            )
-        batch = Batch(images if isinstance(images, Pictures) else Pictures(images), None)
+        batch = Batch(_from_sequence(images), None)
     n = len(batch.images)
     if not n:
         raise ValueError("there are no images to evaluate")
@@ -147,7 +115,23 @@ def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
     for prompt in given or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
-    return Batch(batch.images, given, batch.seconds, batch.name)
+    return replace(batch, prompts=given)
+
+
+def _from_sequence(images: Any) -> Pictures:
+    """Of arrays, tensors, PIL images or paths, or one array or tensor of all."""
+    if isinstance(images, (Tensor, np.ndarray)):
+        if images.ndim not in ((4,) if isinstance(images, Tensor) else (3, 4)):
+            raise ValueError(
+                f"a batch of images has 4 dimensions, got shape {tuple(images.shape)}: give "
+                "arrays (n, h, w, c) or tensors (n, c, h, w)"
+            )
+    elif not isinstance(images, Sequence):
+        raise ValueError(
+            "images must be a folder, images, an array, a tensor or a dataset, got "
+            f"{type(images).__name__}"
+        )
+    return Pictures(images.__getitem__, range(len(images)))
 
 
 def _from_folder(folder: Path) -> Batch:
@@ -158,7 +142,7 @@ def _from_folder(folder: Path) -> Batch:
         files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
         if not files:
             raise ValueError(f"{folder} contains neither {METADATA} nor images")
-        return Batch(Pictures(files), None, name=name)
+        return Batch(_from_sequence(files), None, name=name)
     pictures = read_metadata(folder)
     prompts: list[Any] = [
         next((row[key] for key in PROMPT_COLUMNS if key in row), None) for _, _, row in pictures
@@ -168,7 +152,7 @@ def _from_folder(folder: Path) -> Batch:
             raise ValueError(f"{place}: some images have a prompt and some have none")
     seconds: list[Any] = [row.get("seconds") for _, _, row in pictures]
     return Batch(
-        Pictures([path for _, path, _ in pictures]),
+        _from_sequence([path for _, path, _ in pictures]),
         None if prompts[0] is None else prompts,
         seconds if all(isinstance(value, int | float) for value in seconds) else None,
         name,
@@ -176,17 +160,16 @@ def _from_folder(folder: Path) -> Batch:
 
 
 def _from_dataset(dataset: Any) -> Batch:
-    kinds = getattr(dataset, "features", None) or {}
-    images = [
-        name
-        for name in dataset.column_names
-        if type(kinds.get(name)).__name__ == "Image" or (not kinds and name in ("image", "img"))
-    ]
+    kinds, names = getattr(dataset, "features", None), dataset.column_names
+    if kinds:
+        images = [name for name in names if type(kinds.get(name)).__name__ == "Image"]
+    else:
+        images = [name for name in names if name in ("image", "img")]
     if not images:
-        raise ValueError(f"the dataset has no column of images, only {dataset.column_names}")
-    texts = [name for name in PROMPT_COLUMNS if name in dataset.column_names]
+        raise ValueError(f"the dataset has no column of images, only {names}")
+    texts = [name for name in PROMPT_COLUMNS if name in names]
     prompts = list(dataset[texts[0]]) if texts else None
-    return Batch(Pictures(_Column(dataset, images[0])), prompts)
+    return Batch(Pictures(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
 
 
 def _as_picture(source: Any) -> Image.Image:
@@ -208,10 +191,6 @@ def _as_picture(source: Any) -> Image.Image:
             f"an image must be a PIL image, a path, an array or a tensor, got "
             f"{type(source).__name__}"
         )
-    return to_rgb(_from_array(array))
-
-
-def _from_array(array: "np.ndarray") -> Image.Image:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 2, 3, 4)):
         raise ValueError(
             f"an image has shape (h, w) or (h, w, 1 to 4) as an array, (1 to 4, h, w) as a tensor; "
@@ -225,4 +204,5 @@ def _from_array(array: "np.ndarray") -> Image.Image:
                 "them, or give bytes"
             )
         array = np.round(array * 255).astype(np.uint8)
-    return Image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+    grey = array.ndim == 3 and array.shape[2] == 1
+    return to_rgb(Image.fromarray(array[..., 0] if grey else array))

@@ -7,7 +7,6 @@ variation between prompts cancels.
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,14 +18,8 @@ from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import ComparisonData, Difference, ReportData
 from vendi_guidance.scores.functional import rows_by_label
 
-DECISIVE = (
-    "image_embedder",
-    "kernel_image",
-    "prompt_embedder",
-    "kernel_prompt",
-    "truncation",
-    "clip",
-)
+OF_KERNELS = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
+DECISIVE = (*OF_KERNELS, "truncation", "clip")
 """Settings that must agree for scores to be comparable."""
 
 
@@ -60,77 +53,50 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
         2.0
     """
     for key in DECISIVE:
-        values = [_without_origin(report.settings.get(key)) for report in (first, second)]
-        if values[0] != values[1]:
+        one, other = (report.settings.get(key) for report in (first, second))
+        if isinstance(one, dict) and isinstance(other, dict):  # however they were chosen
+            one, other = (
+                {k: v for k, v in setting.items() if k != "chosen"} for setting in (one, other)
+            )
+        if one != other:
             raise ValueError(
-                f"{first.name} and {second.name} cannot be compared: {key} is {values[0]} of one "
-                f"and {values[1]} of the other; evaluate both with the same"
+                f"{first.name} and {second.name} cannot be compared: {key} is {one} of one and "
+                f"{other} of the other; evaluate both with the same"
             )
     both = [first.inputs, second.inputs]
     both = [one.take(rows) for one, rows in zip(both, _matching_rows(*both), strict=True)]
     n = len(both[0])
-    before, after = (one.scores(spectrum_for(n)) for one in both)
     draws = draw_parts([one.groups for one in both], [n, n])
-    parts = None if draws is None else scores_of_parts(both, draws, progress)
-    return Comparison(
-        first,
-        second,
-        {
-            name: _difference(name, before[name], after[name], parts, draws)
-            for name in MEASURES
-            if name in before and name in after
-        },
-        n,
-        None if draws is None else draws.unit,
-        draws is not None and draws.paired,
-    )
+    scores = [[one.scores(spectrum_for(n)) for one in both]]
+    scores += map(list, zip(*scores_of_parts(both, draws, progress), strict=True))
+    names = [name for name in MEASURES if all(name in found for found in scores[0])]
+    differences = {name: _difference(name, scores, draws) for name in names}
+    unit, paired = (None, False) if draws is None else (draws.unit, draws.paired)
+    return Comparison(first, second, differences, n, unit, paired)
 
 
-def _without_origin(setting: Any) -> Any:
-    """A setting without how it was chosen."""
-    if isinstance(setting, dict):
-        return {key: value for key, value in setting.items() if key != "chosen"}
-    return setting
-
-
-def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> tuple[Tensor, Tensor]:
+def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:
     """Rows of as many images of each: of each group that both have, else of all."""
     if first.groups is not None and second.groups is not None:
-        groups = [rows_by_label(one.groups or [], len(one)) for one in (first, second)]
-        sizes = {
-            label: min(len(members[label]) for members in groups)
-            for label in groups[0]
-            if label in groups[1]
-        }
+        one = rows_by_label(first.groups, len(first))
+        other = rows_by_label(second.groups, len(second))
+        sizes = {label: min(len(one[label]), len(other[label])) for label in one if label in other}
         if sizes:
-            rows, others = (
-                torch.tensor(
-                    sorted(row for label, n in sizes.items() for row in members[label][:n])
-                )
-                for members in groups
-            )
-            return rows, others
-    n = min(len(first), len(second))
-    return torch.arange(n), torch.arange(n)
+            return [
+                torch.tensor(sorted(i for label, n in sizes.items() for i in rows[label][:n]))
+                for rows in (one, other)
+            ]
+    return [torch.arange(min(len(first), len(second)))] * 2
 
 
-def _difference(
-    name: str,
-    before: float,
-    after: float,
-    parts: "list[list[dict[str, float]]] | None",
-    draws: Draws | None,
-) -> Difference:
-    pairs = []
-    if parts is not None and all(name in scores for batch in parts for scores in batch):
-        pairs = [(a[name], b[name]) for a, b in zip(*parts, strict=True)]
-    is_ratio = MEASURES[name].is_ratio and min(before, after, *map(min, pairs)) > 0
-
-    def change(first: float, second: float) -> float:
-        return second / first if is_ratio else second - first
-
+def _difference(name: str, scores: list[list[dict[str, float]]], draws: Draws | None) -> Difference:
+    """The change of one score; `scores` are both batches', then those of their parts in a draw."""
+    pairs = [(a[name], b[name]) for a, b in scores if name in a and name in b]
+    if len(pairs) < len(scores):  # there are parts too small for this score
+        pairs = pairs[:1]
+    is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
+    change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
     low, high = None, None
-    if draws is not None and pairs:
-        changes = [change(*pair) for pair in pairs]
-        low, high = draws.interval(change(before, after), changes, is_ratio=is_ratio)
-    return Difference(before, after, change(before, after), low, high, is_ratio)
+    if draws is not None and changes:
+        low, high = draws.interval(change, changes, is_ratio=is_ratio)
+    return Difference(*pairs[0], change, low, high, is_ratio)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
-from vendi_guidance.features.files import BadImage, collect_features, stream_features
+from vendi_guidance.features.files import FileFeatures, collect_features, stream_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 from vendi_guidance.kernels.base import Features, Kernel, as_features
@@ -32,22 +32,6 @@ PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3}
 """For features of unit length. The papers have 0.1 to 0.8 for CLIP."""
 
 
-class Embedded(NamedTuple):
-    """Features of images.
-
-    Attributes:
-        features: (m, d).
-        described: the embedder's name and settings, JSON values.
-        kept: for each row, the number of its image.
-        skipped: the files that could not be read.
-    """
-
-    features: Tensor
-    described: dict[str, Any]
-    kept: list[int]
-    skipped: list[BadImage]
-
-
 @dataclass(frozen=True)
 class ImageReader:
     """How images are read; attributes as the arguments of `stream_features`."""
@@ -57,39 +41,32 @@ class ImageReader:
     on_bad_image: Literal["skip", "fail"] = "skip"
     progress: bool = False
 
-    def embed(self, images: Pictures, embedder: ImageFeatures) -> Embedded:
-        """Features of n images.
+    def embed(
+        self, images: Pictures, embedder: ImageFeatures
+    ) -> tuple[FileFeatures, dict[str, Any]]:
+        """Features of the images that can be read, and what gave them, JSON values.
 
         Args:
-            images: n images.
             embedder: its name, itself, or (n, d) features, which are taken as they are.
 
         Raises:
             ValueError: no image can be read, or features that are malformed or hold NaN.
         """
-        kept, skipped = list(range(len(images))), list[BadImage]()
+        every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
             features = _checked(embedder, "the features given", len(images))
-            return Embedded(features, {"name": "given features"}, kept, skipped)
+            return FileFeatures(features, every, []), {"name": "given features"}
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
         paths = images.paths()
         if paths is None:
             features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
+            found = FileFeatures(features, every, [])
         else:
-            features, kept, skipped = collect_features(
-                stream_features(
-                    paths,
-                    embedder,
-                    cache=self.cache,
-                    workers=self.workers,
-                    on_bad_image=self.on_bad_image,
-                    progress=self.progress,
-                )
-            )
-        features = _checked(features, f"{embedder.name}'s features", len(kept))
+            found = collect_features(stream_features(paths, embedder, **vars(self)))
+        features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
         described = {"name": embedder.name, "settings": embedder.settings}
-        return Embedded(features, described, kept, skipped)
+        return found._replace(features=features), described
 
 
 def embed_prompts(
@@ -113,31 +90,8 @@ def embed_prompts(
     return embed_distinct(prompts, embed), described
 
 
-def clip_scores(
-    images: Pictures, prompts: Sequence[str], clip: Clip, reader: ImageReader
-) -> tuple[Tensor, dict[str, Any]]:
-    """(n,) values 100 max(cos, 0) of images and their prompts, and the CLIP's name and settings.
-
-    Raises:
-        ValueError: the two embedders' features have different widths.
-    """
-    of_images, of_prompts = (clip, clip) if isinstance(clip, str) else clip
-    x, described, _, _ = reader.embed(images, of_images)
-    t, _ = embed_prompts(prompts, of_prompts)
-    if x.shape[1] != t.shape[1]:
-        raise ValueError(
-            f"a CLIPScore needs images and prompts embedded by one CLIP, got features of "
-            f"{x.shape[1]} and {t.shape[1]} numbers"
-        )
-    cosines = torch.nn.functional.cosine_similarity(x.double(), t.double(), dim=1)
-    return 100 * cosines.clamp(min=0, max=1), described
-
-
 def choose_kernel(
-    kernel: "Similarity | None",
-    usual: dict[str, float],
-    described: dict[str, Any],
-    features: Tensor,
+    kernel: "Similarity | None", usual: dict[str, float], embedder: dict[str, Any], x: Tensor
 ) -> tuple[Kernel, dict[str, Any]]:
     """A kernel, and its settings, JSON values.
 
@@ -145,18 +99,18 @@ def choose_kernel(
         kernel: the one asked for; None is a Gaussian of the embedder's usual bandwidth, else of the
             features' median distance.
         usual: bandwidths by the name of the embedder.
-        described: the embedder.
-        features: (n, d).
+        embedder: its name and settings.
+        x: (n, d) features.
     """
-    if kernel is None and described["name"] in usual:
-        kernel = Gaussian(usual[described["name"]])
+    if kernel is None and embedder["name"] in usual:
+        kernel = Gaussian(usual[embedder["name"]])
     if kernel is not None:
         chosen = as_kernel(kernel)
         settings: dict[str, Any] = asdict(chosen) if is_dataclass(chosen) else {}
         numbers = {k: v for k, v in settings.items() if isinstance(v, (int, float, str))}
         return chosen, {"name": type(chosen).__name__, **numbers}
-    differ = bool((features != features[0]).any())
-    sigma = median_distance(features) if differ else 1.0  # any bandwidth gives the same
+    differ = bool((x != x[0]).any())
+    sigma = median_distance(x) if differ else 1.0  # any bandwidth gives the same
     return Gaussian(sigma), {"name": "Gaussian", "sigma": sigma, "chosen": "median distance"}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vendi_guidance.evaluation.analysis import analyse
-from vendi_guidance.evaluation.batches import Images, as_batch
+from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
     PROMPT_SIGMAS,
@@ -21,7 +21,6 @@ from vendi_guidance.evaluation.embedding import (
     ImageReader,
     PromptFeatures,
     choose_kernel,
-    clip_scores,
     embed_prompts,
 )
 from vendi_guidance.evaluation.inputs import ScoreInputs
@@ -33,13 +32,8 @@ from vendi_guidance.features.base import Labeler, Labels
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.kernels.custom import Similarity
+from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
-
-EXACT_UP_TO, LANCZOS_UP_TO = 3000, 20_000
-"""Up to how many images entropies come from all eigenvalues, and from the Lanczos method."""
-
-LANDMARKS = 2000
-"""Of the Nystrom spectra of more images."""
 
 REFERENCES_OF_A_PART = 1000
 """Parts of a batch are compared with at most as many reference images, always the same ones."""
@@ -50,10 +44,7 @@ class Report(ReportData):
 
     Example:
         >>> import torch
-        >>> x = torch.eye(4).repeat(4, 1)
-        >>> report = evaluate(torch.zeros(16, 3, 8, 8), image_embedder=x, name="four kinds")
-        >>> report.settings["images"], sorted(report.scores)
-        (16, ['rke', 'vendi'])
+        >>> report = evaluate(torch.zeros(16, 3, 8, 8), image_embedder=torch.eye(4).repeat(4, 1))
         >>> report.scores["rke"].basis
         'given features, Gaussian σ = 1.414 (median distance); order 2, n = 16'
     """
@@ -108,9 +99,8 @@ def evaluate(
         groups: n labels of images that belong together; None is the prompts.
         reference: real images to compare with, as `images`, or their (m, d) features.
         clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
-        labels: what each image shows: n labels, or a function of images and prompts that gives
-            them (see `Labeler`), which is not called without prompts. Prompt fidelity and looks
-            need a prompt that asks for a known label.
+        labels: what each image shows: n labels, or a `Labeler`, which is not called without
+            prompts. Prompt fidelity and looks need a prompt that asks for a known label.
         seconds: the time each image took; None takes it from the folder.
         cache: a folder where the features of files are kept between calls.
         workers: how many processes decode files.
@@ -139,20 +129,19 @@ def evaluate(
             raise ValueError(f"got {n} images and {len(given)} {what}: give one for each image")
     if batch.prompts is None and clip is not None:
         raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
+    if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:
+        real: Tensor | Batch | None = as_features(reference)
+    else:
+        real = None if reference is None else as_batch(reference)
     if isinstance(image_embedder, str):
         image_embedder = open_image_embedder(image_embedder)
     reader = ImageReader(cache, workers, on_bad_image, progress)
-    x, described_x, kept, skipped = reader.embed(batch.images, image_embedder)
+    (x, kept, skipped), described_x = reader.embed(batch.images, image_embedder)
     batch = batch.take(kept)
     times = batch.seconds if seconds is None else [float(seconds[i]) for i in kept]
-
     kernel_x, settings_x = choose_kernel(kernel_image, IMAGE_SIGMAS, described_x, x)
-    settings: dict[str, Any] = {
-        "images": len(x),
-        "image_embedder": described_x,
-        "kernel_image": settings_x,
-        "truncation": truncation,
-    }
+    settings: dict[str, Any] = {"images": len(x), "image_embedder": described_x}
+    settings |= {"kernel_image": settings_x, "truncation": truncation}
     inputs = ScoreInputs(
         x,
         kernel_x,
@@ -167,8 +156,10 @@ def evaluate(
         settings["prompts"] = len(set(batch.prompts))
         settings |= {"prompt_embedder": described, "kernel_prompt": settings_t}
         if clip is not None:
-            per_image, settings["clip"] = clip_scores(batch.images, batch.prompts, clip, reader)
-            inputs = replace(inputs, clip=per_image)
+            of_images, of_prompts = (clip, clip) if isinstance(clip, str) else clip
+            clip_x, settings["clip"] = reader.embed(batch.images, of_images)
+            clip_t, _ = embed_prompts(batch.prompts, of_prompts)
+            inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
     if isinstance(labels, Labels):
         labels = check_labels(labels, n).take(kept)
     elif labels is not None and batch.prompts is not None:
@@ -176,11 +167,9 @@ def evaluate(
     if isinstance(labels, Labels) and any(labels.asked):
         inputs = replace(inputs, labels=labels)
         settings["labeled"] = sum(asked is not None for asked in labels.asked)
-    if reference is not None:
-        if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:
-            real = as_features(reference)
-        else:
-            real = reader.embed(as_batch(reference).images, image_embedder).features
+    if real is not None:
+        if isinstance(real, Batch):
+            real = reader.embed(real.images, image_embedder)[0].features
         inputs = replace(inputs, reference=real)
         settings["references"] = len(real)
     spectrum = spectrum_for(len(x))
@@ -188,64 +177,51 @@ def evaluate(
     settings["spectrum"] |= asdict(spectrum) if is_dataclass(spectrum) else {}
     draws = draw_parts([inputs.groups], [len(inputs)])
     settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
-    return Report(
-        name or batch.name or "the batch",
-        _scores(inputs, spectrum, settings, draws, progress),
-        settings,
-        skipped,
-        analyse(inputs),
-        batch.images,
-        inputs,
-    )
+    values = inputs.scores(spectrum)
+    [parts] = scores_of_parts([inputs], draws, progress)
+    scores = {
+        score: Score(values[score], *_interval(score, values, parts, draws), basis(score, settings))
+        for score in MEASURES
+        if score in values
+    }
+    name = name or batch.name or "the batch"
+    return Report(name, scores, settings, skipped, analyse(inputs), batch.images, inputs)
 
 
 def spectrum_for(n: int) -> Spectrum:
     """How the entropies of n images are computed: exactly as long as that takes seconds."""
-    if n <= EXACT_UP_TO:
+    if n <= 3000:
         return Exact()
-    return Lanczos() if n <= LANCZOS_UP_TO else Nystrom(LANDMARKS)
+    return Lanczos() if n <= 20_000 else Nystrom(2000)
 
 
 def scores_of_parts(
-    batches: Sequence[ScoreInputs], draws: Draws, progress: bool
+    batches: Sequence[ScoreInputs], draws: Draws | None, progress: bool
 ) -> list[list[dict[str, float]]]:
     """For each batch, the scores of its part in every draw."""
-    smaller = [_with_fewer_references(one) for one in batches]
+    smaller = []
+    for one in batches:
+        if one.reference is not None and len(one.reference) > REFERENCES_OF_A_PART:
+            drawn = torch.randperm(len(one.reference), generator=torch.Generator().manual_seed(0))
+            one = replace(one, reference=one.reference[drawn[:REFERENCES_OF_A_PART]])
+        smaller.append(one)
     found: list[list[dict[str, float]]] = [[] for _ in batches]
-    for part in tqdm(draws.parts, "intervals", disable=None if progress else True):
+    parts = [] if draws is None else draws.parts
+    for part in tqdm(parts, "intervals", disable=None if progress else True):
         for one, rows, scores in zip(smaller, part, found, strict=True):
             scores.append(one.take(rows).scores(Exact()))
     return found
 
 
-def _with_fewer_references(inputs: ScoreInputs) -> ScoreInputs:
-    real = inputs.reference
-    if real is None or len(real) <= REFERENCES_OF_A_PART:
-        return inputs
-    drawn = torch.randperm(len(real), generator=torch.Generator().manual_seed(0))
-    return replace(inputs, reference=real[drawn[:REFERENCES_OF_A_PART]])
-
-
-def _scores(
-    inputs: ScoreInputs,
-    spectrum: Spectrum,
-    settings: dict[str, Any],
-    draws: Draws | None,
-    progress: bool,
-) -> dict[str, Score]:
-    """In the order of `MEASURES`."""
-    values = inputs.scores(spectrum)
-    parts = [] if draws is None else scores_of_parts([inputs], draws, progress)[0]
-    found = {}
-    for name, measure in MEASURES.items():
-        if name not in values:
-            continue
-        value, low, high = values[name], None, None
-        if draws is not None and all(name in part for part in parts):
-            of_parts = [part[name] for part in parts]
-            is_ratio = measure.is_ratio and min(value, *of_parts) > 0
-            low, high = draws.interval(value, of_parts, is_ratio=is_ratio)
-        if low is not None and high is not None:
-            low, high = max(low, measure.low), min(high, measure.high)
-        found[name] = Score(value, low, high, basis(name, settings))
-    return found
+def _interval(
+    name: str, values: dict[str, float], parts: list[dict[str, float]], draws: Draws | None
+) -> tuple[float | None, float | None]:
+    """The confidence interval of a score, cut to its range."""
+    if draws is None or not all(name in part for part in parts):
+        return None, None
+    measure, of_parts = MEASURES[name], [part[name] for part in parts]
+    is_ratio = measure.is_ratio and min(values[name], *of_parts) > 0
+    low, high = draws.interval(values[name], of_parts, is_ratio=is_ratio)
+    if low is None or high is None:
+        return None, None
+    return max(low, measure.low), min(high, measure.high)

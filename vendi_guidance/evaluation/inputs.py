@@ -1,9 +1,9 @@
 """What the scores of a batch are computed from, one row per image, and the scores."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import exp, fsum
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,30 +19,8 @@ from vendi_guidance.scores.manifold import manifold_scores
 from vendi_guidance.scores.references import frechet_distance, kernel_distance
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
-DISTINCT_UP_TO = 4000
-"""Up to how many distinct prompts all eigenvalues of their matrix are computed."""
-
 NEIGHBOURS = 5
 """k of the k-nearest-neighbour balls of precision, recall, density and coverage."""
-
-
-class Entropies(NamedTuple):
-    """H(X), and where there are prompts H(T) and H(X, T), in nats.
-
-    H(X) = H(X|T) + I(X;T): the model's own part, and the part that the prompts explain.
-    """
-
-    x: float
-    t: float | None = None
-    joint: float | None = None
-
-    def scores(self) -> dict[str, float]:
-        """The Vendi score, and where there are prompts its two factors."""
-        found = {"vendi": exp(self.x)}
-        if self.t is not None and self.joint is not None:
-            found["conditional_vendi"] = exp(self.joint - self.t)
-            found["information_vendi"] = exp(self.x + self.t - self.joint)
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,30 +58,34 @@ class ScoreInputs:
         """The same for some of the images: (b,) row numbers."""
         numbers = rows.tolist()
         kept: dict[str, Any] = {}
-        for column in fields(self):
-            value = getattr(self, column.name)
-            if column.name == "reference":
-                continue
+        for name, value in vars(self).items():
             if isinstance(value, Labels):
-                kept[column.name] = value.take(numbers)
-            elif isinstance(value, Tensor):
-                kept[column.name] = value[rows]
+                kept[name] = value.take(numbers)
+            elif isinstance(value, Tensor) and name != "reference":
+                kept[name] = value[rows]
             elif isinstance(value, Sequence):
-                kept[column.name] = [value[i] for i in numbers]
+                kept[name] = [value[i] for i in numbers]
         return replace(self, **kept)
 
-    def entropies(self, entropy: Entropy, spectrum: Spectrum) -> Entropies:
-        """The entropies of the kernels' matrices."""
+    def vendi_scores(self, entropy: Entropy, spectrum: Spectrum) -> dict[str, float]:
+        """The Vendi score, exp H(X), and where there are prompts its two factors.
+
+        H(X) = H(X|T) + I(X;T): the model's own part, and the part that the prompts explain.
+        """
         if self.t is None or self.kernel_t is None:
             [h] = spectrum.entropies(self.x, [Part(self.kernel_x)], entropy)
-            return Entropies(float(h))
+            return {"vendi": exp(h)}
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
-        x, joint = spectrum.entropies(rows, [parts.x, parts.joint], entropy)
+        h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
         prompts, weights = _distinct(self.t)
-        used = Exact() if len(prompts) <= DISTINCT_UP_TO else spectrum
-        h_t = used.entropy(prompts, self.kernel_t, entropy, weights)
-        return Entropies(float(x), float(h_t), float(joint))
+        used = Exact() if len(prompts) <= 4000 else spectrum
+        h_t = float(used.entropy(prompts, self.kernel_t, entropy, weights))
+        return {
+            "vendi": exp(h_x),
+            "conditional_vendi": exp(h_joint - h_t),
+            "information_vendi": exp(h_x + h_t - h_joint),
+        }
 
     def eigenvalues(self) -> list[Tensor]:
         """Those of K_X/n, and where there are prompts of K_T/n and K_X∘K_T/n, largest first."""
@@ -123,11 +105,11 @@ class ScoreInputs:
         Args:
             spectrum: of the entropies behind the Vendi scores; those of order 2 are always exact.
         """
-        found = self.entropies(Entropy(), spectrum).scores()
+        found = self.vendi_scores(Entropy(), spectrum)
         if self.truncation is not None:
-            truncated = self.entropies(Entropy(truncation=self.truncation), spectrum).scores()
+            truncated = self.vendi_scores(Entropy(truncation=self.truncation), spectrum)
             found |= {f"truncated_{name}": value for name, value in truncated.items()}
-        order_2 = self.entropies(Entropy(order=2), Exact()).scores()
+        order_2 = self.vendi_scores(Entropy(order=2), Exact())
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self._against_reference())
 
@@ -159,9 +141,7 @@ class ScoreInputs:
 
 
 def _distinct(t: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of t: (n, m), and the share of each.
-
-    Their weighted matrix has the eigenvalues of K_T/n, save zeros.
-    """
+    """The distinct rows of t: (n, m), and the share of each; so weighted, they have the eigenvalues
+    of K_T/n, save zeros."""
     rows, counts = torch.unique(t, dim=0, return_counts=True)
     return rows, counts.double() / len(t)

@@ -78,7 +78,6 @@ def draw_parts(
     sizes: Sequence[int],
     *,
     count: int = 50,
-    seed: int = 0,
 ) -> Draws | None:
     """Random parts, at most halves, of batches; with the same prompts if all batches have the same.
 
@@ -86,12 +85,11 @@ def draw_parts(
         batches: for each batch, the labels of its images; None where they have none.
         sizes: for each batch, its number of images.
         count: how many parts.
-        seed: of the draw.
 
     Returns:
         None where a batch is too small.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     members = [
         rows_by_label(labels or [None] * size, size)
         for labels, size in zip(batches, sizes, strict=True)
@@ -113,10 +111,7 @@ def draw_parts(
 
 
 def _prompts(
-    members: Sequence[dict[Hashable, list[int]]],
-    drawn: int,
-    paired: bool,
-    generator: torch.Generator,
+    members: list[dict[Hashable, list[int]]], drawn: int, paired: bool, generator: torch.Generator
 ) -> Iterator[Tensor]:
     """For each batch the rows of some prompts, in order; of the same prompts if paired."""
     chosen: list[Hashable] = []

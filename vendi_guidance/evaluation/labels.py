@@ -11,30 +11,19 @@ from vendi_guidance.features.base import Labeler, Labels
 
 
 def label_images(
-    labels: Labeler,
-    images: Pictures,
-    prompts: Sequence[str],
-    features: Tensor,
-    embedder: dict[str, Any],
+    labels: Labeler, images: Pictures, prompts: Sequence[str], x: Tensor, embedder: dict[str, Any]
 ) -> Labels:
-    """The labels of n images.
+    """The labels of n images and their prompts.
 
     A labeler with the attributes `sha256` and `from_features` (see `ProbeLabeler`) reads them off
-    the images' features, where it was the same network that gave these.
-
-    Args:
-        labels: what gives the labels.
-        images: n images.
-        prompts: n prompts.
-        features: (n, d) features of the images.
-        embedder: what gave the features.
+    the features x: (n, d) of the images, where its own network is the embedder that gave these.
 
     Raises:
         ValueError: the labeler did not return n labels.
     """
     sha256 = embedder.get("settings", {}).get("sha256")
     if sha256 is not None and sha256 == getattr(labels, "sha256", None):
-        return check_labels(labels.from_features(features, prompts), len(images))  # type: ignore[attr-defined]
+        return check_labels(labels.from_features(x, prompts), len(images))  # type: ignore[attr-defined]
     rest = iter(prompts)
     chunks = [
         check_labels(labels(some, list(islice(rest, len(some)))), len(some))
@@ -44,11 +33,7 @@ def label_images(
 
 
 def check_labels(labels: Labels, n: int) -> Labels:
-    """The labels, if there are n of each kind.
-
-    Raises:
-        ValueError: there are not.
-    """
+    """The labels; raises ValueError unless there are n of each kind."""
     for name, column in zip(labels._fields, labels, strict=True):
         if len(column) != n:
             raise ValueError(f"got {n} images and {len(column)} {name} labels: give one for each")

@@ -24,16 +24,14 @@ class Measure:
 
     title: str
     meaning: str
-    form: str
-    is_ratio: bool
-    better: int
+    form: str = ".3f"
+    is_ratio: bool = False
+    better: int = 1
     low: float = -inf
     high: float = inf
 
-    def format(self, value: float | None) -> str:
-        """The score as text, "–" if there is none."""
-        if value is None:
-            return "–"
+    def format(self, value: float) -> str:
+        """The score as text."""
         form = ",.0f" if abs(value) >= 10_000 else self.form
         return format(value, form).replace("-", "−")
 
@@ -41,68 +39,63 @@ class Measure:
         """Its confidence interval as text, "" if there is none."""
         return "" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
-    def format_change(self, value: float, is_ratio: bool) -> str:
-        """A change as text: a factor or a difference."""
-        if is_ratio:
-            return f"×\N{NO-BREAK SPACE}{value:.2f}"
-        return ("+" if value >= 0 else "") + self.format(value)
-
 
 def _count(title: str, meaning: str, better: int = 1) -> Measure:
     return Measure(title, meaning, "#.4g", True, better, low=1)
 
 
-def _share(title: str, meaning: str, better: int = 1) -> Measure:
-    return Measure(title, meaning, ".3f", False, better, low=0, high=1)
+def _share(title: str, meaning: str) -> Measure:
+    return Measure(title, meaning, low=0, high=1)
 
 
 _TRUNCATED = "the same, from the largest eigenvalues only"
+_ORDER_2 = "as its Vendi counterpart, less sensitive to rare images"
 
 SECTIONS: dict[str, dict[str, Measure]] = {
     "Diversity": {
         "conditional_vendi": _count("Conditional-Vendi", "distinct images given the prompts"),
         "vendi": _count("Vendi", "distinct images in all"),
-        "information_vendi": _count(
-            "Information-Vendi", "distinct images explained by the prompts", 0
-        ),
+        "information_vendi": _count("Information-Vendi", "distinct images due to the prompts", 0),
         "truncated_conditional_vendi": _count("Conditional-Vendi, truncated", _TRUNCATED),
         "truncated_vendi": _count("Vendi, truncated", _TRUNCATED),
         "truncated_information_vendi": _count("Information-Vendi, truncated", _TRUNCATED, 0),
-        "conditional_rke": _count(
-            "Conditional-RKE", "as Conditional-Vendi, less sensitive to rare images"
-        ),
-        "rke": _count("RKE", "as Vendi, less sensitive to rare images"),
-        "information_rke": _count(
-            "Information-RKE", "as Information-Vendi, less sensitive to rare images", 0
-        ),
+        "conditional_rke": _count("Conditional-RKE", _ORDER_2),
+        "rke": _count("RKE", _ORDER_2),
+        "information_rke": _count("Information-RKE", _ORDER_2, 0),
         "looks_per_prompt": Measure(
-            "looks per prompt", "distinct correct looks among a prompt's images", ".2f", True, 1, 0
+            "looks per prompt", "distinct correct looks among a prompt's images", ".2f", True, low=0
         ),
         "in_batch_similarity": Measure(
-            "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
+            "in-batch similarity",
+            "mean cosine of two images of a prompt",
+            better=-1,
+            low=-1,
+            high=1,
         ),
     },
     "Fidelity": {
         "fidelity": _share("prompt fidelity", "share of images that show what the prompt asks for"),
         "clip_score": Measure(
-            "CLIPScore", "how well images match their prompts, of 100", ".2f", False, 1, 0, 100
+            "CLIPScore", "how well images match their prompts, of 100", ".2f", low=0, high=100
         ),
     },
     "Against the reference images": {
         "kernel_distance": Measure(
-            "kernel distance", "KD: squared MMD of a cubic kernel", "#.4g", False, -1
+            "kernel distance", "KD: squared MMD of a cubic kernel", "#.4g", better=-1
         ),
         "frechet_distance": Measure(
-            "Fréchet distance", "FID: of means and covariances", "#.4g", False, -1, 0
+            "Fréchet distance", "FID: of means and covariances", "#.4g", better=-1, low=0
         ),
         "precision": _share("precision", "share of images on the reference's manifold"),
         "recall": _share("recall", "share of reference images on these images' manifold"),
-        "density": Measure("density", "how densely references surround images", ".3f", False, 1, 0),
+        "density": Measure("density", "how densely references surround images", low=0),
         "coverage": _share("coverage", "share of reference images with one of these nearby"),
         "authenticity": _share("authenticity", "share of images that are not near copies"),
     },
     "Cost": {
-        "seconds_per_image": Measure("seconds per image", "as the run measured", ".3f", True, -1, 0)
+        "seconds_per_image": Measure(
+            "seconds per image", "as the run measured", is_ratio=True, better=-1, low=0
+        )
     },
 }
 
@@ -113,12 +106,7 @@ HEADLINE = ("conditional_vendi", "vendi")
 
 
 def basis(name: str, settings: dict[str, Any]) -> str:
-    """What a score depends on, to print beside it.
-
-    Args:
-        name: of the score.
-        settings: the report's.
-    """
+    """What a score depends on, to print beside it: its name, and the report's settings."""
     n = f"n = {settings['images']:,}"
     images = describe_embedder(settings["image_embedder"])
     if name == "seconds_per_image":
@@ -129,22 +117,20 @@ def basis(name: str, settings: dict[str, Any]) -> str:
         return f"{describe_embedder(settings['clip'])}; {n}"
     if name == "in_batch_similarity":
         return f"{images}; {n}"
-    if name in ("kernel_distance", "frechet_distance"):
-        return f"{images}; {n}, {settings['references']:,} references"
-    if name in ManifoldScores._fields:
-        k = 1 if name == "authenticity" else NEIGHBOURS
-        return f"{images}, k = {k}; {n}, {settings['references']:,} references"
-    words = [f"{images}, {describe_kernel(settings['kernel_image'])}"]
+    if name in SECTIONS["Against the reference images"]:
+        neighbours = 1 if name == "authenticity" else NEIGHBOURS
+        k = f", k = {neighbours}" if name in ManifoldScores._fields else ""
+        return f"{images}{k}; {n}, {settings['references']:,} references"
+    words = f"{images}, {describe_kernel(settings['kernel_image'])}"
     if "conditional" in name or "information" in name:
         prompts = describe_embedder(settings["prompt_embedder"])
-        words.append(f"prompts by {prompts}, {describe_kernel(settings['kernel_prompt'])}")
+        words += f"; prompts by {prompts}, {describe_kernel(settings['kernel_prompt'])}"
     if "rke" in name:
-        return "; ".join([*words, f"order 2, {n}"])
-    t = settings["truncation"] if name.startswith("truncated") else None
-    kept = "all eigenvalues" if t is None else f"t = {t:,}"
+        return f"{words}; order 2, {n}"
+    kept = f"t = {settings['truncation']:,}" if name.startswith("truncated") else "all eigenvalues"
     spectrum = settings["spectrum"]
     how = {"Lanczos": " by Lanczos", "Nystrom": f" of {spectrum.get('rank')} landmarks"}
-    return "; ".join([*words, f"{kept}{how.get(spectrum['name'], '')}, {n}"])
+    return f"{words}; {kept}{how.get(spectrum['name'], '')}, {n}"
 
 
 def describe_embedder(embedder: dict[str, Any]) -> str:

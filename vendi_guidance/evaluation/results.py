@@ -1,6 +1,6 @@
 """The results of an evaluation as plain data, which the writers of reports take."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from vendi_guidance.evaluation.analysis import Analysis
@@ -68,17 +68,19 @@ class Difference:
     high: float | None
     is_ratio: bool
 
-    def format_change(self, measure: Measure) -> str:
-        """The change as text."""
-        return measure.format_change(self.change, self.is_ratio)
+    def format_change(self, measure: Measure, value: float | None = None) -> str:
+        """The change, or another value of it, as text: a factor or a difference."""
+        value = self.change if value is None else value
+        if self.is_ratio:
+            return f"×\N{NO-BREAK SPACE}{value:.2f}"
+        return ("+" if value >= 0 else "") + measure.format(value)
 
     def format_interval(self, measure: Measure) -> str:
         """Its confidence interval as text, "" if there is none."""
         if self.low is None or self.high is None:
             return ""
-        low = measure.format_change(self.low, self.is_ratio)
-        high = measure.format_change(self.high, self.is_ratio).removeprefix("×\N{NO-BREAK SPACE}")
-        return f"{low} to {high}"
+        high = self.format_change(measure, self.high).removeprefix("×\N{NO-BREAK SPACE}")
+        return f"{self.format_change(measure, self.low)} to {high}"
 
     @property
     def is_significant(self) -> bool:
@@ -95,7 +97,7 @@ class Difference:
             return "" if self.first != self.second else "no change"
         if not self.is_significant:
             return "no"
-        unchanged = measure.format_change(1.0 if self.is_ratio else 0.0, self.is_ratio)
+        unchanged = self.format_change(measure, 1.0 if self.is_ratio else 0.0)
         return "negligible" if self.format_change(measure) == unchanged else "yes"
 
 
@@ -127,21 +129,21 @@ class ComparisonData:
         """Which batch is more diverse, and whether that is significant, in a sentence."""
         found, measure = self.differences[self.headline], MEASURES[self.headline]
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
-        if found.low is None or found.high is None:
+        change, low, high = found.change, found.low, found.high
+        if low is None or high is None:
             return (
                 f"Too few pictures to tell {second} from {first}: {measure.title} is "
                 f"{measure.format(found.second)} against {measure.format(found.first)}."
             )
-        if not found.is_significant:
+        if found.is_significant and change < 1:  # the other way round
+            first, second, change, low, high = second, first, 1 / change, 1 / high, 1 / low
+        interval = f"(95% confidence interval {low:.2f} to {high:.2f})"
+        if found.is_significant:
             return (
-                f"No significant difference in diversity: {second} has {found.change:.2f} times "
-                f"the {measure.title} of {first} "
-                f"(95% confidence interval {found.low:.2f} to {found.high:.2f})."
+                f"{second} is significantly more diverse than {first}: {change:.2f} times the "
+                f"{measure.title} {interval}."
             )
-        if found.change < 1:  # the other way round
-            first, second = second, first
-            found = replace(found, change=1 / found.change, low=1 / found.high, high=1 / found.low)
         return (
-            f"{second} is significantly more diverse than {first}: {found.change:.2f} times the "
-            f"{measure.title} (95% confidence interval {found.low:.2f} to {found.high:.2f})."
+            f"No significant difference in diversity: {second} has {change:.2f} times the "
+            f"{measure.title} of {first} {interval}."
         )

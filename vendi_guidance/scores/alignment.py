@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.standard import Cosine
 from vendi_guidance.scores.manifold import as_pair
@@ -26,11 +28,19 @@ def clip_score(image_features: Features, prompt_features: Features) -> float:
         >>> clip_score(torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, -1.0]]))
         50.0
     """
+    return 100 * float(clip_cosines(image_features, prompt_features).mean())
+
+
+def clip_cosines(image_features: Features, prompt_features: Features) -> Tensor:
+    """(n,) float64 values max(cos, 0) of each image and its prompt, which `clip_score` averages.
+
+    Args and errors are those of `clip_score`.
+    """
     images, prompts = as_pair(image_features, prompt_features)
     _check_lengths(len(images), len(prompts))
     unit = Cosine().unit
     cosines = (unit(images.double()) * unit(prompts.double())).sum(dim=1)
-    return 100 * float(cosines.clamp(min=0, max=1).mean())
+    return cosines.clamp(min=0, max=1)
 
 
 def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:

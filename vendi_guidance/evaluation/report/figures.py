@@ -26,19 +26,12 @@ COLOURS = ("#2f81c7", "#d0670f")
 INK = "#010203"
 """A placeholder for the text colour of the page, which depends on the reader's settings."""
 
-HEAT_UP_TO = 400
-"""The most rows of a heat map."""
-
-NAMED_GROUPS = 16
-"""Up to how many groups a heat map has room for their names."""
+HEAT_UP_TO = 400  # rows of a heat map
 
 STYLE: dict[Any, Any] = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -54,8 +47,7 @@ def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
             "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
         }
-        for number, report in enumerate(reports, start=1):
-            drawn[f"similarities-{number}"] = _heat_map(report)
+        drawn |= {f"similarities-{i}": _heat_map(report) for i, report in enumerate(reports, 1)}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -69,9 +61,7 @@ def as_svg(figure: Figure, name: str) -> str:
     """A figure as an <svg> element in the colour of the text around it."""
     written = StringIO()
     with style(), mpl.rc_context({"svg.hashsalt": name}):  # ids that no other figure has
-        figure.savefig(
-            written, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None}
-        )
+        figure.savefig(written, format="svg", transparent=True, bbox_inches="tight")
     text = written.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -117,12 +107,9 @@ def _convergence(reports: Sequence[ReportData]) -> Figure | None:
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, names, strict=True):
         for of, colour in zip(curves, COLOURS, strict=False):
+            axes.set_prop_cycle(color=[colour])
             if name in of:
-                curve = of[name]
-                axes.plot(curve.sizes, curve.mean, color=colour)
-                axes.fill_between(
-                    curve.sizes, curve.low, curve.high, color=colour, alpha=0.25, lw=0
-                )
+                of[name].plot(axes)
         axes.set_ylabel(MEASURES[name].title)
         axes.set_ylim(bottom=0)
     panels[-1].set_xlabel("images")
@@ -151,8 +138,7 @@ def _heat_map(report: ReportData) -> Figure:
     kept = torch.linspace(0, len(k) - 1, min(len(k), HEAT_UP_TO)).round().long()
     figure = Figure(figsize=(WIDTH, WIDTH * 0.8), layout="constrained")
     axes = figure.subplots()
-    options: dict[str, Any] = {"cmap": "viridis", "interpolation": "nearest", "aspect": "equal"}
-    image = axes.imshow(k[kept][:, kept].numpy(), vmin=0, vmax=1, **options)
+    image = axes.imshow(k[kept][:, kept].numpy(), vmin=0, vmax=1, interpolation="nearest")
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("similarity")
     bar.outline.set_visible(False)
@@ -162,7 +148,7 @@ def _heat_map(report: ReportData) -> Figure:
     if labels is not None:
         shown = [labels[report.analysis.rows[i]] for i in kept.tolist()]
         starts = [i for i in range(len(shown)) if i == 0 or shown[i] != shown[i - 1]]
-        if 1 < len(starts) <= NAMED_GROUPS:
+        if 1 < len(starts) <= 16:  # for more names there is no room
             ends = [*starts[1:], len(shown)]
             middles = [(a + b - 1) / 2 for a, b in zip(starts, ends, strict=True)]
             _name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
@@ -180,10 +166,8 @@ def _name_runs(axes: Axes, reports: Sequence[ReportData]) -> None:
     """The runs' names in their colours, above the axes."""
     if len(reports) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}
-        for report, colour, x, side in zip(
-            reports, COLOURS, (0, 1), ("left", "right"), strict=True
-        ):
-            axes.text(x, 1.03, one_line(report.name, 24), color=colour, ha=side, **style)
+        for x, (report, side) in enumerate(zip(reports, ("left", "right"), strict=True)):
+            axes.text(x, 1.03, one_line(report.name, 24), color=COLOURS[x], ha=side, **style)
 
 
 def one_line(text: str, width: int) -> str:

@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
-from typing import NamedTuple
+from itertools import chain
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,25 +18,16 @@ from vendi_guidance.evaluation.results import ComparisonData, ReportData
 
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
-GROUPS_LISTED = 500
 OF_EACH_GROUP = 16
-SKIPPED_LISTED = 100
-HEADING = 150
-"""Longer headings may scroll, so the keyboard has to reach them; in characters."""
+LIMITS = {"heat": HEAT_UP_TO, "listed": 500, "skipped": 100, "heading": 150}
+"""The most rows of a heat map, groups and skipped files in lists, and characters of headings. A
+longer heading may scroll, so the keyboard has to reach it."""
 
 
 def as_page(
-    reports: Sequence[ReportData],
-    comparison: ComparisonData | None,
-    figures: Mapping[str, Figure],
+    reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Mapping[str, Figure]
 ) -> str:
-    """The page.
-
-    Args:
-        reports: one, or two.
-        comparison: of the two.
-        figures: by name, as `figures.draw_figures` gives them.
-    """
+    """The page of one report, or of two and their comparison, with `figures.draw_figures`."""
     environment = Environment(
         loader=PackageLoader("vendi_guidance.evaluation.report"),
         autoescape=True,
@@ -45,7 +36,12 @@ def as_page(
         lstrip_blocks=True,
     )
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
-    rows = group_rows(reports)
+    # the groups of the first run, its least diverse first, then those that only the second has
+    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    rows = [
+        {"label": label, "of_runs": [groups.get(label) for groups in by_label]}
+        for label in dict.fromkeys(chain(*by_label))
+    ]
     return environment.get_template("report.html").render(
         runs=[Run(report) for report in reports],
         comparison=comparison,
@@ -56,12 +52,7 @@ def as_page(
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
         svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
-        limits={
-            "heat": HEAT_UP_TO,
-            "listed": GROUPS_LISTED,
-            "skipped": SKIPPED_LISTED,
-            "heading": HEADING,
-        },
+        limits=LIMITS,
     )
 
 
@@ -91,17 +82,3 @@ class Run:
         """The alternative text of an image."""
         labels = self.report.inputs.groups
         return f"image {row + 1}" if labels is None else f"image {row + 1}: {labels[row]}"
-
-
-class GroupRow(NamedTuple):
-    """A group in each run; None where a run has no group of that label."""
-
-    label: str
-    of_runs: tuple[Group | None, ...]
-
-
-def group_rows(reports: Sequence[ReportData]) -> list[GroupRow]:
-    """The groups of the first run, its least diverse first, then those that only the second has."""
-    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
-    labels = dict.fromkeys(label for groups in by_label for label in groups)
-    return [GroupRow(label, tuple(groups.get(label) for groups in by_label)) for label in labels]

@@ -18,19 +18,14 @@ from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_file
 
-FORMAT = "vendi-guidance report"
-VERSION = 3
-
 
 def save_report(
     folder: Path, reports: Sequence[ReportData], comparison: ComparisonData | None = None
 ) -> Path:
-    """Write `report.html`, `report.md`, `report.json`, and PNG figures.
+    """Write `report.html`, `report.md`, `report.json` and PNG figures over files of these names.
 
     Args:
-        folder: where; it is created if need be, and files of these names are replaced.
-        reports: one, or two.
-        comparison: of the two.
+        reports: one, or two and their comparison.
 
     Returns:
         The path of the page, which needs none of the other files.
@@ -54,8 +49,8 @@ def save_report(
 def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) -> dict[str, Any]:
     """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": "vendi-guidance report",
+        "version": 3,
         "made_with": f"vendi-guidance {version('vendi-guidance')}",
         "runs": [_run(report) for report in reports],
         "comparison": None if comparison is None else _compared(comparison),
@@ -98,10 +93,7 @@ def _compared(comparison: ComparisonData) -> dict[str, Any]:
 
 
 def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None = None) -> Table:
-    """The scores for the terminal, one column per run; for two runs also the change.
-
-    Two runs of short names fit in 80 columns.
-    """
+    """The scores for the terminal, two runs of short names in 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("score", min_width=18)
     for report in reports:
@@ -128,23 +120,22 @@ def score_rows(
     """The table of scores: their titles, each run's, the change and whether it is significant."""
     rows = []
     for name, measure in MEASURES.items():
-        if not any(name in report.scores for report in reports):
+        scores = [report.scores.get(name) for report in reports]
+        if not any(scores):
             continue
         cells = [Cell(measure.title)]
-        for report in reports:
-            score = report.scores.get(name)
-            if score is None:
-                cells.append(Cell("–"))
-            else:
-                ends = measure.format_interval(score.low, score.high)
-                cells.append(Cell(measure.format(score.value), ends))
-        if comparison is not None:
-            found = comparison.differences.get(name)
-            if found is None:
-                cells += [Cell("–"), Cell("")]
-            else:
-                cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
-                cells.append(Cell(found.significance(measure)))
+        cells += [
+            Cell(measure.format(one.value), measure.format_interval(one.low, one.high))
+            if one
+            else Cell("–")
+            for one in scores
+        ]
+        found = None if comparison is None else comparison.differences.get(name)
+        if found is not None:
+            cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
+            cells.append(Cell(found.significance(measure)))
+        elif comparison is not None:
+            cells += [Cell("–"), Cell("")]
         rows.append(cells)
     return rows
 
