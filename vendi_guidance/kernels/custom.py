@@ -5,6 +5,7 @@ those as (n, 1) features, so that code that selects rows of features selects ite
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, TypeAlias
@@ -134,13 +135,10 @@ class Pairwise(ItemKernel):
 
     def _value(self, a: Any, b: Any) -> float:
         value = self.f(a, b)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = float("nan")
-        if not isfinite(number):
-            raise ValueError(f"{self.f} must return finite numbers, got {value!r}")
-        return number
+        with suppress(TypeError, ValueError):
+            if isfinite(number := float(value)):
+                return number
+        raise ValueError(f"{self.f} must return finite numbers, got {value!r}")
 
 
 @dataclass(init=False, unsafe_hash=True)

@@ -52,12 +52,11 @@ class NGram(ItemKernel):
     tokenizer: Callable[[str], Sequence[str]] = field(default=words, repr=False)
 
     def __post_init__(self) -> None:
-        lengths = () if isinstance(self.n, Integral) else tuple(self.n)
-        if not lengths:
+        if isinstance(self.n, Integral) or not len(self.n):
             raise ValueError(f"n must be whole numbers of at least 1, like (1, 2), got {self.n}")
-        for length in lengths:
+        for length in self.n:
             check_count("n", length)
-        self.n = lengths
+        self.n = tuple(self.n)
 
     def bind(self, items: Any) -> tuple[Tensor, Kernel]:
         """(n, 1) row numbers of n texts, whose n-grams are counted here."""
@@ -77,12 +76,8 @@ class NGram(ItemKernel):
 
 @dataclass(frozen=True, eq=False)
 class _Counts(Kernel):
-    """`NGram` of counted texts; items are their row numbers.
-
-    Args:
-        of: the kernel that counted them.
-        units: sparse (texts, n-grams) counts, scaled so that their inner products are K.
-    """
+    """`NGram` of counted texts; items are their row numbers, and K the inner products of their
+    sparse (texts, n-grams) `units`."""
 
     of: NGram
     units: Any = field(repr=False)

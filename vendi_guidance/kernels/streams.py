@@ -1,6 +1,7 @@
 """Features that are read chunk by chunk, so that they need not all be in memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,31 +29,29 @@ class Stream:
     """
 
     def __init__(self, chunks: Iterable[Any]) -> None:
-        self._rest = iter(chunks)
-        self._first = self._next(0)
-        if self._first is None:
+        self._chunks = _checked(chunks)
+        first = next(self._chunks, None)
+        if first is None:
             raise ValueError("there are no features: the stream is empty, or was read before")
-        self.width = self._first.shape[1]
+        self._first, self.width = first, first.shape[1]
 
     def __iter__(self) -> Iterator[Tensor]:
         """The chunks as `as_features` gives them."""
-        seen, chunk = 0, self._first
-        while chunk is not None:
+        for chunk in chain([self._first], self._chunks):
             if chunk.shape[1] != self.width:
                 raise ValueError(f"chunks must agree in d, got {self.width} and {chunk.shape[1]}")
             yield chunk
-            seen += len(chunk)
-            chunk = self._next(seen)
 
-    def _next(self, seen: int) -> Tensor | None:
+
+def _checked(chunks: Iterable[Any]) -> Iterator[Tensor]:
+    seen = 0
+    for chunk in chunks:
         try:
-            chunk = next(self._rest)
-        except StopIteration:
-            return None
-        try:
-            return as_features(chunk)
+            features = as_features(chunk)
         except ValueError as error:
             raise ValueError(f"in the chunk that starts at row {seen}: {error}") from None
+        yield features
+        seen += len(features)
 
 
 Rows: TypeAlias = "Tensor | Stream"

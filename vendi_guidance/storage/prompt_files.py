@@ -6,7 +6,6 @@ reported at once; then it is read again line by line, so that memory holds one l
 
 import csv
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +15,7 @@ from typing import Any
 from vendi_guidance.storage.files import read_rows, sha256_of
 
 PROMPT_FILES = (".txt", ".jsonl", ".csv")
-
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
-
-AT_ONCE = 1000
-"""Lines of JSON that are parsed at once, in a third of the time."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,13 @@ class Prompts:
         Raises:
             ValueError: the file has changed.
         """
-        path = Path(self.source)
-        prompts = _read(path, number) if _is_file_name(self.source) else [self.source][number:]
+        is_file = _is_file_name(self.source)
+        prompts = _read(Path(self.source), number) if is_file else [self.source][number:]
         for prompt in islice(prompts, self.count - number):
             yield prompt
             number += 1
         if number < self.count:
-            raise ValueError(f"{path} had {self.count} prompts and has only {number} now")
+            raise ValueError(f"{self.source} had {self.count} prompts and has only {number} now")
 
 
 def open_prompts(source: str) -> Prompts:
@@ -80,7 +75,7 @@ def open_prompts(source: str) -> Prompts:
             f"there is no prompt file {source!r} (a prompt that ends in {path.suffix} must come "
             "from a file)"
         )
-    count = (path.suffix.lower() == ".jsonl" and _count_json(path)) or sum(1 for _ in _read(path))
+    count = sum(1 for _ in _read(path))
     if not count:
         raise ValueError(f"{path} has no prompts: write at least one")
     return Prompts(source, count, sha256_of(path))
@@ -137,21 +132,3 @@ def _fault(prompt: Any) -> str | None:
     except UnicodeEncodeError as error:
         return f"has {prompt[error.start]!a}, half of a surrogate pair: write it again"
     return None
-
-
-def _count_json(path: Path) -> int:
-    """How many prompts a JSON Lines file has; 0 if a line has a fault, which `_read` then names."""
-    count = 0
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            lines = (line for line in file if line.strip())
-            while block := list(islice(lines, AT_ONCE)):
-                rows = json.loads(f"[{','.join(block)}]")
-                prompts = [row["prompt"] for row in rows]
-                if len(prompts) != len(block) or not all(map(str.strip, prompts)):
-                    raise ValueError
-                "".join(prompts).encode()
-                count += len(block)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return 0
-    return count
