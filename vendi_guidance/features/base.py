@@ -1,12 +1,12 @@
 """Embedders, and features that were computed elsewhere.
 
-Any object with the three members below is an embedder; `FromFunction` makes one of any function.
+Any object with `Embedder`'s three members is one; `FromFunction` makes one of any function.
 """
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,11 +18,11 @@ from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.storage.tensors import load_tensors
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", contravariant=True)
 
 
-class ImageEmbedder(Protocol):
-    """Computes features of images.
+class Embedder(Protocol[Item]):
+    """Computes features of images or of prompts.
 
     Attributes:
         name: short, printed beside every score.
@@ -35,23 +35,13 @@ class ImageEmbedder(Protocol):
     @property
     def settings(self) -> dict[str, Any]: ...
 
-    def embed(self, images: Sequence[Image.Image]) -> Tensor:
-        """(n, d) float32 features of n images, on the CPU."""
+    def embed(self, items: Sequence[Item], /) -> Tensor:
+        """(n, d) float32 features of n items, on the CPU."""
         ...
 
 
-class PromptEmbedder(Protocol):
-    """Computes features of prompts; attributes as for `ImageEmbedder`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-    def embed(self, prompts: Sequence[str]) -> Tensor:
-        """(n, m) float32 features of n prompts, on the CPU."""
-        ...
+ImageEmbedder: TypeAlias = Embedder[Image.Image]
+PromptEmbedder: TypeAlias = Embedder[str]
 
 
 @dataclass(frozen=True)
@@ -214,7 +204,5 @@ class Labels(NamedTuple):
         return Labels._make([column[row] for row in rows] for column in self)
 
 
-class Labeler(Protocol):
-    """Gives labels of images and their prompts."""
-
-    def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels: ...
+Labeler: TypeAlias = Callable[[Sequence[Image.Image], Sequence[str]], Labels]
+"""Labels of images, given them and their prompts."""

@@ -46,12 +46,9 @@ class FeatureCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
-        self._chunks: list[Path] = []
-        self._read_index()
         self._new: list[tuple[bytes, Tensor]] = []
-
-    def _read_index(self) -> None:
-        """Find chunk and row of each image's features, sorted by digest."""
+        self._chunks: list[Path] = []
+        # chunk and row of each image's features, sorted by digest
         digests = [np.empty(0, DIGEST)]
         places = [np.empty((0, 2), np.int64)]
         for path in sorted(self.folder.glob("*.safetensors")):
@@ -81,11 +78,7 @@ class FeatureCache:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added to disk.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write what was added to disk, or raise an OSError."""
         if not self._new:
             return
         content = b"".join(digest for digest, _ in self._new)

@@ -1,9 +1,8 @@
 """CLIP and SigLIP models by OpenCLIP, from folders or the Hugging Face hub."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 from torch import Tensor
@@ -15,16 +14,13 @@ WEIGHTS = "open_clip_model.safetensors"
 CONFIG = "open_clip_config.json"
 
 
-@dataclass(frozen=True)
-class OpenClip:
-    """A loaded model.
+class OpenClip(NamedTuple):
+    """A loaded model, with `visual` and `encode_text`.
 
     Attributes:
         name: as it was asked for; without its PRETRAINED, completed.
-        source: OpenCLIP's name of it.
-        model: with `visual` and `encode_text`.
-        transform: its preprocessing of images.
-        preprocessing: the transform's settings, JSON values.
+        source: OpenCLIP's name of it, also of its tokenizer.
+        transform, preprocessing: of images, and its settings, JSON values.
     """
 
     name: str
@@ -32,10 +28,6 @@ class OpenClip:
     model: Any
     transform: Callable[[Image.Image], Tensor]
     preprocessing: dict[str, Any]
-
-    def tokenizer(self) -> Any:
-        """Texts to (n, context_length) tokens, truncated to that length."""
-        return import_open_clip().get_tokenizer(self.source)
 
 
 def import_open_clip() -> Any:
@@ -73,23 +65,16 @@ def load_open_clip(which: str) -> OpenClip:
         else:
             source, tag = name.split("/")
     try:
-        model, _, transform = open_clip.create_model_and_transforms(
-            source, tag, require_pretrained=True
-        )
+        load = open_clip.create_model_and_transforms
+        model, _, transform = load(source, tag, require_pretrained=True)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"OpenCLIP cannot load {name}: {reason(error)}") from error
     return OpenClip(name, source, model, transform, open_clip.get_model_preprocess_cfg(model))
 
 
 def pretrained_folder(model: str, tag: str = "") -> tuple[str, Path]:
-    """The safetensors of a model that OpenCLIP lists, where OpenCLIP then finds them.
-
-    Args:
-        model: a name such as "ViT-B-32".
-        tag: of its weights; empty is the first that OpenCLIP lists.
-
-    Returns:
-        `MODEL/PRETRAINED`, and the folder in the hub's cache.
+    """`MODEL/PRETRAINED` of a model that OpenCLIP lists, and the folder in the hub's cache, where
+    OpenCLIP then finds its safetensors. An empty tag is the first that OpenCLIP lists.
 
     Raises:
         ValueError: OpenCLIP does not list it, or has it only as a pickle.
