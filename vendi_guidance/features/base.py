@@ -50,9 +50,7 @@ class FromFunction(Generic[Item]):
 
     Attributes:
         function: n items to their (n, d) features, a tensor or an array.
-        name: printed beside scores.
-        settings: JSON values that determine the features; name and settings are the key of
-            features cached on disk.
+        name, settings: as of any `Embedder`; the key of features cached on disk.
 
     Example:
         >>> from vendi_guidance import FromFunction
@@ -83,10 +81,9 @@ class FromFunction(Generic[Item]):
 
 @dataclass(frozen=True)
 class FrameMean:
-    """Features of videos: the mean over frames.
+    """Features of videos: an embedder's features of images, averaged over frames.
 
     Attributes:
-        embedder: of images.
         frames: how many frames of a video, evenly spaced from first to last; all if it has fewer.
 
     Raises:
@@ -150,10 +147,9 @@ def load_features(path: Path) -> Tensor:
         >>> import numpy as np
         >>> from vendi_guidance import load_features
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(f"{folder}/features.npy", np.eye(2))
+        ...     np.save(f"{folder}/features.npy", np.ones((1, 3)))
         ...     load_features(Path(folder, "features.npy"))
-        tensor([[1., 0.],
-                [0., 1.]])
+        tensor([[1., 1., 1.]])
     """
     if path.suffix not in (".npy", ".npz", ".safetensors"):
         raise ValueError(f"features are read from .npy, .npz or .safetensors, not from {path}")
@@ -187,7 +183,7 @@ class Labels(NamedTuple):
     Attributes:
         asked: for each image the label that its prompt asks for, None where that is unknown.
         shown: the label that it shows.
-        variant: which version of the label it shows, in what the prompt left open, such as a style.
+        variant: the version of that label, in what the prompt left open, such as a style.
 
     Example:
         >>> labels = Labels(["cat", "cat"], ["cat", "dog"], ["black", "brown"])

@@ -1,7 +1,7 @@
-"""Differentiable image encoders for `ImageSpace`: well-known models with their preprocessing.
+"""Differentiable image encoders for `ImageSpace` (see docs/pipelines.md): well-known models.
 
-Preprocessing works on tensors, so that gradients pass. That of the models' libraries, on images of
-8 bits, differs by rounding. `docs/pipelines.md` shows how encoders are used.
+Preprocessing works on tensors, so that gradients pass; that of the models' libraries, on images of
+8 bits, differs by rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,8 @@ class ImageEncoder(torch.nn.Module):
     Args:
         model: (b, 3, h, w) normalised images to its output.
         mean, std: of the three channels, for pixels from 0 to 1.
-        size: what to resize to: the shorter edge, or height and width.
+        size, interpolation: of resizing, antialiased: the shorter edge, or height and width.
         crop: height and width of a center crop; None does not crop.
-        interpolation: for resizing, antialiased.
         read: the model's output to (b, m) features; None takes the output itself.
 
     Example:

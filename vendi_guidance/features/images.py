@@ -20,9 +20,6 @@ from vendi_guidance.features.probe import load_probe, probe_pixels
 from vendi_guidance.features.weights import model_folder, optional_import, reason
 from vendi_guidance.storage.tensors import load_tensors
 
-DINOV2 = "facebook/dinov2-large"
-
-
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
 """The settings, network and transform of a `NetworkEmbedder`."""
 
@@ -51,8 +48,7 @@ def open_image_embedder(
             are read (`torch.load(..., weights_only=True)` runs no code); without FILE that one is
             downloaded. All other weights are safetensors.
         device: where it computes; half precision on a GPU.
-        batch_size: how many images at once.
-        progress: show a bar.
+        batch_size, progress: how many images at once, and whether to show a bar.
 
     Raises:
         ValueError: another kind, weights that do not fit it, or batch_size < 1.
@@ -102,9 +98,10 @@ def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
 
 
 def _dinov2(which: str) -> Parts:
-    model, processor = load_dinov2(which or DINOV2)
+    name = which or "facebook/dinov2-large"
+    model, processor = load_dinov2(name)
     # the processor's settings as they are saved: JSON values
-    settings = {"weights": which or DINOV2, "preprocessing": processor.to_dict()}
+    settings = {"weights": name, "preprocessing": processor.to_dict()}
     return settings, Pooled(model), partial(processed, processor=processor)
 
 
@@ -132,12 +129,12 @@ def _clip(which: str) -> Parts:
 
 def _timm(name: str) -> Parts:
     timm = optional_import("timm", "timm", "timm:NAME")
-    repository = name
+    repository: Any = name
     if not Path(name).is_dir() and "/" not in name:
         config = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
-        if config is None or config.hf_hub_id is None:
+        repository = getattr(config, "hf_hub_id", None)
+        if repository is None:
             raise ValueError(f"timm has no weights for a model named {name!r}")
-        repository = config.hf_hub_id
     folder = model_folder(repository)
     model = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0)
     how = timm.data.resolve_model_data_config(model)
@@ -202,8 +199,8 @@ def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:
 
 def shrunk(image: Image.Image, size: int) -> Tensor:
     """An image as `size` x `size` pixels in [0, 1]."""
-    small = image.resize((size, size), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
+    pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
+    return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 
 
 def _pixels(size: str) -> Parts:

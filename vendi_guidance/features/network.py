@@ -20,11 +20,7 @@ T = TypeVar("T")
 
 
 def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) -> tuple[str, T]:
-    """The kind in `KIND[:WHICH]` and what it opens.
-
-    Args:
-        what: "image" or "prompt", for messages.
-        kinds: by its name, what each kind makes of WHICH, which may be empty.
+    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, empty by default.
 
     Raises:
         ValueError: another kind, or weights that do not fit it; besides, what the kind raises.
@@ -78,17 +74,12 @@ class Embedder:
         self.network = network.eval().requires_grad_(False).to(device)
 
     def batches(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Items in order, `batch_size` at once, under a bar that counts them.
-
-        Raises:
-            ValueError: there are none.
-        """
+        """Items, of which there must be one, `batch_size` at once, under a bar that counts them."""
         if not len(items):
             raise ValueError("there is nothing to embed")
         with tqdm(total=len(items), disable=None if self.progress else True) as bar:
             for start in range(0, len(items), self.batch_size):
-                batch = items[start : start + self.batch_size]
-                yield batch
+                yield (batch := items[start : start + self.batch_size])
                 bar.update(len(batch))
 
     def precision(self) -> torch.autocast:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vendi_guidance.features.weights import conversion, model_folder, optional_import, reason
 
-DEFAULT = "ViT-B-32/openai"
 WEIGHTS = "open_clip_model.safetensors"
 CONFIG = "open_clip_config.json"
 
@@ -39,9 +38,9 @@ def load_open_clip(which: str) -> OpenClip:
     """A model and its preprocessing.
 
     Args:
-        which: `MODEL/PRETRAINED` or `MODEL` as `open_clip.list_pretrained` names them (without
-            PRETRAINED, the first of its list), `hf-hub:NAME`, or a folder with OpenCLIP's
-            configuration and `open_clip_model.safetensors`; empty is OpenAI's ViT-B-32.
+        which: `MODEL[/PRETRAINED]` as `open_clip.list_pretrained` has them (by default the first of
+            its list), `hf-hub:NAME`, or a folder with OpenCLIP's configuration and
+            `open_clip_model.safetensors`; empty is OpenAI's ViT-B-32.
 
     Raises:
         ValueError: OpenCLIP does not know or cannot load it, or has it only as a pickle.
@@ -49,7 +48,7 @@ def load_open_clip(which: str) -> OpenClip:
         ImportError: OpenCLIP is not installed.
     """
     open_clip = import_open_clip()
-    name = (which or DEFAULT).removeprefix("local-dir:")
+    name = (which or "ViT-B-32/openai").removeprefix("local-dir:")
     tag = None
     if Path(name).is_dir():
         model_folder(name, CONFIG)
@@ -60,10 +59,8 @@ def load_open_clip(which: str) -> OpenClip:
         name, folder = pretrained_folder(*name.split("/", 1))
         # Prefer the model's own configuration: OpenCLIP's lists do not always say how weights were
         # trained (OpenAI's activation), and with them it retries the hub when there is no network.
-        if (folder / CONFIG).is_file():
-            source = f"local-dir:{folder}"
-        else:
-            source, tag = name.split("/")
+        has_config = (folder / CONFIG).is_file()
+        source, tag = (f"local-dir:{folder}", None) if has_config else name.split("/")
     try:
         load = open_clip.create_model_and_transforms
         model, _, transform = load(source, tag, require_pretrained=True)
@@ -83,10 +80,8 @@ def pretrained_folder(model: str, tag: str = "") -> tuple[str, Path]:
     open_clip = import_open_clip()
     tags = open_clip.list_pretrained_tags_by_model(model)
     if not tags:
-        raise ValueError(
-            f"OpenCLIP has no weights for a model named {model}: open_clip.list_pretrained() lists "
-            "its models"
-        )
+        advice = "open_clip.list_pretrained() lists its models"
+        raise ValueError(f"OpenCLIP has no weights for a model named {model}: {advice}")
     if tag and not open_clip.is_pretrained_cfg(model, tag):
         raise ValueError(f"OpenCLIP has no {model}/{tag}: of {model} it has {', '.join(tags)}")
     tag = tag or tags[0]

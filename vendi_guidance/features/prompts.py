@@ -14,9 +14,6 @@ from vendi_guidance.features.network import Embedder, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import model_folder, optional_import
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-
-
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[list[str], str], Tensor]]
 """The settings, network and transform of a `PromptNetworkEmbedder`."""
 
@@ -36,8 +33,7 @@ def open_prompt_embedder(
               over tokens where it has none;
             - `sdxl:FOLDER`: the second text encoder of an SDXL; prompts are truncated as for SDXL.
         device: where it computes; half precision on a GPU.
-        batch_size: how many prompts at once.
-        progress: show a bar.
+        batch_size, progress: how many prompts at once, and whether to show a bar.
 
     Raises:
         ValueError: another kind, weights that do not fit it, or batch_size < 1.
@@ -51,14 +47,10 @@ def open_prompt_embedder(
         torch.Size([2, 512])
     """
     kind, (settings, network, transform) = open_parts("prompt", KINDS, spec)
+    name = "sentence-transformers" if kind == "transformers" else kind
+    settings["unit_length"] = True
     return PromptNetworkEmbedder(
-        "sentence-transformers" if kind == "transformers" else kind,
-        {**settings, "unit_length": True},
-        network,
-        transform,
-        device=device,
-        batch_size=batch_size,
-        progress=progress,
+        name, settings, network, transform, device=device, batch_size=batch_size, progress=progress
     )
 
 
@@ -93,11 +85,10 @@ def _clip(which: str) -> Parts:
     return {"weights": clip.name, "tokens": tokenizer.context_length}, model, encode
 
 
-def _sentence_transformer(which: str) -> Parts:
-    library = optional_import(
-        "sentence_transformers", "sentence-transformers", "a text encoder as an embedder"
-    )
-    name = which or MINILM
+def _sentence_transformer(name: str) -> Parts:
+    what = "a text encoder as an embedder"
+    library = optional_import("sentence_transformers", "sentence-transformers", what)
+    name = name or "sentence-transformers/all-MiniLM-L6-v2"
     model = library.SentenceTransformer(
         str(model_folder(name)),
         device="cpu",

@@ -1,7 +1,7 @@
 """Custom kernels: a given similarity matrix, any function of two items, weighted sums of kernels.
 
-Kernels of items that are not feature vectors keep the items and compare row numbers: `bind` returns
-those as (n, 1) features, so that code that selects rows of features selects items too.
+The `bind` of a kernel of other items than features returns row numbers as (n, 1) features, so that
+code that selects rows of features selects items too.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -106,9 +106,8 @@ def _unit_counts(texts: Sequence[Sequence[str]], lengths: Sequence[int]) -> Any:
         from sklearn.feature_extraction.text import CountVectorizer
         from sklearn.preprocessing import normalize
     except ImportError:
-        raise ImportError(
-            "NGram counts with scikit-learn: pip install 'vendi-guidance[metrics]'"
-        ) from None
+        advice = "pip install 'vendi-guidance[metrics]'"
+        raise ImportError(f"NGram counts with scikit-learn: {advice}") from None
     counters = [CountVectorizer(analyzer=partial(_ngrams, n), dtype=np.float64) for n in lengths]
     counts = [normalize(counter.fit_transform(texts)) for counter in counters]
     return sparse.hstack(counts, format="csr") / len(lengths) ** 0.5

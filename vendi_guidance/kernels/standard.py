@@ -10,7 +10,7 @@ from vendi_guidance.kernels.base import InnerProduct, Kernel, SphereKernel
 from vendi_guidance.kernels.tiles import Blocks
 
 LEAST_EXPONENT = -40.0
-"""Smaller exponents are clamped to this: such similarities, squared, would be subnormal numbers,
+"""Exponents are clamped to it: the squares of smaller similarities would be subnormal numbers,
 which add nothing to a sum but slow a processor down several times."""
 
 
@@ -149,8 +149,10 @@ class Product(Kernel):
         return None if first is None or second is None else first * second
 
     def factor(self, x: Tensor) -> Tensor:
-        first = self.first.factor(x[:, : self.split])
-        second = self.second.factor(x[:, self.split :])
+        first, second = (
+            self.first.factor(x[:, : self.split]),
+            self.second.factor(x[:, self.split :]),
+        )
         return (first[:, :, None] * second[:, None, :]).flatten(1)
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:

@@ -70,8 +70,10 @@ def as_stream(x: Any) -> Stream | None:
         return Stream(x[start : start + CHUNK] for start in range(0, n, CHUNK))
     if isinstance(x, (Tensor, np.ndarray, str)) or not isinstance(x, Iterable):
         return None
-    if isinstance(x, Sequence) and not (len(x) and _is_chunk(x[0])):
-        return None
+    if isinstance(x, Sequence):
+        first = _bare(x[0]) if len(x) else None
+        if not isinstance(first, (Tensor, np.ndarray)) or first.ndim != 2:
+            return None
     return Stream(_bare(chunk) for chunk in x)
 
 
@@ -124,10 +126,6 @@ def _beside(x: Tensor, t: Tensor) -> Tensor:
     if x.device != t.device:
         raise ValueError(f"x is on {x.device} but t on {t.device}: move them to one device")
     return torch.cat([x, t], dim=1)
-
-
-def _is_chunk(x: Any) -> bool:
-    return isinstance(_bare(x), (Tensor, np.ndarray)) and _bare(x).ndim == 2
 
 
 def _bare(chunk: Any) -> Any:

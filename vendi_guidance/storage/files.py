@@ -55,13 +55,10 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_rows(
-    path: Path, *, skip: int = 0, torn_end: bool = False
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSON Lines file, each with file and line for messages; skips blank lines.
 
     Args:
-        skip: how many lines at the start to leave out, unparsed.
         torn_end: leave out a last line that a crash cut off.
 
     Raises:
@@ -72,9 +69,6 @@ def read_rows(
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.strip():
-                    continue
-                if skip > 0:
-                    skip -= 1
                     continue
                 place = f"{name}, line {number}"
                 try:

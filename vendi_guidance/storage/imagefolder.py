@@ -64,7 +64,13 @@ def read_metadata(folder: Path) -> list[Listed]:
             outside the folder.
         FileNotFoundError: the folder has no `metadata.jsonl`.
     """
-    seconds = _read_timings(folder / TIMINGS)
+    timings = folder / TIMINGS
+    timed = [row for _, row in read_rows(timings, torn_end=True)] if timings.is_file() else []
+    seconds = {
+        row["file_name"]: row["seconds"]  # the last line about an image counts
+        for row in timed
+        if isinstance(row.get("file_name"), str) and isinstance(row.get("seconds"), int | float)
+    }
     found = []
     for place, row in read_rows(folder / METADATA, torn_end=True):
         name = row.get("file_name")
@@ -79,14 +85,3 @@ def read_metadata(folder: Path) -> list[Listed]:
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return found
-
-
-def _read_timings(path: Path) -> dict[str, float]:
-    """Seconds by file name; the last line about an image counts."""
-    if not path.is_file():
-        return {}
-    return {
-        row["file_name"]: row["seconds"]
-        for _, row in read_rows(path, torn_end=True)
-        if isinstance(row.get("file_name"), str) and isinstance(row.get("seconds"), int | float)
-    }

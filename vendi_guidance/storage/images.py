@@ -10,7 +10,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
 """Accepted formats. For some others Pillow starts external programs."""
-
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """Suffixes of such files, in lower case."""
 
@@ -19,10 +18,7 @@ MOST_BYTES = 2**30
 
 
 def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
-    """A still image, turned upright, in RGB by `to_rgb`.
-
-    Args:
-        source: a file, or the bytes of one.
+    """A still image from a file or its bytes, turned upright, in RGB by `to_rgb`.
 
     Raises:
         ValueError: it is empty, broken, too large (the limit is Pillow's `Image.MAX_IMAGE_PIXELS`),
