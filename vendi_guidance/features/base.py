@@ -71,11 +71,10 @@ class FromFunction(Generic[Item]):
             ValueError: the function did not return one row for each item.
         """
         features = torch.as_tensor(self.function(items)).detach().cpu().float()
-        if features.ndim != 2 or len(features) != len(items):
-            raise ValueError(
-                f"{self.name} returned features of shape {tuple(features.shape)} for {len(items)} "
-                "items: return one row for each"
-            )
+        shape, n = tuple(features.shape), len(items)
+        if len(shape) != 2 or shape[0] != n:
+            about = f"{self.name} returned features of shape {shape} for {n} items"
+            raise ValueError(f"{about}: return one row for each")
         return features
 
 

@@ -66,9 +66,8 @@ def stream_features(
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else FeatureCache(cache, embedder)
-    known = np.empty(0, DIGEST) if store is None else store.digests
     loader: Any = DataLoader(
-        _Files(paths, embedder, known),
+        _Files(paths, embedder, np.empty(0, DIGEST) if store is None else store.digests),
         batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
         num_workers=workers,
         collate_fn=list,

@@ -71,7 +71,6 @@ def _probe(folder: str) -> Parts:
 
 
 def processed(image: Image.Image, processor: Any) -> Tensor:
-    """Preprocessing by an image processor of transformers."""
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 

@@ -68,8 +68,7 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
         """Features of n images: (n, 128) float32."""
-        pixels = torch.stack([probe_pixels(image) for image in images])
-        pixels = pixels.to(next(self.parameters()))
+        pixels = torch.stack([probe_pixels(image) for image in images]).to(next(self.parameters()))
         return torch.cat([self.body(part) for part in pixels.split(256)])
 
     def looks(self, images: Sequence[Image.Image]) -> Looks:

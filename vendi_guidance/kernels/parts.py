@@ -43,16 +43,10 @@ class Part(NamedTuple):
 
 
 def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
-    """|K/n|_F^2, the squared Frobenius norm or mean squared entry of K, for each part.
+    """|K/n|_F^2, the squared Frobenius norm or mean squared entry of K, for each part of x: (n, d),
+    as 0-d float64 tensors in (0, 1].
 
     What the parts have in common is computed once: K_X and K_T serve K_X∘K_T too.
-
-    Args:
-        x: (n, d) features.
-        parts: a kernel each, and the columns it reads.
-
-    Returns:
-        0-d float64 tensors in (0, 1].
     """
     products = [[factor.key for factor in part.factors()] for part in parts]
     distinct = {factor.key: factor for part in parts for factor in part.factors()}

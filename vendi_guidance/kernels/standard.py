@@ -149,10 +149,8 @@ class Product(Kernel):
         return None if first is None or second is None else first * second
 
     def factor(self, x: Tensor) -> Tensor:
-        first, second = (
-            self.first.factor(x[:, : self.split]),
-            self.second.factor(x[:, self.split :]),
-        )
+        first = self.first.factor(x[:, : self.split])
+        second = self.second.factor(x[:, self.split :])
         return (first[:, :, None] * second[:, None, :]).flatten(1)
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:

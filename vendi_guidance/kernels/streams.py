@@ -15,13 +15,10 @@ CHUNK = 4096
 
 
 class Stream:
-    """(n, d) features in chunks of rows, to be read once; n is known after the last.
+    """(n, d) features in chunks of rows, to be read once; `width` is d, n is known after the last.
 
     Args:
         chunks: (b, d) tensors or arrays, of any b >= 1.
-
-    Attributes:
-        width: d.
 
     Raises:
         ValueError: there is no chunk; here or while reading, a chunk that `as_features` refuses
