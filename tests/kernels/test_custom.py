@@ -415,7 +415,7 @@ def test_lengths_of_ngrams_are_whole_and_positive(n):
 
 def test_texts_without_scikit_learn_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    with pytest.raises(ImportError, match=r"vendi-guidance\[report\]"):
+    with pytest.raises(ImportError, match=r"vendi-guidance\[metrics\]"):
         vendi(["a cat"], NGram())
 
 

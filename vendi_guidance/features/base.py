@@ -1,12 +1,12 @@
 """Embedders, and features that were computed elsewhere.
 
-Any object with the three members below is an embedder; `FromFunction` makes one of any function.
+Any object with `Embedder`'s three members is one; `FromFunction` makes one of any function.
 """
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,11 +18,11 @@ from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.storage.tensors import load_tensors
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", contravariant=True)
 
 
-class ImageEmbedder(Protocol):
-    """Computes features of images.
+class Embedder(Protocol[Item]):
+    """Computes features of images or of prompts.
 
     Attributes:
         name: short, printed beside every score.
@@ -35,23 +35,13 @@ class ImageEmbedder(Protocol):
     @property
     def settings(self) -> dict[str, Any]: ...
 
-    def embed(self, images: Sequence[Image.Image]) -> Tensor:
-        """(n, d) float32 features of n images, on the CPU."""
+    def embed(self, items: Sequence[Item], /) -> Tensor:
+        """(n, d) float32 features of n items, on the CPU."""
         ...
 
 
-class PromptEmbedder(Protocol):
-    """Computes features of prompts; attributes as for `ImageEmbedder`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-    def embed(self, prompts: Sequence[str]) -> Tensor:
-        """(n, m) float32 features of n prompts, on the CPU."""
-        ...
+ImageEmbedder: TypeAlias = Embedder[Image.Image]
+PromptEmbedder: TypeAlias = Embedder[str]
 
 
 @dataclass(frozen=True)
@@ -60,9 +50,7 @@ class FromFunction(Generic[Item]):
 
     Attributes:
         function: n items to their (n, d) features, a tensor or an array.
-        name: printed beside scores.
-        settings: JSON values that determine the features; name and settings are the key of
-            features cached on disk.
+        name, settings: as of any `Embedder`; the key of features cached on disk.
 
     Example:
         >>> from vendi_guidance import FromFunction
@@ -83,20 +71,18 @@ class FromFunction(Generic[Item]):
             ValueError: the function did not return one row for each item.
         """
         features = torch.as_tensor(self.function(items)).detach().cpu().float()
-        if features.ndim != 2 or len(features) != len(items):
-            raise ValueError(
-                f"{self.name} returned features of shape {tuple(features.shape)} for {len(items)} "
-                "items: return one row for each"
-            )
+        shape, n = tuple(features.shape), len(items)
+        if len(shape) != 2 or shape[0] != n:
+            about = f"{self.name} returned features of shape {shape} for {n} items"
+            raise ValueError(f"{about}: return one row for each")
         return features
 
 
 @dataclass(frozen=True)
 class FrameMean:
-    """Features of videos: the mean over frames.
+    """Features of videos: an embedder's features of images, averaged over frames.
 
     Attributes:
-        embedder: of images.
         frames: how many frames of a video, evenly spaced from first to last; all if it has fewer.
 
     Raises:
@@ -160,10 +146,9 @@ def load_features(path: Path) -> Tensor:
         >>> import numpy as np
         >>> from vendi_guidance import load_features
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(f"{folder}/features.npy", np.eye(2))
+        ...     np.save(f"{folder}/features.npy", np.ones((1, 3)))
         ...     load_features(Path(folder, "features.npy"))
-        tensor([[1., 0.],
-                [0., 1.]])
+        tensor([[1., 1., 1.]])
     """
     if path.suffix not in (".npy", ".npz", ".safetensors"):
         raise ValueError(f"features are read from .npy, .npz or .safetensors, not from {path}")
@@ -197,7 +182,7 @@ class Labels(NamedTuple):
     Attributes:
         asked: for each image the label that its prompt asks for, None where that is unknown.
         shown: the label that it shows.
-        variant: which version of the label it shows, in what the prompt left open, such as a style.
+        variant: the version of that label, in what the prompt left open, such as a style.
 
     Example:
         >>> labels = Labels(["cat", "cat"], ["cat", "dog"], ["black", "brown"])
@@ -214,7 +199,5 @@ class Labels(NamedTuple):
         return Labels._make([column[row] for row in rows] for column in self)
 
 
-class Labeler(Protocol):
-    """Gives labels of images and their prompts."""
-
-    def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels: ...
+Labeler: TypeAlias = Callable[[Sequence[Image.Image], Sequence[str]], Labels]
+"""Labels of images, given them and their prompts."""

@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 1024
 """Features in a file, and so the most that a killed run loses."""
-
 DIGEST = "S32"
 """A SHA-256 in numpy. It drops trailing zeros, on both sides of a comparison."""
 
@@ -46,33 +45,28 @@ class FeatureCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
-        self._chunks: list[Path] = []
-        self._read_index()
         self._new: list[tuple[bytes, Tensor]] = []
-
-    def _read_index(self) -> None:
-        """Find chunk and row of each image's features, sorted by digest."""
-        digests = [np.empty(0, DIGEST)]
-        places = [np.empty((0, 2), np.int64)]
+        self._chunks: list[Path] = []
+        found = [np.empty(0, DIGEST)]
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
                 rows = load_tensors(path, ["sha256"])[1]["sha256"].numpy()
             except (ValueError, OSError) as error:
                 logger.warning("features that are damaged are computed again: %s", error)
                 continue
-            digests.append(np.ascontiguousarray(rows).view(DIGEST)[:, 0])
-            numbers = np.full(len(rows), len(self._chunks))
-            places.append(np.stack([numbers, np.arange(len(rows))], axis=1))
+            found.append(np.ascontiguousarray(rows).view(DIGEST)[:, 0])
             self._chunks.append(path)
-        order = np.argsort(joined := np.concatenate(digests))
-        self.digests = joined[order]
+        self._starts = np.cumsum([len(part) for part in found])  # of the chunks' rows
+        joined = np.concatenate(found)
+        self._order = np.argsort(joined)
+        self.digests = joined[self._order]
         """(n,) of the images whose features can be read, sorted."""
-        self._places = np.concatenate(places)[order]
 
     def read(self, digest: bytes) -> Tensor:
         """(d,) features of one of the images in `digests`."""
-        chunk, row = self._places[np.searchsorted(self.digests, np.array(digest, DIGEST))]
-        return _load(self._chunks[chunk])[row]
+        place = self._order[np.searchsorted(self.digests, np.array(digest, DIGEST))]
+        chunk = int(np.searchsorted(self._starts, place, side="right")) - 1
+        return _load(self._chunks[chunk])[place - self._starts[chunk]]
 
     def add(self, digest: bytes, features: Tensor) -> None:
         """Store the (d,) features of an image, on disk with the next full chunk or `flush`."""
@@ -81,11 +75,7 @@ class FeatureCache:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added to disk.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write what was added to disk, or raise an OSError."""
         if not self._new:
             return
         content = b"".join(digest for digest, _ in self._new)

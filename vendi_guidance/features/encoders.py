@@ -1,10 +1,11 @@
-"""Differentiable image encoders for `ImageSpace`: well-known models with their preprocessing.
+"""Differentiable image encoders for `ImageSpace` (see docs/pipelines.md): well-known models.
 
-Preprocessing works on tensors, so that gradients pass. That of the models' libraries, on images of
-8 bits, differs by rounding. `docs/pipelines.md` shows how encoders are used.
+Preprocessing works on tensors, so that gradients pass; that of the models' libraries, on images of
+8 bits, differs by rounding.
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from os import PathLike
 from typing import Any
 
@@ -23,9 +24,8 @@ class ImageEncoder(torch.nn.Module):
     Args:
         model: (b, 3, h, w) normalised images to its output.
         mean, std: of the three channels, for pixels from 0 to 1.
-        size: what to resize to: the shorter edge, or height and width.
+        size, interpolation: of resizing, antialiased: the shorter edge, or height and width.
         crop: height and width of a center crop; None does not crop.
-        interpolation: for resizing, antialiased.
         read: the model's output to (b, m) features; None takes the output itself.
 
     Example:
@@ -47,18 +47,15 @@ class ImageEncoder(torch.nn.Module):
         read: Callable[[Any], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.read = model, read
         self.mean, self.std = list(mean), list(std)
-        self.size, self.crop = size, crop
-        self.interpolation = interpolation
-        self.read = read
+        self.size, self.crop, self.interpolation = size, crop, interpolation
         self.requires_grad_(False).eval()
 
     def preprocess(self, images: Tensor) -> Tensor:
         """(b, 3, h, w) images in [-1, 1] to the model's input."""
-        pixels = (images + 1) / 2
         size = [self.size] if isinstance(self.size, int) else list(self.size)
-        pixels = resize(pixels, size, self.interpolation, antialias=True)
+        pixels = resize((images + 1) / 2, size, self.interpolation, antialias=True)
         pixels = pixels.clamp(0, 1)  # bicubic interpolation overshoots
         if self.crop is not None:
             pixels = center_crop(pixels, list(self.crop))
@@ -84,7 +81,6 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
 
     Example:
         >>> from vendi_guidance import open_clip_encoder
-        >>> # downloads the weights at the first use
         >>> encoder = open_clip_encoder("ViT-B-32", "laion2b_s34b_b79k")  # doctest: +SKIP
         >>> encoder(torch.zeros(1, 3, 512, 512)).shape  # doctest: +SKIP
         torch.Size([1, 512])
@@ -97,26 +93,17 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
             pretrained_folder(name, pretrained)  # OpenCLIP would fall back to pickles
         visual = open_clip.create_model(name, pretrained).visual
     how = visual.preprocess_cfg
-    size = how["size"]
+    size, mode = how["size"], how["resize_mode"]
     height, width = (size, size) if isinstance(size, int) else size
-    if how["resize_mode"] == "squash":
-        resize_to: int | tuple[int, int] = (height, width)
-    elif how["resize_mode"] == "shortest" and height == width:
-        resize_to = height
-    else:
+    if mode != "squash" and (mode != "shortest" or height != width):
         raise ValueError(
-            f"{name} resizes images to {height}x{width} in mode {how['resize_mode']!r}, which is "
-            "not supported: use `ImageEncoder`, or a module of your own"
+            f"{name} resizes images to {height}x{width} in mode {mode!r}, which is not supported: "
+            "use `ImageEncoder`, or a module of your own"
         )
-    return ImageEncoder(
-        visual,
-        how["mean"],
-        how["std"],
-        resize_to,
-        (height, width),
-        InterpolationMode(how["interpolation"]),
-        read=image_features,
-    )
+    resize_to = (height, width) if mode == "squash" else height
+    interpolation, crop = InterpolationMode(how["interpolation"]), (height, width)
+    mean, std = how["mean"], how["std"]
+    return ImageEncoder(visual, mean, std, resize_to, crop, interpolation, image_features)
 
 
 def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
@@ -131,7 +118,6 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
 
     Example:
         >>> from vendi_guidance import dinov2_encoder
-        >>> # downloads the weights at the first use
         >>> encoder = dinov2_encoder("facebook/dinov2-base")  # doctest: +SKIP
         >>> encoder(torch.zeros(1, 3, 512, 512)).shape  # doctest: +SKIP
         torch.Size([1, 768])
@@ -143,13 +129,6 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
             "`ImageEncoder`, or a module of your own"
         )
     crop = (how.crop_size["height"], how.crop_size["width"]) if how.do_center_crop else None
-    interpolations = {number: mode for mode, number in pil_modes_mapping.items()}
-    return ImageEncoder(
-        model,
-        how.image_mean,
-        how.image_std,
-        how.size["shortest_edge"],
-        crop,
-        interpolations[how.resample],
-        read=lambda output: output.pooler_output,
-    )
+    interpolation = {number: mode for mode, number in pil_modes_mapping.items()}[how.resample]
+    mean, std, size = how.image_mean, how.image_std, how.size["shortest_edge"]
+    return ImageEncoder(model, mean, std, size, crop, interpolation, attrgetter("pooler_output"))

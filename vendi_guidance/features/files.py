@@ -16,17 +16,9 @@ from vendi_guidance.features.cache import DIGEST, FeatureCache, has
 from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.storage.images import open_picture, read_bytes
 
-BATCH = 64
-"""Batch size of embedders that have none of their own."""
-
 
 class BadImage(NamedTuple):
-    """A file that could not be used.
-
-    Attributes:
-        name: the path as it was given.
-        reason: what is wrong with it.
-    """
+    """A file that could not be used: its path as it was given, and what is wrong with it."""
 
     name: str
     reason: str
@@ -74,17 +66,19 @@ def stream_features(
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else FeatureCache(cache, embedder)
-    known = np.empty(0, DIGEST) if store is None else store.digests
     loader: Any = DataLoader(
-        _Files(paths, embedder, known),
-        batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else BATCH,
+        _Files(paths, embedder, np.empty(0, DIGEST) if store is None else store.digests),
+        batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
         num_workers=workers,
         collate_fn=list,
     )
     with tqdm(total=len(paths), disable=None if progress else True) as bar:
         try:
             for batch in loader:
-                yield _features_of(batch, embedder, store, on_bad_image)
+                found = _features_of(batch, embedder, store)
+                if found.bad and on_bad_image == "fail":
+                    raise ValueError(": ".join(found.bad[0]))
+                yield found
                 bar.update(len(batch))
         finally:
             if store is not None:
@@ -101,74 +95,62 @@ def collect_features(batches: Iterable[FileFeatures]) -> FileFeatures:
     kept = [place for part in parts for place in part.kept]
     bad = [image for part in parts for image in part.bad]
     if not kept:
-        first = f": {bad[0].name}: {bad[0].reason}" if bad else ""
+        first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {len(bad)} files is an image that can be used{first}")
     return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
 
 
 class _Read(NamedTuple):
-    """A file as a worker returns it: the image, prepared for a network; neither image nor problem
-    if the cache has its features."""
+    """A file as a worker returns it: the image, prepared for a network, or None if the cache has
+    its features; or else what is wrong."""
 
     place: int
-    name: str
     digest: bytes
-    picture: Any
-    problem: str | None
+    image: Any
+    bad: BadImage | None = None
 
 
 class _Files(Dataset):
     def __init__(self, paths: Sequence[Path], embedder: ImageEmbedder, known: np.ndarray) -> None:
-        self.paths = paths
+        self.paths, self.known = paths, known
         # not the embedder itself, which cannot always be sent to other processes
-        self.prepare = embedder.prepare if isinstance(embedder, NetworkEmbedder) else None
-        self.known = known
+        self.prepare = embedder.transform if isinstance(embedder, NetworkEmbedder) else None
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, place: int) -> _Read:
         path = self.paths[place]
-        digest, problem = b"", None
-        picture: Any = None
         try:
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
-            if not has(self.known, digest):
-                image = open_picture(content)
-                # an array: tensors would use shared memory, which containers often lack
-                picture = image if self.prepare is None else self.prepare(image).numpy()
-        except ValueError as error:
-            problem = str(error)
-        except OSError as error:
-            problem = error.strerror or str(error)
-        return _Read(place, str(path), digest, picture, problem)
+            if has(self.known, digest):
+                return _Read(place, digest, None)
+            image = open_picture(content)
+            # an array: tensors would use shared memory, which containers often lack
+            return _Read(place, digest, self.prepare(image).numpy() if self.prepare else image)
+        except (ValueError, OSError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            return _Read(place, b"", None, BadImage(str(path), reason))
 
 
 def _features_of(
-    batch: list[_Read],
-    embedder: ImageEmbedder,
-    store: FeatureCache | None,
-    on_bad_image: Literal["skip", "fail"],
+    batch: list[_Read], embedder: ImageEmbedder, store: FeatureCache | None
 ) -> FileFeatures:
-    bad = [BadImage(read.name, read.problem) for read in batch if read.problem is not None]
-    if bad and on_bad_image == "fail":
-        raise ValueError(f"{bad[0].name}: {bad[0].reason}")
-    good = [read for read in batch if read.problem is None]
-    new = [read for read in good if read.picture is not None]
-    rows = dict(zip([read.place for read in new], _embed(new, embedder), strict=True))
+    good = [read for read in batch if read.bad is None]
+    new = [read for read in good if read.image is not None]
+    rows: dict[int, Tensor] = {}
+    if new:
+        images = [read.image for read in new]
+        if isinstance(embedder, NetworkEmbedder):
+            features = embedder.encode(torch.from_numpy(np.stack(images)))
+        else:
+            features = embedder.embed(images)
+        rows = {read.place: row for read, row in zip(new, features, strict=True)}
     if store is not None:
         for read in new:
             store.add(read.digest, rows[read.place])
-        rows |= {read.place: store.read(read.digest) for read in good if read.picture is None}
-    features = torch.stack([rows[read.place] for read in good]) if good else torch.empty(0, 0)
-    return FileFeatures(features, [read.place for read in good], bad)
-
-
-def _embed(new: list[_Read], embedder: ImageEmbedder) -> Tensor:
-    pictures = [read.picture for read in new]
-    if not pictures:
-        return torch.empty(0, 0)
-    if isinstance(embedder, NetworkEmbedder):
-        return embedder.encode(torch.from_numpy(np.stack(pictures)))
-    return embedder.embed(pictures)
+        rows |= {read.place: store.read(read.digest) for read in good if read.image is None}
+    kept = [read.place for read in good]
+    features = torch.stack([rows[place] for place in kept]) if kept else torch.empty(0, 0)
+    return FileFeatures(features, kept, [read.bad for read in batch if read.bad is not None])

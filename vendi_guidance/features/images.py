@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,17 +20,8 @@ from vendi_guidance.features.probe import load_probe, probe_pixels
 from vendi_guidance.features.weights import model_folder, optional_import, reason
 from vendi_guidance.storage.tensors import load_tensors
 
-DINOV2 = "facebook/dinov2-large"
-PIXELS = 32
-"""Default height and width of images that are their own features."""
-
-
-class Parts(NamedTuple):
-    """What a `NetworkEmbedder` is made of; `settings` without the weights' digest."""
-
-    settings: dict[str, Any]
-    prepare: Callable[[Image.Image], Tensor]
-    network: nn.Module
+Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
+"""The settings, network and transform of a `NetworkEmbedder`."""
 
 
 def open_image_embedder(
@@ -51,14 +42,13 @@ def open_image_embedder(
             - `swav[:FILE]`: the last features of SwAV's ResNet-50 of 800 epochs;
             - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
               folder;
-            - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE.
+            - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE, 32 x 32 by default.
 
             FILE is `.safetensors`, or the `.pth` that the authors publish, of which only tensors
             are read (`torch.load(..., weights_only=True)` runs no code); without FILE that one is
             downloaded. All other weights are safetensors.
         device: where it computes; half precision on a GPU.
-        batch_size: how many images at once.
-        progress: show a bar.
+        batch_size, progress: how many images at once, and whether to show a bar.
 
     Raises:
         ValueError: another kind, weights that do not fit it, or batch_size < 1.
@@ -77,11 +67,10 @@ def open_image_embedder(
 
 
 def _probe(folder: str) -> Parts:
-    return Parts({"weights": folder}, probe_pixels, load_probe(folder).body)
+    return {"weights": folder}, load_probe(folder).body, probe_pixels
 
 
 def processed(image: Image.Image, processor: Any) -> Tensor:
-    """Preprocessing by an image processor of transformers."""
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
@@ -99,9 +88,6 @@ class Pooled(nn.Module):
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
     """A vision model of transformers in float32, and its image processor.
 
-    Args:
-        name: a folder or a repository on the hub.
-
     Raises:
         FileNotFoundError: the weights are missing; the message says how to fetch them.
     """
@@ -111,10 +97,11 @@ def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
 
 
 def _dinov2(which: str) -> Parts:
-    model, processor = load_dinov2(which or DINOV2)
+    name = which or "facebook/dinov2-large"
+    model, processor = load_dinov2(name)
     # the processor's settings as they are saved: JSON values
-    settings = {"weights": which or DINOV2, "preprocessing": processor.to_dict()}
-    return Parts(settings, partial(processed, processor=processor), Pooled(model))
+    settings = {"weights": name, "preprocessing": processor.to_dict()}
+    return settings, Pooled(model), partial(processed, processor=processor)
 
 
 class ImageHalf(nn.Module):
@@ -136,22 +123,22 @@ def image_features(output: Tensor | tuple[Tensor, ...]) -> Tensor:
 def _clip(which: str) -> Parts:
     clip = load_open_clip(which)
     settings = {"weights": clip.name, "preprocessing": clip.preprocessing, "unit_length": True}
-    return Parts(settings, clip.transform, ImageHalf(clip.model.visual))
+    return settings, ImageHalf(clip.model.visual), clip.transform
 
 
 def _timm(name: str) -> Parts:
     timm = optional_import("timm", "timm", "timm:NAME")
-    repository = name
+    repository: Any = name
     if not Path(name).is_dir() and "/" not in name:
         config = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
-        if config is None or config.hf_hub_id is None:
+        repository = getattr(config, "hf_hub_id", None)
+        if repository is None:
             raise ValueError(f"timm has no weights for a model named {name!r}")
-        repository = config.hf_hub_id
     folder = model_folder(repository)
     model = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0)
     how = timm.data.resolve_model_data_config(model)
     transform = timm.data.create_transform(**how, is_training=False)
-    return Parts({"weights": name, "preprocessing": how}, transform, model)
+    return {"weights": name, "preprocessing": how}, model, transform
 
 
 INCEPTION_URL = Inception_V3_Weights.IMAGENET1K_V1.url
@@ -165,21 +152,20 @@ TRAINING_HEADS = ("projection_head.", "prototypes.")
 def _inception(file: str) -> Parts:
     network = inception_v3(weights=None, init_weights=False, transform_input=True)
     network.load_state_dict(_tensors(file, INCEPTION_URL))
-    network.fc = nn.Identity()
     transform = Inception_V3_Weights.IMAGENET1K_V1.transforms()
-    return Parts(_torchvision_settings(file or INCEPTION_URL, transform), transform, network)
+    return _torchvision(file or INCEPTION_URL, network, transform)
 
 
 def _swav(file: str) -> Parts:
     network = resnet50(weights=None)
-    network.fc = nn.Identity()
+    network.fc = nn.Identity()  # its file has none
     tensors = _tensors(file, SWAV_URL).items()
     weights = {name.removeprefix("module."): value for name, value in tensors}
     network.load_state_dict(
         {name: value for name, value in weights.items() if not name.startswith(TRAINING_HEADS)}
     )
     transform = ResNet50_Weights.IMAGENET1K_V1.transforms(std=SWAV_STD)
-    return Parts(_torchvision_settings(file or SWAV_URL, transform), transform, network)
+    return _torchvision(file or SWAV_URL, network, transform)
 
 
 def _tensors(file: str, url: str) -> dict[str, Tensor]:
@@ -198,7 +184,8 @@ def _tensors(file: str, url: str) -> dict[str, Tensor]:
         ) from error
 
 
-def _torchvision_settings(weights: str, transform: Any) -> dict[str, Any]:
+def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:
+    network.fc = nn.Identity()
     preprocessing = {
         "resize": transform.resize_size,
         "crop": transform.crop_size,
@@ -206,20 +193,20 @@ def _torchvision_settings(weights: str, transform: Any) -> dict[str, Any]:
         "mean": transform.mean,
         "std": transform.std,
     }
-    return {"weights": weights, "preprocessing": preprocessing}
+    return {"weights": weights, "preprocessing": preprocessing}, network, transform
 
 
 def shrunk(image: Image.Image, size: int) -> Tensor:
     """An image as `size` x `size` pixels in [0, 1]."""
-    small = image.resize((size, size), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(small)).permute(2, 0, 1) / 255
+    pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
+    return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 
 
 def _pixels(size: str) -> Parts:
     if size and (not size.isdecimal() or int(size) < 1):
         raise ValueError(f"the SIZE of pixels:SIZE must be at least 1, got {size!r}")
-    side = int(size or PIXELS)
-    return Parts({"size": side}, partial(shrunk, size=side), nn.Flatten())
+    side = int(size or 32)
+    return {"size": side}, nn.Flatten(), partial(shrunk, size=side)
 
 
 KINDS: dict[str, Callable[[str], Parts]] = {

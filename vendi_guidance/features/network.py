@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pickle import UnpicklingError
 from typing import Any, TypeVar
 
@@ -21,11 +20,7 @@ T = TypeVar("T")
 
 
 def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) -> tuple[str, T]:
-    """The kind in `KIND[:WHICH]` and what it opens.
-
-    Args:
-        what: "image" or "prompt", for messages.
-        kinds: by its name, what each kind makes of WHICH, which may be empty.
+    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, empty by default.
 
     Raises:
         ValueError: another kind, or weights that do not fit it; besides, what the kind raises.
@@ -40,17 +35,17 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
         raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
 
 
-class NetworkEmbedder:
-    """Features of images by a network.
+class Embedder:
+    """A network on a device, and what images' and prompts' embedders by a network have in common.
 
     Args:
         name, settings: see `ImageEmbedder`; to the settings, the digest of the weights and the
             precision are added.
-        prepare: an RGB image to the (c, h, w) tensor that the network takes; it must be picklable,
-            to be sent to worker processes.
-        network: (b, c, h, w) float32 to (b, d).
-        device: where it computes; products are in half precision on a GPU.
-        batch_size: how many images at once.
+        network: computes the features; for images, of (b, c, h, w) float32 to (b, d).
+        transform: of images, an RGB image to the (c, h, w) tensor that the network takes, picklable
+            to be sent to worker processes; of prompts, b of them and the device to (b, m) features.
+        device: where it computes; products are in half precision on a GPU, where that is faster.
+        batch_size: how many items at once.
         progress: show a bar.
 
     Raises:
@@ -61,65 +56,50 @@ class NetworkEmbedder:
         self,
         name: str,
         settings: dict[str, Any],
-        prepare: Callable[[Image.Image], Tensor],
         network: nn.Module,
+        transform: Callable[..., Tensor],
         *,
         device: str = "cpu",
         batch_size: int = 64,
         progress: bool = False,
     ) -> None:
         check_count("batch_size", batch_size)
-        self.name = name
-        settings = {**settings, "sha256": digest_of(network), "precision": precision(device)}
+        self.name, self.transform, self.device = name, transform, device
+        self.batch_size, self.progress = batch_size, progress
+        self._half = torch.device(device).type == "cuda"
+        precision = "float16" if self._half else "float32"
+        settings = {**settings, "sha256": digest_of(network), "precision": precision}
         # as they are read back: libraries keep some in tuples
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
-        self.prepare = prepare
         self.network = network.eval().requires_grad_(False).to(device)
-        self.device = device
-        self.batch_size = batch_size
-        self.progress = progress
+
+    def batches(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """Items, of which there must be one, `batch_size` at once, under a bar that counts them."""
+        if not len(items):
+            raise ValueError("there is nothing to embed")
+        with tqdm(total=len(items), disable=None if self.progress else True) as bar:
+            for start in range(0, len(items), self.batch_size):
+                yield (batch := items[start : start + self.batch_size])
+                bar.update(len(batch))
+
+    def precision(self) -> torch.autocast:
+        """The context to compute in: half precision on a GPU."""
+        return torch.autocast("cuda", torch.float16, enabled=self._half)
+
+
+class NetworkEmbedder(Embedder):
+    """Features of images by a network."""
 
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
         """(n, d) float32 features of n >= 1 images of any size and mode, on the CPU."""
-        return torch.cat(
-            [
-                self.encode(torch.stack([self.prepare(to_rgb(image)) for image in batch]))
-                for batch in batches(images, self.batch_size, self.progress)
-            ]
-        )
+        batches = ([self.transform(to_rgb(image)) for image in b] for b in self.batches(images))
+        return torch.cat([self.encode(torch.stack(batch)) for batch in batches])
 
     @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
         """(b, c, h, w) prepared images to their (b, d) float32 features, on the CPU."""
-        with half_precision(self.device):
+        with self.precision():
             return self.network(pixels.to(self.device)).float().cpu()
-
-
-def batches(items: Sequence[T], size: int, progress: bool) -> Iterator[Sequence[T]]:
-    """Items in order, `size` at once, under a bar that counts them.
-
-    Raises:
-        ValueError: there are none.
-    """
-    if not len(items):
-        raise ValueError("there is nothing to embed")
-    with tqdm(total=len(items), disable=None if progress else True) as bar:
-        for start in range(0, len(items), size):
-            batch = items[start : start + size]
-            yield batch
-            bar.update(len(batch))
-
-
-def half_precision(device: str) -> AbstractContextManager[Any]:
-    """Matrix products in half precision on a GPU, where that is faster."""
-    if torch.device(device).type == "cuda":
-        return torch.autocast("cuda", torch.float16)
-    return nullcontext()
-
-
-def precision(device: str) -> str:
-    """The name of the precision that `half_precision` computes in."""
-    return "float16" if torch.device(device).type == "cuda" else "float32"
 
 
 def digest_of(network: nn.Module) -> str:

@@ -1,30 +1,25 @@
 """CLIP and SigLIP models by OpenCLIP, from folders or the Hugging Face hub."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.features.weights import conversion, model_folder, optional_import, reason
 
-DEFAULT = "ViT-B-32/openai"
 WEIGHTS = "open_clip_model.safetensors"
 CONFIG = "open_clip_config.json"
 
 
-@dataclass(frozen=True)
-class OpenClip:
-    """A loaded model.
+class OpenClip(NamedTuple):
+    """A loaded model, with `visual` and `encode_text`.
 
     Attributes:
         name: as it was asked for; without its PRETRAINED, completed.
-        source: OpenCLIP's name of it.
-        model: with `visual` and `encode_text`.
-        transform: its preprocessing of images.
-        preprocessing: the transform's settings, JSON values.
+        source: OpenCLIP's name of it, also of its tokenizer.
+        transform, preprocessing: of images, and its settings, JSON values.
     """
 
     name: str
@@ -32,10 +27,6 @@ class OpenClip:
     model: Any
     transform: Callable[[Image.Image], Tensor]
     preprocessing: dict[str, Any]
-
-    def tokenizer(self) -> Any:
-        """Texts to (n, context_length) tokens, truncated to that length."""
-        return import_open_clip().get_tokenizer(self.source)
 
 
 def import_open_clip() -> Any:
@@ -47,9 +38,9 @@ def load_open_clip(which: str) -> OpenClip:
     """A model and its preprocessing.
 
     Args:
-        which: `MODEL/PRETRAINED` or `MODEL` as `open_clip.list_pretrained` names them (without
-            PRETRAINED, the first of its list), `hf-hub:NAME`, or a folder with OpenCLIP's
-            configuration and `open_clip_model.safetensors`; empty is OpenAI's ViT-B-32.
+        which: `MODEL[/PRETRAINED]` as `open_clip.list_pretrained` has them (by default the first of
+            its list), `hf-hub:NAME`, or a folder with OpenCLIP's configuration and
+            `open_clip_model.safetensors`; empty is OpenAI's ViT-B-32.
 
     Raises:
         ValueError: OpenCLIP does not know or cannot load it, or has it only as a pickle.
@@ -57,7 +48,7 @@ def load_open_clip(which: str) -> OpenClip:
         ImportError: OpenCLIP is not installed.
     """
     open_clip = import_open_clip()
-    name = (which or DEFAULT).removeprefix("local-dir:")
+    name = (which or "ViT-B-32/openai").removeprefix("local-dir:")
     tag = None
     if Path(name).is_dir():
         model_folder(name, CONFIG)
@@ -68,28 +59,19 @@ def load_open_clip(which: str) -> OpenClip:
         name, folder = pretrained_folder(*name.split("/", 1))
         # Prefer the model's own configuration: OpenCLIP's lists do not always say how weights were
         # trained (OpenAI's activation), and with them it retries the hub when there is no network.
-        if (folder / CONFIG).is_file():
-            source = f"local-dir:{folder}"
-        else:
-            source, tag = name.split("/")
+        has_config = (folder / CONFIG).is_file()
+        source, tag = (f"local-dir:{folder}", None) if has_config else name.split("/")
     try:
-        model, _, transform = open_clip.create_model_and_transforms(
-            source, tag, require_pretrained=True
-        )
+        load = open_clip.create_model_and_transforms
+        model, _, transform = load(source, tag, require_pretrained=True)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"OpenCLIP cannot load {name}: {reason(error)}") from error
     return OpenClip(name, source, model, transform, open_clip.get_model_preprocess_cfg(model))
 
 
 def pretrained_folder(model: str, tag: str = "") -> tuple[str, Path]:
-    """The safetensors of a model that OpenCLIP lists, where OpenCLIP then finds them.
-
-    Args:
-        model: a name such as "ViT-B-32".
-        tag: of its weights; empty is the first that OpenCLIP lists.
-
-    Returns:
-        `MODEL/PRETRAINED`, and the folder in the hub's cache.
+    """`MODEL/PRETRAINED` of a model that OpenCLIP lists, and the folder in the hub's cache, where
+    OpenCLIP then finds its safetensors. An empty tag is the first that OpenCLIP lists.
 
     Raises:
         ValueError: OpenCLIP does not list it, or has it only as a pickle.
@@ -98,10 +80,8 @@ def pretrained_folder(model: str, tag: str = "") -> tuple[str, Path]:
     open_clip = import_open_clip()
     tags = open_clip.list_pretrained_tags_by_model(model)
     if not tags:
-        raise ValueError(
-            f"OpenCLIP has no weights for a model named {model}: open_clip.list_pretrained() lists "
-            "its models"
-        )
+        advice = "open_clip.list_pretrained() lists its models"
+        raise ValueError(f"OpenCLIP has no weights for a model named {model}: {advice}")
     if tag and not open_clip.is_pretrained_cfg(model, tag):
         raise ValueError(f"OpenCLIP has no {model}/{tag}: of {model} it has {', '.join(tags)}")
     tag = tag or tags[0]

@@ -1,7 +1,6 @@
-"""The demo's embedder and labeler: a small classifier of emoji.
+"""The demo's embedder and labeler: a classifier of the concept, vendor and skin tone of emoji.
 
-It predicts the concept, the vendor and the skin tone of an image; its last hidden layer is the
-feature.
+Its last hidden layer is the feature.
 """
 
 from collections.abc import Sequence
@@ -29,19 +28,13 @@ class Looks(NamedTuple):
     tones: list[str]
 
     def labels(self, asked: Sequence[str | None]) -> Labels:
-        """Concepts as labels, and (vendor, tone) pairs as variants.
-
-        Args:
-            asked: the n concepts that the prompts ask for, None where that is unknown.
-        """
+        """Concepts as labels, (vendor, tone) pairs as variants, of images asked for as `asked`."""
         return Labels(asked, self.concepts, list(zip(self.vendors, self.tones, strict=True)))
 
 
 class Probe(nn.Module, PyTorchModelHubMixin):
-    """A convolutional classifier of 64x64 emoji with three heads.
-
-    `Probe.from_pretrained(folder)` and `save_pretrained(folder)` come from huggingface_hub
-    (safetensors and JSON).
+    """A convolutional classifier of 64x64 emoji with three heads, saved and loaded by
+    huggingface_hub's `save_pretrained` and `from_pretrained` (safetensors and JSON).
 
     Args:
         concepts, vendors, tones: the names of the classes of each head.
@@ -52,9 +45,8 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     ) -> None:
         super().__init__()
         self.names = (list(concepts), list(vendors), list(tones))
-        widths = (3, 24, 48, 96, 128)
         blocks: list[nn.Module] = []
-        for width, wider in pairwise(widths):
+        for width, wider in pairwise((3, 24, 48, 96, 128)):
             blocks += [
                 nn.Conv2d(width, wider, 3, padding=1),
                 nn.GroupNorm(8, wider),
@@ -76,7 +68,8 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
         """Features of n images: (n, 128) float32."""
-        return torch.cat([self.body(part) for part in self._pixels(images).split(256)])
+        pixels = torch.stack([probe_pixels(image) for image in images]).to(next(self.parameters()))
+        return torch.cat([self.body(part) for part in pixels.split(256)])
 
     def looks(self, images: Sequence[Image.Image]) -> Looks:
         """The most likely concept, vendor and tone of each of n images."""
@@ -86,37 +79,26 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     def looks_of(self, features: Tensor) -> Looks:
         """The same from the images' features: (n, 128), as `embed` gives them."""
         best = (head(features).argmax(1).tolist() for head in self.heads)
-        return Looks(
-            *([names[i] for i in row] for names, row in zip(self.names, best, strict=True))
-        )
+        pairs = zip(self.names, best, strict=True)
+        return Looks._make([names[i] for i in row] for names, row in pairs)
 
     def asked(self, prompts: Sequence[str]) -> list[str | None]:
-        """The concept that each of n prompts names: its words before the first comma, in any case.
-
-        None where the probe does not know them. "Waving hand, dark skin tone" asks for a waving
-        hand.
-        """
+        """The concept that each of n prompts names before its first comma, in any case; None where
+        the probe does not know it."""
         known = {concept.casefold(): concept for concept in self.names[0]}
         return [known.get(prompt.split(",")[0].strip().casefold()) for prompt in prompts]
 
-    def _pixels(self, images: Sequence[Image.Image]) -> Tensor:
-        stacked = torch.stack([probe_pixels(image) for image in images])
-        return stacked.to(next(self.parameters()))
-
 
 class ProbeLabeler:
-    """Labels by a probe (see `Labeler`).
-
-    Attributes:
-        sha256: of the network whose features `from_features` takes, as embedders' settings have it.
-    """
+    """Labels by a probe (see `Labeler`). `sha256` is that of the network whose features
+    `from_features` takes, as embedders' settings have it."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.sha256 = digest_of(probe.body)
 
     def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels:
-        return self.probe.looks(images).labels(self.probe.asked(prompts))
+        return self.from_features(self.probe.embed(images), prompts)
 
     def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
         """The same from the images' features: (n, 128), by the probe's own network."""
@@ -137,9 +119,8 @@ def load_probe(folder: str | Path) -> Probe:
         ValueError: its weights are damaged.
     """
     if not Path(folder, "config.json").is_file():
-        raise FileNotFoundError(
-            f"there is no probe in {folder or '(no folder)'}: it has no config.json"
-        )
+        where = folder or "(no folder)"
+        raise FileNotFoundError(f"there is no probe in {where}: it has no config.json")
     try:
         with redirect_stdout(None):  # huggingface_hub prints that it loads
             return Probe.from_pretrained(folder)

@@ -3,45 +3,19 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from transformers import CLIPTextModelWithProjection, CLIPTokenizer
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.features.base import PromptEmbedder
-from vendi_guidance.features.network import (
-    batches,
-    digest_of,
-    half_precision,
-    open_parts,
-    precision,
-)
-from vendi_guidance.features.open_clip import load_open_clip
+from vendi_guidance.features.network import Embedder, open_parts
+from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import model_folder, optional_import
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-
-
-class TextParts(NamedTuple):
-    """What a `NetworkTextEmbedder` is made of.
-
-    Attributes:
-        name: of the embedder.
-        weights: what was loaded.
-        network: the text encoder.
-        encode: b prompts, and the network's device, to (b, m) features.
-        tokens: how many tokens of a prompt it reads, if it has a limit.
-        more: further settings, JSON values.
-    """
-
-    name: str
-    weights: str
-    network: nn.Module
-    encode: Callable[[list[str], str], Tensor]
-    tokens: int | None
-    more: dict[str, Any]
+Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[list[str], str], Tensor]]
+"""The settings, network and transform of a `PromptNetworkEmbedder`."""
 
 
 def open_prompt_embedder(
@@ -59,8 +33,7 @@ def open_prompt_embedder(
               over tokens where it has none;
             - `sdxl:FOLDER`: the second text encoder of an SDXL; prompts are truncated as for SDXL.
         device: where it computes; half precision on a GPU.
-        batch_size: how many prompts at once.
-        progress: show a bar.
+        batch_size, progress: how many prompts at once, and whether to show a bar.
 
     Raises:
         ValueError: another kind, weights that do not fit it, or batch_size < 1.
@@ -69,34 +42,20 @@ def open_prompt_embedder(
 
     Example:
         >>> from vendi_guidance import open_prompt_embedder
-        >>> # downloads the weights at the first use
         >>> embedder = open_prompt_embedder("clip:ViT-B-32/openai")  # doctest: +SKIP
         >>> embedder.embed(["a cat", "a dog"]).shape  # doctest: +SKIP
         torch.Size([2, 512])
     """
-    _, parts = open_parts("prompt", KINDS, spec)
-    return NetworkTextEmbedder(parts, device=device, batch_size=batch_size, progress=progress)
+    kind, (settings, network, transform) = open_parts("prompt", KINDS, spec)
+    name = "sentence-transformers" if kind == "transformers" else kind
+    settings["unit_length"] = True
+    return PromptNetworkEmbedder(
+        name, settings, network, transform, device=device, batch_size=batch_size, progress=progress
+    )
 
 
-class NetworkTextEmbedder:
-    """Features of prompts by a network, of unit length; arguments as in `open_prompt_embedder`."""
-
-    def __init__(self, parts: TextParts, *, device: str, batch_size: int, progress: bool) -> None:
-        check_count("batch_size", batch_size)
-        self.name = parts.name
-        self.settings: dict[str, Any] = {
-            "weights": parts.weights,
-            "sha256": digest_of(parts.network),
-            "precision": precision(device),
-            "tokens": parts.tokens,
-            "unit_length": True,
-            **parts.more,
-        }
-        self.network = parts.network.eval().requires_grad_(False).to(device)
-        self.encode = parts.encode
-        self.device = device
-        self.batch_size = batch_size
-        self.progress = progress
+class PromptNetworkEmbedder(Embedder):
+    """Features of prompts by a network, of unit length."""
 
     def embed(self, prompts: Sequence[str]) -> Tensor:
         """(n, m) float32 features of n prompts, of unit length, on the CPU."""
@@ -104,40 +63,32 @@ class NetworkTextEmbedder:
 
     @torch.no_grad()
     def _embed(self, prompts: list[str]) -> Tensor:
-        with half_precision(self.device):
-            parts = [
-                self.encode(list(batch), self.device)
-                for batch in batches(prompts, self.batch_size, self.progress)
-            ]
+        with self.precision():
+            parts = [self.transform(batch, self.device) for batch in self.batches(prompts)]
         return nn.functional.normalize(torch.cat(parts).float().cpu(), dim=1)
 
 
 def embed_distinct(prompts: Sequence[str], embed: Callable[[list[str]], Tensor]) -> Tensor:
-    """(n, m) features of n prompts, of which each distinct one is embedded once.
-
-    Args:
-        embed: k prompts to their (k, m) features.
-    """
+    """(n, m) features of n prompts, of which `embed` gets each distinct one once."""
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
     return embed(list(places))[[places[prompt] for prompt in prompts]]
 
 
-def _clip(which: str) -> TextParts:
+def _clip(which: str) -> Parts:
     clip = load_open_clip(which)
-    tokenizer, model = clip.tokenizer(), clip.model
+    tokenizer, model = import_open_clip().get_tokenizer(clip.source), clip.model
     del model.visual  # needed neither on the device nor in the digest
 
     def encode(prompts: list[str], device: str) -> Tensor:
         return model.encode_text(tokenizer(prompts).to(device))
 
-    return TextParts("clip", clip.name, model, encode, tokenizer.context_length, {})
+    return {"weights": clip.name, "tokens": tokenizer.context_length}, model, encode
 
 
-def _sentence_transformer(which: str) -> TextParts:
-    library = optional_import(
-        "sentence_transformers", "sentence-transformers", "a text encoder as an embedder"
-    )
-    name = which or MINILM
+def _sentence_transformer(name: str) -> Parts:
+    what = "a text encoder as an embedder"
+    library = optional_import("sentence_transformers", "sentence-transformers", what)
+    name = name or "sentence-transformers/all-MiniLM-L6-v2"
     model = library.SentenceTransformer(
         str(model_folder(name)),
         device="cpu",
@@ -147,19 +98,15 @@ def _sentence_transformer(which: str) -> TextParts:
     )
 
     def encode(prompts: list[str], device: str) -> Tensor:
-        return model.encode(
-            prompts,
-            batch_size=len(prompts),
-            convert_to_tensor=True,
-            show_progress_bar=False,
-            device=device,
-        )
+        options = {"convert_to_tensor": True, "show_progress_bar": False}
+        return model.encode(prompts, batch_size=len(prompts), device=device, **options)
 
-    modules = {"modules": [type(module).__name__ for module in model]}
-    return TextParts("sentence-transformers", name, model, encode, model.max_seq_length, modules)
+    modules = [type(module).__name__ for module in model]
+    settings = {"weights": name, "tokens": model.max_seq_length, "modules": modules}
+    return settings, model, encode
 
 
-def _sdxl(folder: str) -> TextParts:
+def _sdxl(folder: str) -> Parts:
     for part in ("tokenizer_2", "text_encoder_2"):
         if not Path(folder, part).is_dir():
             raise FileNotFoundError(f"there is no SDXL in {folder or '(no folder)'}: no {part}")
@@ -172,10 +119,10 @@ def _sdxl(folder: str) -> TextParts:
     def encode(prompts: list[str], device: str) -> Tensor:
         return model(tokenize(prompts).input_ids.to(device)).text_embeds
 
-    return TextParts("sdxl", folder, model, encode, tokenizer.model_max_length, {})
+    return {"weights": folder, "tokens": tokenizer.model_max_length}, model, encode
 
 
-KINDS: dict[str, Callable[[str], TextParts]] = {
+KINDS: dict[str, Callable[[str], Parts]] = {
     "clip": _clip,
     "sentence-transformers": _sentence_transformer,
     "transformers": _sentence_transformer,

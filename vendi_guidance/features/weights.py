@@ -13,17 +13,12 @@ SETTINGS = ["*.json", "*.txt", "*.model"]
 
 
 def optional_import(module: str, package: str, what: str) -> Any:
-    """A module of the extra `embedders`.
-
-    Raises:
-        ImportError: it is not installed; the message names `what` needs it, and the extra.
-    """
+    """A module of the extra `embedders`, or an ImportError that names the extra for `what`."""
     try:
         return import_module(module)
     except ImportError:
-        raise ImportError(
-            f"{what} needs {package}: pip install 'vendi-guidance[embedders]'"
-        ) from None
+        advice = "pip install 'vendi-guidance[embedders]'"
+        raise ImportError(f"{what} needs {package}: {advice}") from None
 
 
 def model_folder(name: str, weights: str = "*.safetensors") -> Path:

@@ -24,28 +24,24 @@ def as_features(x: Features) -> Tensor:
             become float32; float32 and float64 stay as they are.
 
     Raises:
-        ValueError: x does not hold numbers, is not 2-D, is empty, is complex, or holds NaN or
-            infinity.
+        ValueError: x is not numeric, not 2-D, empty or complex, or has NaN or infinity.
     """
     features = x.detach() if isinstance(x, Tensor) else _from_numpy(x)
-    if features.ndim != 2:
-        raise ValueError(
-            f"features must have shape (n, d), got {tuple(features.shape)}: one row for each item"
-        )
-    if features.numel() == 0:
-        raise ValueError(
-            f"features of shape {tuple(features.shape)} are empty: give at least one item"
-        )
+    shape = tuple(features.shape)
+    if len(shape) != 2:
+        raise ValueError(f"features must have shape (n, d), got {shape}: one row for each item")
+    if not features.numel():
+        raise ValueError(f"features of shape {shape} are empty: give at least one item")
     if features.is_complex():
         raise ValueError(f"features must be real, got {features.dtype}: stack real and imaginary")
     if not features.is_floating_point():
         features = features.double()
     if features.dtype not in (torch.float32, torch.float64):
         features = features.float()
-    finite = features.isfinite().all(dim=1)
-    if not finite.all():
-        first = int(finite.logical_not().nonzero()[0])
-        raise ValueError(f"features hold NaN or infinity, first in row {first}: drop such rows")
+    wrong = (~features.isfinite().all(dim=1)).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(f"features hold NaN or infinity, first in row {row}: drop such rows")
     return features
 
 
@@ -60,10 +56,8 @@ def _from_numpy(x: np.ndarray) -> Tensor:
 
 
 class Kernel(ABC):
-    """A normalised kernel. To write a new one, inherit from this class and define `blocks`.
-
-    The defaults of the other methods are for items that are rows of features.
-    """
+    """A normalised kernel. A new one inherits from this class and defines `blocks`; the defaults of
+    the other methods are for items that are rows of features."""
 
     @abstractmethod
     def blocks(self, x: Tensor) -> Blocks:

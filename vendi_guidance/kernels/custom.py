@@ -1,10 +1,11 @@
 """Custom kernels: a given similarity matrix, any function of two items, weighted sums of kernels.
 
-Kernels of items that are not feature vectors keep the items and compare row numbers: `bind` returns
-those as (n, 1) features, so that code that selects rows of features selects items too.
+The `bind` of a kernel of other items than features returns row numbers as (n, 1) features, so that
+code that selects rows of features selects items too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, TypeAlias
@@ -134,13 +135,10 @@ class Pairwise(ItemKernel):
 
     def _value(self, a: Any, b: Any) -> float:
         value = self.f(a, b)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = float("nan")
-        if not isfinite(number):
-            raise ValueError(f"{self.f} must return finite numbers, got {value!r}")
-        return number
+        with suppress(TypeError, ValueError):
+            if isfinite(number := float(value)):
+                return number
+        raise ValueError(f"{self.f} must return finite numbers, got {value!r}")
 
 
 @dataclass(init=False, unsafe_hash=True)

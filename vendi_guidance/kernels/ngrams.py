@@ -52,12 +52,11 @@ class NGram(ItemKernel):
     tokenizer: Callable[[str], Sequence[str]] = field(default=words, repr=False)
 
     def __post_init__(self) -> None:
-        lengths = () if isinstance(self.n, Integral) else tuple(self.n)
-        if not lengths:
+        if isinstance(self.n, Integral) or not len(self.n):
             raise ValueError(f"n must be whole numbers of at least 1, like (1, 2), got {self.n}")
-        for length in lengths:
+        for length in self.n:
             check_count("n", length)
-        self.n = lengths
+        self.n = tuple(self.n)
 
     def bind(self, items: Any) -> tuple[Tensor, Kernel]:
         """(n, 1) row numbers of n texts, whose n-grams are counted here."""
@@ -77,12 +76,8 @@ class NGram(ItemKernel):
 
 @dataclass(frozen=True, eq=False)
 class _Counts(Kernel):
-    """`NGram` of counted texts; items are their row numbers.
-
-    Args:
-        of: the kernel that counted them.
-        units: sparse (texts, n-grams) counts, scaled so that their inner products are K.
-    """
+    """`NGram` of counted texts; items are their row numbers, and K the inner products of their
+    sparse (texts, n-grams) `units`."""
 
     of: NGram
     units: Any = field(repr=False)
@@ -111,9 +106,8 @@ def _unit_counts(texts: Sequence[Sequence[str]], lengths: Sequence[int]) -> Any:
         from sklearn.feature_extraction.text import CountVectorizer
         from sklearn.preprocessing import normalize
     except ImportError:
-        raise ImportError(
-            "NGram counts with scikit-learn: pip install 'vendi-guidance[metrics]'"
-        ) from None
+        advice = "pip install 'vendi-guidance[metrics]'"
+        raise ImportError(f"NGram counts with scikit-learn: {advice}") from None
     counters = [CountVectorizer(analyzer=partial(_ngrams, n), dtype=np.float64) for n in lengths]
     counts = [normalize(counter.fit_transform(texts)) for counter in counters]
     return sparse.hstack(counts, format="csr") / len(lengths) ** 0.5

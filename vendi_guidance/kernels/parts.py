@@ -1,9 +1,8 @@
-"""Kernels of some of the columns, and means over their matrices, which need no spectrum.
-
-Only tiles on and above the diagonal are computed, one at a time, so memory is that of the features.
-"""
+"""Kernels of some columns, and means over their matrices, in O(n^2 d) time and O(n d) space."""
 
 from collections.abc import Hashable, Sequence
+from functools import reduce
+from operator import mul
 from typing import NamedTuple
 
 import torch
@@ -44,17 +43,10 @@ class Part(NamedTuple):
 
 
 def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
-    """|K/n|_F^2, the squared Frobenius norm or mean squared entry of K, for each part.
+    """|K/n|_F^2, the squared Frobenius norm or mean squared entry of K, for each part of x: (n, d),
+    as 0-d float64 tensors in (0, 1].
 
-    O(n^2 d) time, O(n d) memory. What the parts have in common is computed once: K_X and K_T serve
-    K_X∘K_T too.
-
-    Args:
-        x: (n, d) features.
-        parts: a kernel each, and the columns it reads.
-
-    Returns:
-        0-d float64 tensors in (0, 1].
+    What the parts have in common is computed once: K_X and K_T serve K_X∘K_T too.
     """
     products = [[factor.key for factor in part.factors()] for part in parts]
     distinct = {factor.key: factor for part in parts for factor in part.factors()}
@@ -62,16 +54,14 @@ def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
     totals = x.new_zeros(len(parts), dtype=torch.float64)
     for rows, columns in upper_triangle(x):
         squared = {key: tile(block, rows, columns).square_() for key, block in blocks.items()}
-        for i, (first, *others) in enumerate(products):
-            values = squared[first]
-            for other in others:
-                values = values * squared[other]
+        for i, keys in enumerate(products):
+            values = reduce(mul, [squared[key] for key in keys])
             totals[i] += _share(values, rows, columns)
     return list(totals / len(x) ** 2)
 
 
 def mean_similarity(x: Tensor, kernel: Kernel) -> Tensor:
-    """The mean of the entries of K, 0-d float64. O(n^2 d) time, O(n d) memory."""
+    """The mean of the entries of K, 0-d float64."""
     blocks = kernel.blocks(x)
     total = x.new_zeros((), dtype=torch.float64)
     for rows, columns in upper_triangle(x):

@@ -1,6 +1,7 @@
 """Features that are read chunk by chunk, so that they need not all be in memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,13 +15,10 @@ CHUNK = 4096
 
 
 class Stream:
-    """(n, d) features in chunks of rows, to be read once; n is known after the last.
+    """(n, d) features in chunks of rows, to be read once; `width` is d, n is known after the last.
 
     Args:
         chunks: (b, d) tensors or arrays, of any b >= 1.
-
-    Attributes:
-        width: d.
 
     Raises:
         ValueError: there is no chunk; here or while reading, a chunk that `as_features` refuses
@@ -28,31 +26,29 @@ class Stream:
     """
 
     def __init__(self, chunks: Iterable[Any]) -> None:
-        self._rest = iter(chunks)
-        self._first = self._next(0)
-        if self._first is None:
+        self._chunks = _checked(chunks)
+        first = next(self._chunks, None)
+        if first is None:
             raise ValueError("there are no features: the stream is empty, or was read before")
-        self.width = self._first.shape[1]
+        self._first, self.width = first, first.shape[1]
 
     def __iter__(self) -> Iterator[Tensor]:
         """The chunks as `as_features` gives them."""
-        seen, chunk = 0, self._first
-        while chunk is not None:
+        for chunk in chain([self._first], self._chunks):
             if chunk.shape[1] != self.width:
                 raise ValueError(f"chunks must agree in d, got {self.width} and {chunk.shape[1]}")
             yield chunk
-            seen += len(chunk)
-            chunk = self._next(seen)
 
-    def _next(self, seen: int) -> Tensor | None:
+
+def _checked(chunks: Iterable[Any]) -> Iterator[Tensor]:
+    seen = 0
+    for chunk in chunks:
         try:
-            chunk = next(self._rest)
-        except StopIteration:
-            return None
-        try:
-            return as_features(chunk)
+            features = as_features(chunk)
         except ValueError as error:
             raise ValueError(f"in the chunk that starts at row {seen}: {error}") from None
+        yield features
+        seen += len(features)
 
 
 Rows: TypeAlias = "Tensor | Stream"
@@ -71,8 +67,10 @@ def as_stream(x: Any) -> Stream | None:
         return Stream(x[start : start + CHUNK] for start in range(0, n, CHUNK))
     if isinstance(x, (Tensor, np.ndarray, str)) or not isinstance(x, Iterable):
         return None
-    if isinstance(x, Sequence) and not (len(x) and _is_chunk(x[0])):
-        return None
+    if isinstance(x, Sequence):
+        first = _bare(x[0]) if len(x) else None
+        if not isinstance(first, (Tensor, np.ndarray)) or first.ndim != 2:
+            return None
     return Stream(_bare(chunk) for chunk in x)
 
 
@@ -125,10 +123,6 @@ def _beside(x: Tensor, t: Tensor) -> Tensor:
     if x.device != t.device:
         raise ValueError(f"x is on {x.device} but t on {t.device}: move them to one device")
     return torch.cat([x, t], dim=1)
-
-
-def _is_chunk(x: Any) -> bool:
-    return isinstance(_bare(x), (Tensor, np.ndarray)) and _bare(x).ndim == 2
 
 
 def _bare(chunk: Any) -> Any:

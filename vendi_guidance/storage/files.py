@@ -24,8 +24,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
-    prefix, suffix = UNFINISHED
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=suffix)
+    handle, name = tempfile.mkstemp(UNFINISHED[1], UNFINISHED[0], path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -56,27 +55,22 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_rows(
-    path: Path, *, skip: int = 0, torn_end: bool = False
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSON Lines file, each with file and line for messages; skips blank lines.
 
     Args:
-        skip: how many lines at the start to leave out, unparsed.
         torn_end: leave out a last line that a crash cut off.
 
     Raises:
         ValueError: a line that is not a JSON object, or not UTF-8; the message names file and line.
     """
+    name = str(path)  # not anew for each of a million lines
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
-                if skip > 0:
-                    skip -= 1
-                    continue
-                place = f"{path}, line {number}"
+                place = f"{name}, line {number}"
                 try:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
@@ -92,11 +86,7 @@ def read_rows(
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Append lines to a JSON Lines file and sync it to disk.
-
-    Returns:
-        The size of the file in bytes.
-    """
+    """Append lines to a JSON Lines file, sync it to disk and return its size in bytes."""
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     with path.open("ab") as file:
         file.write(lines.encode("ascii"))

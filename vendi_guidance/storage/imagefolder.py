@@ -48,13 +48,8 @@ def remove_pictures(folder: Path) -> None:
 
 
 class Listed(NamedTuple):
-    """An image that `metadata.jsonl` lists.
-
-    Attributes:
-        place: file and line, for messages.
-        path: of the image.
-        row: the line's values, and "seconds" where they are known.
-    """
+    """An image that `metadata.jsonl` lists: `row` has the line's values, and "seconds" where they
+    are known; `place` is file and line, for messages."""
 
     place: str
     path: Path
@@ -69,35 +64,24 @@ def read_metadata(folder: Path) -> list[Listed]:
             outside the folder.
         FileNotFoundError: the folder has no `metadata.jsonl`.
     """
-    seconds = _read_timings(folder / TIMINGS)
+    timings = folder / TIMINGS
+    timed = [row for _, row in read_rows(timings, torn_end=True)] if timings.is_file() else []
+    seconds = {
+        row["file_name"]: row["seconds"]  # the last line about an image counts
+        for row in timed
+        if isinstance(row.get("file_name"), str) and isinstance(row.get("seconds"), int | float)
+    }
     found = []
     for place, row in read_rows(folder / METADATA, torn_end=True):
         name = row.get("file_name")
         if not isinstance(name, str):
             raise ValueError(f"{place} has no text under the key 'file_name'")
+        path = folder / name
+        # the operating system would cut the name at NUL
+        if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"{place} names {name!r}, which is not in {folder}")
         whole = {"seconds": seconds[name]} | row if name in seconds else row
-        found.append(Listed(place, _inside(folder, name, place), whole))
+        found.append(Listed(place, path, whole))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return found
-
-
-def _read_timings(path: Path) -> dict[str, float]:
-    """Seconds by file name; the last line about an image counts."""
-    if not path.is_file():
-        return {}
-    rows = [row for _, row in read_rows(path, torn_end=True)]
-    return {
-        row["file_name"]: row["seconds"]
-        for row in rows
-        if isinstance(row.get("file_name"), str) and isinstance(row.get("seconds"), int | float)
-    }
-
-
-def _inside(folder: Path, name: str, place: str) -> Path:
-    """The path of an image, which must be in the folder, also after following links."""
-    path = folder / name
-    # the operating system would cut the name at NUL
-    if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{place} names {name!r}, which is not in {folder}")
-    return path

@@ -10,7 +10,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
 """Accepted formats. For some others Pillow starts external programs."""
-
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """Suffixes of such files, in lower case."""
 
@@ -19,10 +18,7 @@ MOST_BYTES = 2**30
 
 
 def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
-    """A still image, turned upright, in RGB by `to_rgb`.
-
-    Args:
-        source: a file, or the bytes of one.
+    """A still image from a file or its bytes, turned upright, in RGB by `to_rgb`.
 
     Raises:
         ValueError: it is empty, broken, too large (the limit is Pillow's `Image.MAX_IMAGE_PIXELS`),
@@ -37,7 +33,10 @@ def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(BytesIO(content), formats=FORMATS) as opened:
-                return _still(opened)
+                # MPO photographs include previews and depth maps
+                if getattr(opened, "is_animated", False) and opened.format != "MPO":
+                    raise ValueError("it has several images (an animation or pages), not one")
+                return to_rgb(ImageOps.exif_transpose(opened))
     except UnidentifiedImageError:
         raise ValueError(f"it is not an image: none of {', '.join(FORMATS)}") from None
     except Exception as error:  # broken files make Pillow raise errors of many kinds
@@ -68,22 +67,11 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ValueError("its grey levels are floats of unknown range: save it with 8 or 16 bits")
     if image.mode.startswith("I"):
-        return _from_16_bits(image).convert("RGB")
+        levels = np.asarray(image).astype(np.int64)
+        if levels.min() < 0 or levels.max() > 65535:
+            raise ValueError("its grey levels are integers beyond 16 bits, of unknown range")
+        return Image.fromarray(np.round(levels / 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
-
-
-def _still(opened: Image.Image) -> Image.Image:
-    # MPO photographs include previews and depth maps
-    if getattr(opened, "is_animated", False) and opened.format != "MPO":
-        raise ValueError("it has several images (an animation or pages), not one")
-    return to_rgb(ImageOps.exif_transpose(opened))
-
-
-def _from_16_bits(image: Image.Image) -> Image.Image:
-    levels = np.asarray(image).astype(np.int64)
-    if levels.min() < 0 or levels.max() > 65535:
-        raise ValueError("its grey levels are integers beyond 16 bits, of unknown range")
-    return Image.fromarray(np.round(levels / 257).astype(np.uint8))

@@ -6,7 +6,6 @@ reported at once; then it is read again line by line, so that memory holds one l
 
 import csv
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,22 +15,13 @@ from typing import Any
 from vendi_guidance.storage.files import read_rows, sha256_of
 
 PROMPT_FILES = (".txt", ".jsonl", ".csv")
-
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
-
-AT_ONCE = 1000
-"""Lines of JSON that are parsed at once, in a third of the time."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Checked prompts; each iteration reads them from the start.
-
-    Attributes:
-        source: a file, or the prompt itself.
-        count: how many there are.
-        sha256: of the file's bytes, or of the prompt.
-    """
+    """Checked prompts from `source`, a file or the prompt itself; each iteration reads them anew.
+    `sha256` is that of the file's bytes, or of the prompt."""
 
     source: str
     count: int
@@ -46,13 +36,12 @@ class Prompts:
         Raises:
             ValueError: the file has changed.
         """
-        path = Path(self.source)
-        prompts = _read(path, number) if _is_file_name(self.source) else [self.source][number:]
-        for prompt in islice(prompts, self.count - number):
+        prompts = _read(Path(self.source)) if _is_file_name(self.source) else [self.source]
+        for prompt in islice(prompts, number, self.count):
             yield prompt
             number += 1
         if number < self.count:
-            raise ValueError(f"{path} had {self.count} prompts and has only {number} now")
+            raise ValueError(f"{self.source} had {self.count} prompts and has only {number} now")
 
 
 def open_prompts(source: str) -> Prompts:
@@ -76,11 +65,9 @@ def open_prompts(source: str) -> Prompts:
         return Prompts(source, 1, hashlib.sha256(source.encode()).hexdigest())
     path = Path(source)
     if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no prompt file {source!r} (a prompt that ends in {path.suffix} must come "
-            "from a file)"
-        )
-    count = (path.suffix.lower() == ".jsonl" and _count_json(path)) or sum(1 for _ in _read(path))
+        hint = f"a prompt that ends in {path.suffix} must come from a file"
+        raise FileNotFoundError(f"there is no prompt file {source!r} ({hint})")
+    count = sum(1 for _ in _read(path))
     if not count:
         raise ValueError(f"{path} has no prompts: write at least one")
     return Prompts(source, count, sha256_of(path))
@@ -90,28 +77,27 @@ def _is_file_name(source: str) -> bool:
     return Path(source).suffix.lower() in PROMPT_FILES
 
 
-def _read(path: Path, skip: int = 0) -> Iterator[str]:
+def _read(path: Path) -> Iterator[str]:
     read = {".txt": _text_prompts, ".jsonl": _json_prompts, ".csv": _csv_prompts}
     try:
-        yield from read[path.suffix.lower()](path, skip)
+        yield from read[path.suffix.lower()](path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
 
 
-def _text_prompts(path: Path, skip: int) -> Iterator[str]:
+def _text_prompts(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8-sig") as lines:
-        prompts = (stripped for line in lines if (stripped := line.strip()))
-        yield from islice(prompts, skip, None)
+        yield from filter(None, map(str.strip, lines))
 
 
-def _json_prompts(path: Path, skip: int) -> Iterator[str]:
-    for place, row in read_rows(path, skip=skip):
+def _json_prompts(path: Path) -> Iterator[str]:
+    for place, row in read_rows(path):
         if fault := _fault(row.get("prompt")):
             raise ValueError(f"{place} {fault}")
         yield row["prompt"]
 
 
-def _csv_prompts(path: Path, skip: int) -> Iterator[str]:
+def _csv_prompts(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = csv.reader(lines, strict=True)
         try:
@@ -119,7 +105,7 @@ def _csv_prompts(path: Path, skip: int) -> Iterator[str]:
             if "prompt" not in header:
                 raise ValueError(f"{path}, line 1 has no column 'prompt', only {', '.join(header)}")
             column = header.index("prompt")
-            for row in islice(filter(None, rows), skip, None):
+            for row in filter(None, rows):
                 prompt = row[column] if column < len(row) else ""
                 if not prompt.strip():
                     raise ValueError(f"{path}, line {rows.line_num} {NO_TEXT}")
@@ -137,21 +123,3 @@ def _fault(prompt: Any) -> str | None:
     except UnicodeEncodeError as error:
         return f"has {prompt[error.start]!a}, half of a surrogate pair: write it again"
     return None
-
-
-def _count_json(path: Path) -> int:
-    """How many prompts a JSON Lines file has; 0 if a line has a fault, which `_read` then names."""
-    count = 0
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            lines = (line for line in file if line.strip())
-            while block := list(islice(lines, AT_ONCE)):
-                rows = json.loads(f"[{','.join(block)}]")
-                prompts = [row["prompt"] for row in rows]
-                if len(prompts) != len(block) or not all(map(str.strip, prompts)):
-                    raise ValueError
-                "".join(prompts).encode()
-                count += len(block)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return 0
-    return count

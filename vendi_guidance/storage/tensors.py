@@ -18,14 +18,9 @@ def save_tensors(path: Path, tensors: dict[str, Tensor | None], header: dict[str
     Raises:
         OSError: the file cannot be written; the message is the operating system's.
     """
-    content = save(
-        {
-            name: value.detach().contiguous().cpu()
-            for name, value in tensors.items()
-            if value is not None
-        },
-        {"header": json.dumps(header)},
-    )
+    given = {name: value for name, value in tensors.items() if value is not None}
+    ready = {name: value.detach().contiguous().cpu() for name, value in given.items()}
+    content = save(ready, {"header": json.dumps(header)})
     with whole_file(path) as temporary:  # not by save_file, which hides the system's error
         temporary.write_bytes(content)
 
