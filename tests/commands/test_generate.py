@@ -1,4 +1,4 @@
-"""generate.py as a person uses it, on a tiny random SDXL."""
+"""`vendi-guidance generate` as a user calls it, on a tiny random SDXL."""
 
 import os
 import runpy
@@ -31,7 +31,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 @pytest.fixture
 def make(tiny_sdxl_folder, tmp_path):
-    """Run generate.py: `make(prompts, *options)`, with the tiny model, into tmp_path / "out"."""
+    """Run the command: `make(prompts, *options)`, with the tiny model, into tmp_path / "out"."""
 
     def run(prompts: str, *options: object, output: Path = tmp_path / "out") -> Result:
         words = [prompts, "--model", tiny_sdxl_folder, "--output", output, "--steps", STEPS]
@@ -96,6 +96,25 @@ def test_settings_are_a_presets_but_for_those_given(make, tmp_path):
     for name in ("objective", "scale", "stop", "space", "step_rule", "sigma_latent"):
         assert row[f"diversity_{name}"] == getattr(published, name)
     assert (row["diversity_every"], row["diversity_cfg_start"]) == (3, 0.5)
+
+
+def test_words_set_settings_of_a_preset_to_none(make, tmp_path):
+    words = {"cfg-start": "automatic", "center": "none", "truncation": "all"}
+    words |= {"sigma-prompt": "automatic"}
+    options = [word for name, value in words.items() for word in (f"--diversity-{name}", value)]
+    [row] = made(make("cat", "--diversity-preset", "varied", *options), tmp_path / "out").rows
+    assert PRESETS["varied"].cfg_start is not None
+    assert all(row[f"diversity_{name.replace('-', '_')}"] is None for name in words)
+    assert row["diversity_scale"] == PRESETS["varied"].scale
+
+
+def test_the_words_for_none_belong_to_their_settings(make):
+    for name, word in (("cfg-start", "all"), ("scale", "none"), ("truncation", "automatic")):
+        assert_refused(make("cat", f"--diversity-{name}", word), f"--diversity-{name}", word)
+    text = CliRunner().invoke(generate.main, ["--help"]).output
+    assert "--diversity-center [prompt|global|none]" in text
+    assert "--diversity-cfg-start [NUMBER|automatic]" in text
+    assert "--diversity-truncation [NUMBER|all]" in text
 
 
 def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):

@@ -1,4 +1,4 @@
-"""generate.py in two processes, connected by gloo, that make one run."""
+"""`vendi-guidance generate` in two processes, connected by gloo, that make one run."""
 
 import hashlib
 import os

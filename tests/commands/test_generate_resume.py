@@ -1,4 +1,4 @@
-"""generate.py stopped, killed, out of memory, and resumed; on a tiny random SDXL."""
+"""`vendi-guidance generate` stopped, killed, out of memory, and resumed; on a tiny random SDXL."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def invoke(*words: object) -> Result:
 
 @pytest.fixture
 def make(words, tmp_path):
-    """Run generate.py: `make(*options)`, into tmp_path / "out"."""
+    """Run the command: `make(*options)`, into tmp_path / "out"."""
 
     def run(*options: object, output: Path = tmp_path / "out") -> Result:
         return invoke(*words, *options, "--output", output)

@@ -77,7 +77,7 @@ def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expec
 
     assert start(WORKER).returncode == -9
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2  # of four pictures each
-    both = start(*LAUNCH, score.__file__)
+    both = start(*LAUNCH, "-m", "vendi_guidance", "score")
     assert both.returncode == 0, both.stderr
     assert scores(both.stdout) == pytest.approx(expected, rel=1e-5)
     assert both.stdout.count("Vendi") == 1

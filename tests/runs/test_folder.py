@@ -23,15 +23,13 @@ OPENING = Checkpoint(Progress(0, 0, 2))
 
 
 def add_batch(folder: RunFolder, first: int, count: int = 2) -> Progress:
-    names = [picture_name(number) for number in range(first, first + count)]
     for number in range(first, first + count):
         folder.save_picture(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
-    length = folder.add_rows(
-        [{"file_name": name, "prompt": "cat"} for name in names],
-        [{"file_name": name, "seconds": 1.0} for name in names],
-    )
-    progress = Progress(first + count, length, 2)
-    folder.finish_batch(Checkpoint(progress))
+    names = [picture_name(number) for number in range(first, first + count)]
+    rows = [{"file_name": name, "prompt": "cat"} for name in names]
+    timings = [{"file_name": name, "seconds": 1.0} for name in names]
+    progress = folder.finish_batch(rows, timings, Checkpoint(Progress(first + count, 0, 2)))
+    assert progress.metadata_bytes == (folder.path / METADATA).stat().st_size
     return progress
 
 
@@ -54,7 +52,7 @@ def test_a_run_is_an_imagefolder_with_a_manifest_and_a_checkpoint(folder):
         MANIFEST,
         f"{CHECKPOINTS}/000000000004-000000000000.safetensors",
     }
-    assert folder.find() == PLAN
+    assert Manifest.load(folder.path) == PLAN
     assert len(read_run(folder.path).images) == 4
 
 
@@ -207,7 +205,7 @@ def test_a_read_only_folder_is_one_sentence(folder):
 def test_a_damaged_manifest_is_named(folder, content):
     (folder.path / MANIFEST).write_text(content)
     with pytest.raises(ValueError, match=r"run\.json does not describe a run"):
-        folder.find()
+        Manifest.load(folder.path)
 
 
 def test_a_manifest_names_what_is_different():

@@ -18,9 +18,8 @@ class _Lazy(click.Group):
         return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        return import_module(f"vendi_guidance.commands.{name}").main
+        module = f"vendi_guidance.commands.{name}"
+        return import_module(module).main if name in COMMANDS else None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

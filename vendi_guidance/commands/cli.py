@@ -16,12 +16,27 @@ def asset(name: str) -> Any:
     return Path(os.path.relpath(path)) if path.exists() else None
 
 
-class Option(click.Option):
-    """An option that `--help` lists under the title of its group."""
+NONE = object()
+"""The value of an option that is given as its word for None."""
 
-    def __init__(self, *args: Any, group: str, **settings: Any) -> None:
+
+class Option(click.Option):
+    """An option that `--help` lists under the title of its group.
+
+    Args:
+        none: a word whose value is `NONE`.
+    """
+
+    def __init__(self, *args: Any, group: str, none: str | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.group = group
+        self.group, self.none = group, none
+        if none is not None and self.metavar is None:
+            choices = getattr(self.type, "choices", ["NUMBER"])
+            self.metavar = f"[{'|'.join([*choices, none])}]"
+
+    def type_cast_value(self, context: click.Context, value: Any) -> Any:
+        is_none = self.none is not None and value == self.none
+        return NONE if is_none else super().type_cast_value(context, value)
 
 
 class Command(click.Command):

@@ -36,7 +36,7 @@ import click
 import torch
 from tqdm import tqdm
 
-from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.commands.cli import NONE, Command, Option, asset
 from vendi_guidance.guidance.settings import PRESETS, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
@@ -56,10 +56,15 @@ where = partial(click.option, cls=Option, group="Output and machine")
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """An option for each setting of guidance; what is not given comes from the preset."""
     for setting in reversed(fields(Settings)):
-        if setting.metadata["command_line"]:
-            name = f"--diversity-{setting.name.replace('_', '-')}"
-            kind, text = option_type(setting.metadata), setting.metadata["help"]
-            command = how(name, type=kind, show_default="the preset's", help=text)(command)
+        about = setting.metadata
+        if about["command_line"]:
+            command = how(
+                f"--diversity-{setting.name.replace('_', '-')}",
+                type=option_type(about),
+                none=about["none"],
+                show_default="the preset's",
+                help=about["help"],
+            )(command)
     return command
 
 
@@ -75,12 +80,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@what(
-    "--model",
-    type=PATH,
-    default=asset("demo-sdxl"),
-    help="Folder that diffusers' save_pretrained wrote.",
-)
+@what("--model", type=PATH, default=asset("demo-sdxl"), help="Folder that save_pretrained wrote.")
 @what("--pipeline", type=click.Choice(list(PIPELINES)), default="sdxl", help="Type of the model.")
 @what("--steps", type=COUNT, default=25, help="Number of denoising steps.")
 @what("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance (CFG).")
@@ -111,18 +111,15 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model.")
 def main(**given: Any) -> None:
     if given["model"] is None:
-        raise ValueError(
-            "--model is missing: give a folder that diffusers' save_pretrained wrote (the demo "
-            "model is a default only inside its repository)"
-        )
-    own = {field.name for field in fields(RunOptions)}
-    guided = {name: given.pop(name) for name in given.keys() - own}
+        raise ValueError("--model is missing: give a folder that diffusers' save_pretrained wrote")
+    names = [field.name for field in fields(RunOptions) if field.name in given]
+    named = {name: given.pop(name) for name in names}
     diversity = {
-        name.removeprefix("diversity_"): value
-        for name, value in guided.items()
+        name.removeprefix("diversity_"): None if value is NONE else value
+        for name, value in given.items()
         if value is not None
     }
-    options = RunOptions(**given, diversity=diversity)
+    options = RunOptions(**named, diversity=diversity)
     check_device(options.device)
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
@@ -130,15 +127,13 @@ def main(**given: Any) -> None:
         stop.is_silent = not group.is_first
         run = open_run(options, group, stop, stack)
         total = run.plan.total
-        with tqdm(
-            total=total, initial=run.progress.done, unit="picture", disable=not group.is_first
-        ) as bar:
+        done, quiet = run.progress.done, not group.is_first
+        with tqdm(total=total, initial=done, unit="picture", disable=quiet) as bar:
             for made in run.rounds():
                 bar.update(made)
-        complete = run.progress.done == total
-        if complete and options.window_out is not None and group.is_first:
-            save_window(run, options.window_out)
         if group.is_first:
+            if run.progress.done == total and options.window_out is not None:
+                save_window(run, options.window_out)
             click.echo(summary(run, options))
         if run.stopped_by is not None:
             raise SystemExit(128 + run.stopped_by)
@@ -159,14 +154,10 @@ def summary(run: Runner, options: RunOptions) -> str:
     done, total = run.progress.done, run.plan.total
     pictures = f"{total} pictures" if done == total else f"{done} of {total} pictures"
     each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
-    lines = [f"{pictures} in {options.output}, {each}"]
+    text = f"{pictures} in {options.output}, {each}"
     if run.progress.skipped:
-        lines.append(f"{run.progress.skipped} guidance steps were skipped: NaN or infinity")
+        text += f"\n{run.progress.skipped} guidance steps were skipped: NaN or infinity"
     if done < total:
         how = "--resume in place of --overwrite" if options.overwrite else "--resume"
-        lines.append(f"stopped: the same command with {how} goes on")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    main()
+        text += f"\nstopped: the same command with {how} goes on"
+    return text

@@ -27,21 +27,18 @@ from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier
 from vendi_guidance.storage.images import SUFFIXES
 
-SHOWN = 20
-"""How many unusable files are named one by one."""
+PATH = click.Path(path_type=Path)
+SHOWN = 20  # unusable files that are named one by one
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, required=True, type=PATH)
 @click.option(
     "--embedder",
-    "spec",
     default="dinov2",
     help="Source of features: dinov2, clip, inception, swav, timm:NAME, pixels, probe:FOLDER.",
 )
-@click.option(
-    "--sigma", required=True, type=float, help="Bandwidth of the Gaussian kernel on features."
-)
+@click.option("--sigma", required=True, type=float, help="Bandwidth of the Gaussian kernel.")
 @click.option(
     "--random-features",
     type=click.IntRange(1),
@@ -50,9 +47,7 @@ SHOWN = 20
 )
 @click.option("--seed", default=0, help="Seed of the random Fourier features.")
 @click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    help="A folder where image features are kept, so that a stopped run goes on.",
+    "--cache", type=PATH, help="Folder that keeps features, so that a stopped run goes on."
 )
 @click.option("--batch-size", type=click.IntRange(1), default=64, help="Images at a time.")
 @click.option("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
@@ -65,7 +60,7 @@ SHOWN = 20
 @click.option("--device", default="cpu", help="Where features are computed, such as cuda:0.")
 def main(
     folders: tuple[Path, ...],
-    spec: str,
+    embedder: str,
     sigma: float,
     random_features: int,
     seed: int,
@@ -78,12 +73,12 @@ def main(
     kernel, spectrum = Gaussian(sigma), RandomFourier(random_features, seed=seed)
     with process_group(device) as group:
         paths = group.agree(lambda: pictures_in(folders))
-        embedder = group.agree(
-            lambda: open_image_embedder(spec, device=group.device, batch_size=batch_size)
+        network = group.agree(
+            lambda: open_image_embedder(embedder, device=group.device, batch_size=batch_size)
         )
         batches = stream_features(
             paths[group.rank :: group.count],
-            embedder,
+            network,
             cache=cache,
             workers=workers,
             on_bad_image=on_bad_image,
@@ -92,30 +87,29 @@ def main(
         mine = group.agree(lambda: moments_of(batches, kernel, spectrum))
         totals, counts, bad = zip(*group.share(mine), strict=True)
         if group.is_first:
-            name_bad([image for some in bad for image in some])
-        if sum(counts) == 0:
+            unusable = [image for some in bad for image in some]
+            for image in unusable[:SHOWN]:
+                click.echo(f"left out {image.name}: {image.reason}", err=True)
+            if len(unusable) > SHOWN:
+                click.echo(f"left out {len(unusable) - SHOWN} more", err=True)
+        count = sum(counts)
+        if count == 0:
             raise ValueError(f"none of the {len(paths)} files can be used")
         if group.is_first:
-            moments = symmetric(sum(totals[1:], totals[0])).div_(sum(counts))
+            moments = symmetric(sum(totals[1:], totals[0])).div_(count)
             for name, order in (("RKE", 2), ("Vendi", 1)):
                 score = matrix_entropy(moments, Entropy(order)).exp()
                 click.echo(f"{name} {float(score):.6g}")
-            click.echo(
-                f"n = {sum(counts)}; {embedder.name} {embedder.settings}; {kernel}; {spectrum}"
-            )
+            click.echo(f"n = {count}; {network.name} {network.settings}; {kernel}; {spectrum}")
 
 
 def pictures_in(folders: Sequence[Path]) -> list[Path]:
-    """All picture files in folders, in order."""
+    """All image files in folders and their subfolders, in order."""
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-    files = (
-        Path(parent, name)
-        for folder in folders
-        for parent, _, names in os.walk(folder)
-        for name in names
-    )
+    walks = (walk for folder in folders for walk in os.walk(folder))
+    files = (Path(parent, name) for parent, _, names in walks for name in names)
     paths = sorted(file for file in files if file.suffix.lower() in SUFFIXES)
     if not paths:
         raise ValueError(f"there are no pictures in {', '.join(map(str, folders))}")
@@ -140,14 +134,3 @@ def moments_of(
             add_products(total, features_of(batch.features))
             count += len(batch.kept)
     return total, count, bad
-
-
-def name_bad(bad: Sequence[BadImage]) -> None:
-    for image in bad[:SHOWN]:
-        click.echo(f"left out {image.name}: {image.reason}", err=True)
-    if len(bad) > SHOWN:
-        click.echo(f"left out {len(bad) - SHOWN} more", err=True)
-
-
-if __name__ == "__main__":
-    main()

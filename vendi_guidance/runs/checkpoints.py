@@ -8,7 +8,6 @@ exists, its batch counts as finished.
 import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -20,19 +19,39 @@ FORMAT = "vendi-guidance checkpoint"
 VERSION = 1
 
 
-class RunWindow(SlidingWindow):
-    """A `SlidingWindow` that can be rebuilt from the batches that entered it.
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come."""
 
-    Attributes:
-        entered: how many samples have entered so far, including those that have left since.
-    """
+    done: int  # finished pictures
+    metadata_bytes: int  # length of `metadata.jsonl` at that point
+    batch_size: int  # pictures that each process now makes at a time
+    entered_before: int = 0  # samples that had entered the window before this batch
+    entered: int = 0  # samples that had entered it after this batch
+    side_by_side: int = 1  # prompts made side by side: the number of processes at the start
+    skipped: int = 0  # guidance steps skipped so far, see `VendiGuidance.skipped`
+    sigma_prompt: float | None = None  # the prompt bandwidth that guidance has settled on
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A finished batch."""
+
+    progress: Progress  # after it
+    latents: Tensor | None = None  # (b, ...), what entered the window with it
+    prompts: Tensor | None = None  # (b, m)
+
+
+class RunWindow(SlidingWindow):
+    """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
 
     @property
     def entered(self) -> int:
+        """How many samples have entered so far, including those that have left since."""
         return self._entered
 
-    def enter_again(self, latents: Tensor, prompts: Tensor | None, entered: int) -> None:
-        """Add a batch that first entered when `entered` samples had entered before it.
+    def enter_again(self, batch: Checkpoint, device: str) -> None:
+        """Add the samples of a batch, from this device.
 
         The last `size` samples, in their batches and order, rebuild the window bit by bit: each
         sample returns to its slot, and is multiplied with as many rows at a time.
@@ -40,68 +59,27 @@ class RunWindow(SlidingWindow):
         Raises:
             ValueError: earlier batches are missing, or see `SlidingWindow.append`.
         """
-        if self._entered not in (0, entered):
-            raise ValueError(f"{self._entered} samples have entered, not {entered}")
-        self._entered = entered
-        self.append(latents, prompts)
+        if batch.latents is None:
+            return
+        before = batch.progress.entered_before
+        if self._entered not in (0, before):
+            raise ValueError(f"{self._entered} samples have entered, not {before}")
+        self._entered = before
+        prompts = None if batch.prompts is None else batch.prompts.to(device)
+        self.append(batch.latents.to(device), prompts)
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a run has come.
-
-    Attributes:
-        done: how many pictures are finished.
-        metadata_bytes: length of `metadata.jsonl` at that point.
-        batch_size: how many pictures each process now makes at a time.
-        entered_before, entered: how many samples had entered the window before this batch, and
-            after it.
-        side_by_side: how many prompts are made side by side: the number of processes at the start.
-        skipped: guidance steps skipped so far, see `VendiGuidance.skipped`.
-        sigma_prompt: the prompt bandwidth that guidance has settled on, or None.
-    """
-
-    done: int
-    metadata_bytes: int
-    batch_size: int
-    entered_before: int = 0
-    entered: int = 0
-    side_by_side: int = 1
-    skipped: int = 0
-    sigma_prompt: float | None = None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A finished batch.
-
-    Attributes:
-        progress: the state after it.
-        latents, prompts: (b, ...) and (b, m), what entered the window with it, or None.
-    """
-
-    progress: Progress
-    latents: Tensor | None = None
-    prompts: Tensor | None = None
-
-    def enter(self, window: RunWindow, device: str) -> None:
-        """Add its samples to the window, from this device."""
-        if self.latents is not None:
-            prompts = None if self.prompts is None else self.prompts.to(device)
-            window.enter_again(self.latents.to(device), prompts, self.progress.entered_before)
-
-
 class Checkpoints:
     """The checkpoints in a folder, which need not exist yet.
 
-    Args:
+    Attributes:
         folder: holds checkpoints and nothing else.
         window: size of the run's window.
     """
 
-    def __init__(self, folder: Path, window: int) -> None:
-        self.folder = folder
-        self.window = window
+    folder: Path
+    window: int
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then delete those no longer needed."""
@@ -130,12 +108,12 @@ class Checkpoints:
         Raises:
             ValueError: a damaged file, or one that is missing.
         """
-        left = None  # how many samples had entered before those that are kept
+        left = None  # how many samples entered before those that are kept
         for path in self._paths():
-            checkpoint = _read(path)
-            left = checkpoint.progress.entered_before if left is None else left
+            batch = _read(path)
+            left = batch.progress.entered_before if left is None else left
             try:
-                checkpoint.enter(window, device)
+                window.enter_again(batch, device)
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
         if left and window.entered - left < window.size:
@@ -173,24 +151,18 @@ def _entered(path: Path) -> int:
 
 def _read(path: Path) -> Checkpoint:
     header, tensors = load_tensors(path)
-    if not isinstance(header, dict) or not _is_progress(header):
+    values = header if isinstance(header, dict) else {}
+    counts = [values.get(field.name) for field in fields(Progress) if field.type is int]
+    sigma = values.get("sigma_prompt", 0.0)
+    if (
+        (values.get("format"), values.get("version")) != (FORMAT, VERSION)
+        or not all(type(count) is int and count >= 0 for count in counts)
+        or 0 in (values["batch_size"], values["side_by_side"])
+        or not (sigma is None or (isinstance(sigma, float) and sigma > 0))
+    ):
         raise ValueError(f"{path} is not a checkpoint this version can read")
-    progress = Progress(**{field.name: header[field.name] for field in fields(Progress)})
-    latents, prompts = tensors.get("latents"), tensors.get("prompts")
-    for tensor in (latents, prompts):
-        if tensor is not None and not (tensor.is_floating_point() and tensor.ndim > 1):
+    for tensor in tensors.values():
+        if not (tensor.is_floating_point() and tensor.ndim > 1):
             raise ValueError(f"{path} holds {tensor.dtype} of shape {tuple(tensor.shape)}")
-    return Checkpoint(progress, latents, prompts)
-
-
-def _is_progress(header: dict[str, Any]) -> bool:
-    sigma = header.get("sigma_prompt")
-    counts = [header.get(field.name) for field in fields(Progress) if field.type is int]
-    return (
-        (header.get("format"), header.get("version")) == (FORMAT, VERSION)
-        and all(type(count) is int and count >= 0 for count in counts)
-        and header["batch_size"] > 0
-        and header["side_by_side"] > 0
-        and "sigma_prompt" in header
-        and (sigma is None or (isinstance(sigma, float) and sigma > 0))
-    )
+    progress = Progress(**{field.name: values[field.name] for field in fields(Progress)})
+    return Checkpoint(progress, tensors.get("latents"), tensors.get("prompts"))

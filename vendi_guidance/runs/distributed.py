@@ -15,23 +15,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-OTHER_FAILED = 2
-"""Exit status of a process that ends because another one failed and printed the reason."""
-
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """All processes of a run, as seen by one of them.
+    """All processes of a run, as seen by one of them."""
 
-    Attributes:
-        rank: number of this process, from 0.
-        count: how many processes there are.
-        device: where this process computes.
-    """
-
-    rank: int
+    rank: int  # number of this process, from 0
     count: int
-    device: str
+    device: str  # where this process computes
 
     @property
     def is_first(self) -> bool:
@@ -70,7 +61,7 @@ class ProcessGroup:
         if error is not None and succeeded.index(False) == self.rank:
             raise error
         if not all(succeeded):
-            raise SystemExit(OTHER_FAILED)
+            raise SystemExit(2)  # the other process prints the reason
         return cast(T, result)
 
 

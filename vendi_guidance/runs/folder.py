@@ -6,8 +6,9 @@ counts once its checkpoint exists; whatever is beyond the last checkpoint is cut
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from filelock import FileLock, Timeout
 from PIL.Image import Image
 
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress
-from vendi_guidance.runs.manifest import MANIFEST, Manifest
+from vendi_guidance.runs.manifest import Manifest
 from vendi_guidance.storage.files import UNFINISHED, append_rows, remove_unfinished, sync_folder
 from vendi_guidance.storage.imagefolder import (
     METADATA,
@@ -28,7 +29,7 @@ from vendi_guidance.storage.imagefolder import (
 LOCK = ".lock"
 CHECKPOINTS = ".checkpoints"
 
-BLOCK = 4096
+Row = dict[str, Any]
 
 
 class RunFolder:
@@ -58,10 +59,8 @@ class RunFolder:
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                raise BlockingIOError(
-                    f"another run is writing to {self.path}: wait until it ends, or name another "
-                    "folder"
-                ) from None
+                advice = "wait until it ends, or name another folder"
+                raise BlockingIOError(f"another run is writing to {self.path}: {advice}") from None
         try:
             yield
         finally:
@@ -74,20 +73,10 @@ class RunFolder:
 
     def is_empty(self) -> bool:
         """Whether it holds nothing, or only what a run left that was stopped before it began."""
-        if not self.path.exists():
-            return True
-        return all(
+        return not self.path.exists() or all(
             entry.name == LOCK or (entry.name.startswith(UNFINISHED[0]) and entry.is_file())
             for entry in self.path.iterdir()
         )
-
-    def find(self) -> Manifest | None:
-        """The manifest of the run in it; None where none has begun.
-
-        Raises:
-            ValueError: it cannot be read.
-        """
-        return Manifest.load(self.path) if (self.path / MANIFEST).is_file() else None
 
     def recover(self) -> Progress | None:
         """Cut off what is beyond the last checkpoint; returns its progress, or None where the run
@@ -98,9 +87,9 @@ class RunFolder:
             OSError: the folder cannot be written.
         """
         progress = self.checkpoints.last()
-        metadata = self.path / METADATA
         if progress is None:
             return None
+        metadata = self.path / METADATA
         length = metadata.stat().st_size if metadata.is_file() else 0
         if length < progress.metadata_bytes:
             raise ValueError(
@@ -112,7 +101,7 @@ class RunFolder:
             self._clean()
             if length > progress.metadata_bytes:
                 os.truncate(metadata, progress.metadata_bytes)
-            _cut_torn_line(self.path / TIMINGS)
+            self._cut_torn_timing()
         self._safe = progress.done
         return progress
 
@@ -127,28 +116,35 @@ class RunFolder:
             sync_folder(self.path)
             self.checkpoints.add(opening)
 
-    def save_picture(self, number: int, image: Image, about: dict[str, Any] | None) -> None:
+    def save_picture(self, number: int, image: Image, about: Row | None) -> None:
         """Write a picture, and into it what is said about it."""
         with self._writing():
             save_picture(self.path / picture_name(number), image, about)
 
-    def add_rows(self, rows: Iterable[dict[str, Any]], timings: Iterable[dict[str, Any]]) -> int:
-        """Write the lines about saved pictures; returns the length of `metadata.jsonl` in bytes."""
+    def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> Progress:
+        """Write the lines and the checkpoint of a batch whose pictures are saved; returns its
+        progress, with the new length of `metadata.jsonl`."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
             sync_folder(self.path)
-        return length
-
-    def finish_batch(self, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint of a batch whose pictures and lines are written."""
-        with self._writing():
-            self.checkpoints.add(checkpoint)
-        self._safe = checkpoint.progress.done
+            progress = replace(batch.progress, metadata_bytes=length)
+            self.checkpoints.add(replace(batch, progress=progress))
+        self._safe = progress.done
+        return progress
 
     def _clean(self) -> None:
         remove_unfinished(self.path)
         self.checkpoints.clean()
+
+    def _cut_torn_timing(self) -> None:
+        """Cut off an unfinished last line, which is far shorter than the block that is read."""
+        path = self.path / TIMINGS
+        if path.is_file():
+            with path.open("r+b") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - 4096)
+                file.seek(start)
+                file.truncate(start + file.read().rfind(b"\n") + 1)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -161,13 +157,3 @@ class RunFolder:
             done = f"; {self._safe} pictures are safe there, --resume goes on" if self._safe else ""
             reason = error.strerror or str(error)
             raise OSError(f"cannot write to {self.path}: {reason}{done}") from error
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Cut off an unfinished last line, which is far shorter than a block."""
-    if not path.is_file():
-        return
-    with path.open("r+b") as file:
-        start = max(0, file.seek(0, os.SEEK_END) - BLOCK)
-        file.seek(start)
-        file.truncate(start + file.read().rfind(b"\n") + 1)

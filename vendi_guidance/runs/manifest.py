@@ -17,12 +17,7 @@ PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
 @dataclass(frozen=True)
 class Input:
-    """A file or folder that a run reads.
-
-    Attributes:
-        name: as the user gave it.
-        sha256: of its content.
-    """
+    """A file or folder that a run reads: its name as given, and the SHA-256 of its content."""
 
     name: str
     sha256: str
@@ -30,17 +25,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that decides how a run's pictures look.
+    """All that decides how a run's pictures look."""
 
-    Attributes:
-        settings: JSON values by the name of the option.
-        inputs: by the name of the option; None for one that was not given.
-        versions: of Python and the packages that matter.
-    """
-
-    settings: dict[str, Any]
-    inputs: dict[str, Input | None]
-    versions: dict[str, str]
+    settings: dict[str, Any]  # JSON values by the name of the option
+    inputs: dict[str, Input | None]  # by the name of the option; None for one that was not given
+    versions: dict[str, str]  # of Python and the packages that matter
 
     def save(self, folder: Path) -> None:
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -60,14 +49,11 @@ class Manifest:
             content = json.loads(path.read_text(encoding="utf-8"))
             if (content["format"], content["version"]) != (FORMAT, VERSION):
                 raise ValueError(f"it has format {content['format']}, version {content['version']}")
-            return cls(
-                dict(content["settings"]),
-                {
-                    name: None if given is None else Input(str(given["name"]), given["sha256"])
-                    for name, given in content["inputs"].items()
-                },
-                {str(name): str(value) for name, value in content["versions"].items()},
-            )
+            inputs = {
+                name: None if given is None else Input(**given)
+                for name, given in content["inputs"].items()
+            }
+            return cls(dict(content["settings"]), inputs, dict(content["versions"]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} does not describe a run: {error}") from None
 

@@ -19,14 +19,7 @@ INDEX = "model_index.json"
 
 BLOCK = 2**16
 BLOCKS = 64
-"""How many blocks of so many bytes of a large file its fingerprint covers."""
-
-
-CONVERT = (
-    "; only safetensors are read, never pickle files. To convert a model that you trust: "
-    "pipe = diffusers.DiffusionPipeline.from_pretrained({folder!r}, local_files_only=True); "
-    "pipe.save_pretrained({folder!r} + '-safetensors', safe_serialization=True)"
-)
+"""The number of blocks of a large file that its fingerprint covers, of `BLOCK` bytes each."""
 
 
 def check_model(folder: Path) -> None:
@@ -37,9 +30,12 @@ def check_model(folder: Path) -> None:
         FileNotFoundError: there is no model.
     """
     for name, (library, kind) in _parts(folder).items():
-        if library is None and kind is None:
-            continue  # this model has no such part
-        known = library in ("diffusers", "transformers") or _is_pipeline_module(library)
+        if library is None and kind is None:  # this model has no such part
+            continue
+        module = getattr(diffusers.pipelines, str(library), None)
+        known = library in ("diffusers", "transformers") or (
+            isinstance(module, ModuleType) and module.__name__.startswith("diffusers.pipelines.")
+        )
         # an Auto class may run code from the folder
         if not known or (library == "transformers" and str(kind).startswith("Auto")):
             raise ValueError(
@@ -49,10 +45,7 @@ def check_model(folder: Path) -> None:
 
 
 def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, device: str) -> Any:
-    """The model on its device, without progress bars of its own.
-
-    Args:
-        pipeline: the class to load it as.
+    """The model on its device, loaded as this class, without progress bars of its own.
 
     Raises:
         ValueError: it cannot be loaded; the message says why.
@@ -67,12 +60,17 @@ def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, devi
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
-        )
-        pipe = pipe.to(device)
+        ).to(device)
     except Exception as error:  # broken files raise errors of every kind
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         if "safetensors" in reason:
-            reason += CONVERT.format(folder=str(folder))
+            name = str(folder)
+            reason += (
+                "; only safetensors are read, never pickle files. To convert a model that you "
+                "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
+                f"{name!r}, local_files_only=True); "
+                f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
+            )
         raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
     pipe.set_progress_bar_config(disable=True)
     return pipe
@@ -115,8 +113,3 @@ def _parts(folder: Path) -> dict[str, list[Any]]:
         for name, value in index.items()
         if isinstance(value, list) and len(value) == 2 and not name.startswith("_")
     }
-
-
-def _is_pipeline_module(name: Any) -> bool:
-    module = getattr(diffusers.pipelines, name, None) if isinstance(name, str) else None
-    return isinstance(module, ModuleType) and module.__name__.startswith("diffusers.pipelines.")

@@ -10,10 +10,10 @@ prompts side by side, so that pictures of one prompt are made by one process.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
@@ -30,63 +30,37 @@ from vendi_guidance.runs.signals import Stop
 
 logger = logging.getLogger(__name__)
 
+Entered = tuple[Tensor | None, Tensor | None]
 
-@dataclass(frozen=True)
-class _Result:
-    """What one process tells the others of a round.
 
-    Attributes:
-        finished: samples for the window.
-        seconds: how long the round took.
-        skipped: guidance steps skipped.
-        sigma_prompt: the prompt bandwidth that guidance has settled on, or None.
-        signal: a request to stop, or None.
-        out_of_memory: nothing was made.
-    """
+class _Result(NamedTuple):
+    """What one process tells the others of a round."""
 
-    finished: list[Samples]
+    finished: list[Samples]  # for the window
     seconds: float = 0.0
-    skipped: int = 0
-    sigma_prompt: float | None = None
-    signal: int | None = None
-    out_of_memory: bool = False
+    skipped: int = 0  # guidance steps
+    sigma_prompt: float | None = None  # the prompt bandwidth that guidance has settled on
+    signal: int | None = None  # a request to stop
+    out_of_memory: bool = False  # nothing was made
 
 
 @dataclass(eq=False)
 class Runner:
-    """Makes a run.
+    """Makes a run."""
 
-    Args:
-        pipe: a guided pipeline; its guidance has a `RunWindow`, in the state that belongs to
-            `start`.
-        plan: what to make.
-        folder: where to; locked by the first process.
-        group: the processes.
-        stop: tells when to stop early.
-        start: the first checkpoint of a new run, or the progress of one that is resumed.
-
-    Attributes:
-        progress: how far the run has come.
-        made: pictures made since it was started or resumed.
-        seconds: how long these took.
-        stopped_by: the signal that stopped the run, or None.
-    """
-
-    pipe: DiversityGuided
+    pipe: DiversityGuided  # its guidance has a `RunWindow`, in the state that belongs to `progress`
     plan: Plan
-    folder: RunFolder
+    folder: RunFolder  # locked by the first process
     group: ProcessGroup
-    stop: Stop
-    start: InitVar[Checkpoint | Progress]
+    stop: Stop  # tells when to stop early
+    progress: Progress
+    opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
+    made: int = field(default=0, init=False)  # pictures, since the run was started or resumed
+    seconds: float = field(default=0.0, init=False)  # how long these took
+    stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
+    _warned: bool = field(default=False, init=False)
 
-    def __post_init__(self, start: Checkpoint | Progress) -> None:
-        self.progress = start.progress if isinstance(start, Checkpoint) else start
-        self.made = 0
-        self.seconds = 0.0
-        self.stopped_by: int | None = None
-        self._opening = start if isinstance(start, Checkpoint) else None
-        self._skipped_here = 0
-        self._warned = False
+    def __post_init__(self) -> None:
         self._settle(self.progress.sigma_prompt)
 
     @property
@@ -106,10 +80,10 @@ class Runner:
         while self.progress.done < self.plan.total and self.stopped_by is None:
             count = self.progress.batch_size * self.group.count
             waiting += islice(items, max(0, count - len(waiting)))
-            if self._make_and_save(waiting[:count]):
-                made = len(waiting[:count])
-                del waiting[:count]
-                yield made
+            batch, rest = waiting[:count], waiting[count:]
+            if self._make_and_save(batch):
+                waiting = rest
+                yield len(batch)
 
     def _make_and_save(self, items: list[Item]) -> bool:
         """One round; False if memory was too small for it."""
@@ -117,12 +91,12 @@ class Runner:
         mine = self.group.agree(lambda: self._make(self._part(items, self.group.rank), images))
         results = self.group.share(mine)
         if any(result.out_of_memory for result in results):
-            self._halve_batches()
+            self.group.agree(self._halve_batches)
             return False
         before = self.window.entered
-        latents, prompts = self.group.agree(lambda: self._enter(results))
+        entered = self.group.agree(lambda: self._enter(results))
         self._settle(next((result.sigma_prompt for result in results if result.sigma_prompt), None))
-        if self._opening is not None:  # only now is it certain that this run replaces an old one
+        if self.opening is not None:  # only now is it certain that this run replaces an old one
             self.group.agree(self._begin)
         self.group.agree(lambda: self._save(items, images))
         self.progress = replace(
@@ -133,7 +107,7 @@ class Runner:
             skipped=self.progress.skipped + sum(result.skipped for result in results),
             sigma_prompt=self.pipe.guidance.sigma_prompt,
         )
-        self.group.agree(lambda: self._finish(items, results, latents, prompts))
+        self.group.agree(lambda: self._finish(items, results, entered))
         self.made += len(items)
         self.seconds += max(result.seconds for result in results)
         self.stopped_by = next((result.signal for result in results if result.signal), None)
@@ -148,9 +122,10 @@ class Runner:
         """Make pictures into `images`, which stays empty if memory is too small."""
         if not items:
             return _Result([], signal=self.stop.signal)
-        seeds = [self.plan.seed_of(item) for item in items]
+        seeds = [self.plan.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
         started = perf_counter()
+        skipped = self.pipe.guidance.skipped
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
                 images += self.pipe(
@@ -159,19 +134,20 @@ class Runner:
                     generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
                     **self.plan.call,
                 ).images
-        except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
+        except (torch.OutOfMemoryError, MemoryError):
+            pass
+        except RuntimeError as error:
+            if not should_reduce_batch_size(error):
                 raise
         if not images:  # the error, and the memory that it held, are gone by now
             clear_device_cache(garbage_collection=True)
             return _Result([], out_of_memory=True)
         if self.group.count > 1:
             finished = [(z.cpu(), None if t is None else t.cpu()) for z, t in finished]
-        before, self._skipped_here = self._skipped_here, self.pipe.guidance.skipped
         return _Result(
             finished,
             perf_counter() - started,
-            self._skipped_here - before,
+            self.pipe.guidance.skipped - skipped,
             self.pipe.guidance.sigma_prompt,
             self.stop.signal,
         )
@@ -179,17 +155,17 @@ class Runner:
     def _halve_batches(self) -> None:
         size = self.progress.batch_size
         if size == 1:
-            self.group.agree(_refuse_one_picture)
-        if not self._warned and self.group.is_first:
-            self._warned = True
-            logger.warning(
-                "out of memory with %d pictures at a time: going on with %d, or fewer",
-                size,
-                size // 2,
+            raise ValueError(
+                "out of memory with one picture at a time: use a smaller model, --dtype float16 or "
+                "a smaller --diversity-window"
             )
+        if not self._warned and self.group.is_first:
+            text = "out of memory with %d pictures at a time: going on with %d, or fewer"
+            logger.warning(text, size, size // 2)
+        self._warned = True
         self.progress = replace(self.progress, batch_size=size // 2)
 
-    def _enter(self, results: list[_Result]) -> tuple[Tensor | None, Tensor | None]:
+    def _enter(self, results: list[_Result]) -> Entered:
         """Add all that was finished to the window, by rank; returns what of it stays there."""
         finished = [samples for result in results for samples in result.finished]
         if not finished:
@@ -215,9 +191,10 @@ class Runner:
             guidance.settings = replace(guidance.settings, sigma_prompt=sigma_prompt)
 
     def _begin(self) -> None:
-        if self.group.is_first and self._opening is not None:
-            self.folder.begin(self.plan.manifest, self._opening)
-        self._opening = None
+        """Delete an old run, before any process saves a picture."""
+        if self.group.is_first and self.opening is not None:
+            self.folder.begin(self.plan.manifest, self.opening)
+        self.opening = None
 
     def _save(self, items: list[Item], images: list[Image]) -> None:
         """Save this process's pictures."""
@@ -226,26 +203,17 @@ class Runner:
             about = None if origin is None else self._row(item) | origin
             self.folder.save_picture(item.number, image, about)
 
-    def _finish(
-        self,
-        items: list[Item],
-        results: list[_Result],
-        latents: Tensor | None,
-        prompts: Tensor | None,
-    ) -> None:
+    def _finish(self, items: list[Item], results: list[_Result], entered: Entered) -> None:
         """Write the metadata and the checkpoint of a round whose pictures are saved."""
-        if not self.group.is_first:
-            return
-        rows, timings = [], []
-        for rank, result in enumerate(results):
-            part = self._part(items, rank)
-            for row in map(self._row, part):
-                rows.append(row)
-                seconds = round(result.seconds / len(part), 4)
-                timings.append({"file_name": row["file_name"], "seconds": seconds})
-        length = self.folder.add_rows(rows, timings)
-        self.progress = replace(self.progress, metadata_bytes=length)
-        self.folder.finish_batch(Checkpoint(self.progress, latents, prompts))
+        if self.group.is_first:
+            rows, timings = [], []
+            for rank, result in enumerate(results):
+                part = [self._row(item) for item in self._part(items, rank)]
+                seconds = round(result.seconds / max(1, len(part)), 4)
+                rows += part
+                timings += [{"file_name": row["file_name"], "seconds": seconds} for row in part]
+            batch = Checkpoint(self.progress, *entered)
+            self.progress = self.folder.finish_batch(rows, timings, batch)
 
     def _row(self, item: Item) -> dict[str, object]:
         return self.plan.row(item, self.progress.batch_size, self.group.count)
@@ -263,15 +231,3 @@ def _dtypes_restored(pipe: DiversityGuided) -> Iterator[None]:
             if part.dtype != dtype:
                 part.to(dtype)
         raise
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    kinds = (torch.OutOfMemoryError, MemoryError)
-    return isinstance(error, kinds) or should_reduce_batch_size(error)
-
-
-def _refuse_one_picture() -> None:
-    raise ValueError(
-        "out of memory with one picture at a time: use a smaller model, --dtype float16 or a "
-        "smaller --diversity-window"
-    )

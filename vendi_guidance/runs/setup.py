@@ -18,7 +18,7 @@ from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
-from vendi_guidance.runs.manifest import Input, Manifest, versions
+from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import check_model, fingerprint, load_model
 from vendi_guidance.runs.plan import Plan
 from vendi_guidance.runs.runner import Runner
@@ -106,21 +106,21 @@ def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitSt
         pipe = load_model(pipeline, options.model, options.dtype, group.device)
         pipe.guidance = guidance
         done = folder.checkpoints.last() if options.resume else None
-        if done is None:
-            opening.enter(window, group.device)
-        else:
+        if done is not None:
             folder.checkpoints.restore(window, group.device)
-        return Runner(pipe, plan, folder, group, stop, done or opening)
+            return Runner(pipe, plan, folder, group, stop, done, None)
+        window.enter_again(opening, group.device)
+        return Runner(pipe, plan, folder, group, stop, opening.progress, opening)
 
     return group.agree(load)
 
 
 def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
     prompts = open_prompts(options.prompts)
-    chosen = {"window": guidance.window.size, **asdict(guidance.settings)}
-    del chosen["beta"]  # of exemplars, and there are none
     named = ("pipeline", "steps", "guidance_scale", "batch_size", "dtype")
     look = {name: getattr(options, name) for name in named}
+    chosen = {"window": guidance.window.size, **asdict(guidance.settings)}
+    del chosen["beta"]  # it belongs to exemplars, and there are none
     look |= {f"diversity_{name}": value for name, value in chosen.items()}
     settings = look | {
         "images_per_prompt": options.images_per_prompt,
@@ -140,10 +140,10 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
     manifest = Manifest(settings, inputs, versions())
     origin = {"model_sha256": model.sha256, "versions": manifest.versions}
     return Plan(
-        prompts=prompts,
-        images_per_prompt=options.images_per_prompt,
-        at_a_time=options.batch_size,
-        seed=options.seed,
+        prompts,
+        options.images_per_prompt,
+        options.batch_size,
+        options.seed,
         call={"num_inference_steps": options.steps, "guidance_scale": options.guidance_scale},
         about={"model": model.name, **look},
         origin=None if options.no_metadata else origin,
@@ -152,15 +152,9 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
 
 
 def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack) -> None:
-    """Lock the folder, and check that this run can begin or go on in it.
-
-    Raises:
-        ValueError: the run there has other settings, or is damaged.
-        FileExistsError: the folder is not empty.
-    """
+    """Lock the folder, and check that this run can begin or go on in it."""
     stack.enter_context(folder.locked())
-    began = folder.find() if options.resume else None
-    if began is None:
+    if not (options.resume and (folder.path / MANIFEST).is_file()):
         if not options.overwrite and not folder.is_empty():
             lacks = ": it has no run.json" if options.resume else ""
             raise FileExistsError(
@@ -168,6 +162,7 @@ def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: Ex
                 "run in it with --resume, or replace that with --overwrite"
             )
         return
+    began = Manifest.load(folder.path)
     differences = manifest.differences(began)
     if differences:
         raise ValueError(
@@ -197,9 +192,9 @@ def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, C
 def check_device(device: str) -> None:
     """Raise ValueError unless tensors can be computed there."""
     try:
-        usable = torch.empty(0, device=device).device.type != "meta"
+        kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
-    if not usable:
+    if kind == "meta":
         raise ValueError(f"device {device!r} stores no data: use cpu or cuda")

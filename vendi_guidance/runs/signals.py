@@ -6,8 +6,6 @@ from contextlib import suppress
 from time import monotonic
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 IMPATIENT = 1.0
 """Seconds after which another Ctrl-C is a second one. A launcher passes on the one that a terminal
 has already sent to all its processes."""
@@ -31,7 +29,8 @@ class Stop:
         self._since = 0.0
 
     def __enter__(self) -> "Stop":
-        self._before = {number: signal.signal(number, self._notice) for number in SIGNALS}
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._before = {number: signal.signal(number, self._notice) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
