@@ -14,12 +14,6 @@ from torch import Tensor
 from vendi_guidance.checks import check_count
 
 
-def _kept(size: int, rank: int | None) -> int:
-    """How many of `size` eigenvalues truncation at `rank` keeps."""
-    _check_rank(rank)
-    return size if rank is None else min(rank, size)
-
-
 def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
     """The nearest distribution, in Euclidean distance, on the `rank` largest eigenvalues.
 
@@ -46,15 +40,8 @@ def fill_up(top: Tensor) -> Tensor:
 def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     """H_order in nats: log(sum p^order) / (1 - order), and its limits at order 1 and infinity.
 
-    Args:
-        spectrum: (n,) eigenvalues p in any order, summing to 1; 0 log 0 is 0.
-        order: 0 < order <= infinity.
-
-    Returns:
-        0-d tensor, 0 <= H <= log n, decreasing in the order.
-
-    Raises:
-        ValueError: order is not in (0, infinity].
+    0 <= H <= log n, 0-d, decreasing in the order. The spectrum p: (n,) may be in any order; 0 log 0
+    is 0. Raises ValueError for an order that is not in (0, infinity].
     """
     _check_order(order)
     p = spectrum[spectrum > 0]
@@ -81,7 +68,8 @@ class Entropy:
 
     def __post_init__(self) -> None:
         _check_order(self.order)
-        _check_rank(self.truncation)
+        if self.truncation is not None:
+            check_count("truncation", self.truncation)
 
     def of(self, spectrum: Tensor) -> Tensor:
         """The entropy in nats, 0-d, of (n,) eigenvalues that sum to 1."""
@@ -117,9 +105,7 @@ def entropy_gradient(
     n = len(eigenvalues)
     kept = _kept(n, rank)
     top = eigenvalues.argsort(descending=True)[:kept]
-    p = eigenvalues[top]
-    if kept < n:
-        p = p + (1 - p.sum()) / kept
+    p = eigenvalues[top] if kept == n else fill_up(eigenvalues[top])
     # A null direction of a positive semi-definite A changes the score at second order only.
     is_mass = p > n * torch.finfo(p.dtype).eps
     log_p = torch.where(is_mass, p, 1).log()
@@ -133,6 +119,9 @@ def _check_order(order: float) -> None:
         raise ValueError(f"order must be greater than 0 (infinity included), got {order}")
 
 
-def _check_rank(rank: int | None) -> None:
-    if rank is not None:
-        check_count("truncation", rank)
+def _kept(size: int, rank: int | None) -> int:
+    """How many of `size` eigenvalues truncation at `rank` keeps."""
+    if rank is None:
+        return size
+    check_count("truncation", rank)
+    return min(rank, size)

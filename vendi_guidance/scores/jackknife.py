@@ -31,8 +31,7 @@ def jackknife(
     regression of their influence functions over the items.
 
     Args:
-        items: what each kernel compares, n >= 3 entries each.
-        kernels: one or two.
+        items, kernels: one or two kernels, and what each compares, n >= 3 entries.
         signs: of log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2; of the first with one kernel.
         z: half the width of the interval, in standard errors.
 
@@ -65,13 +64,9 @@ def jackknife(
 
 
 def leave_one_out(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The means of matrices off their diagonal, and the same without each item in turn.
+    """(s,) means of matrices off their diagonal, and (s, n): in column i those without item i.
 
-    Args:
-        sums: (s, n) of the rows of s symmetric (n, n) matrices with zeros on the diagonal, n >= 3.
-
-    Returns:
-        (s,) means, and (s, n): in column i those of the (n - 1, n - 1) matrices without item i.
+    From the row sums: (s, n) of s symmetric (n, n) matrices with zeros on the diagonal, n >= 3.
     """
     n = sums.shape[1]
     total = sums.sum(dim=1)
@@ -125,7 +120,6 @@ def _second_pass(
 
 def _offsets(variance: float, tilt: float, least: float, z: float) -> tuple[float, float]:
     """The least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)."""
-    middle = z**2 * tilt / 2
+    middle, floor = z**2 * tilt / 2, z * math.sqrt(least)
     root = math.sqrt(max(middle**2 + z**2 * variance, 0))
-    floor = z * math.sqrt(least)
     return min(middle - root, -floor), max(middle + root, floor)

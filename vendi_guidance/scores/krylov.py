@@ -22,14 +22,13 @@ def leading_eigenpairs(
 ) -> tuple[Tensor, Tensor]:
     """The `count` largest eigenvalues of A, with multiplicity, and their vectors.
 
-    One product with (n, b) vectors, b the columns of start, for each of three to ten steps, and
-    O(n (b steps)^2) operations; memory is that of b x steps vectors.
+    One product with (n, b) vectors for each of three to ten steps, and O(n (b steps)^2) operations;
+    memory is that of b x steps vectors.
 
     Args:
         multiply: A times vectors.
         start: (n, b) random vectors, b >= count + SPARE or n.
-        count: how many to compute.
-        tolerance: stop when a step adds less than this share to their sum.
+        tolerance: stop when a step adds less than this share to the sum of the eigenvalues.
 
     Returns:
         (count,) eigenvalues, largest first, float64, and (n, count) orthonormal vectors.
@@ -41,15 +40,11 @@ def leading_eigenpairs(
     while True:
         product = multiply(block)
         # the new columns of basis^T A basis
-        beside = (basis.T @ product).double()
-        within = (block.T @ product).double()
+        beside, within = (basis.T @ product).double(), (block.T @ product).double()
         basis = torch.cat([basis, block], dim=1)
-        reduced = torch.cat(
-            [
-                torch.cat([reduced, beside], dim=1),
-                torch.cat([beside.T, (within + within.T) / 2], dim=1),
-            ]
-        )
+        above = torch.cat([reduced, beside], dim=1)
+        below = torch.cat([beside.T, (within + within.T) / 2], dim=1)
+        reduced = torch.cat([above, below])
         values, vectors = torch.linalg.eigh(reduced)
         before, found = found, float(values[-count:].sum())
         size = basis.shape[1]
@@ -62,13 +57,8 @@ def leading_eigenpairs(
 def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
     """Lanczos' T = Q^T A Q for each column v of start, Q a basis of the Krylov space of A and v.
 
-    `steps` products with (n, p) vectors, orthogonalised against all earlier ones; memory is that
-    of p x steps vectors.
-
-    Args:
-        multiply: A times vectors.
-        start: (n, p) vectors v.
-        steps: nodes for each, 1 <= steps <= n.
+    From `steps` products with (n, p) vectors, 1 <= steps <= n, orthogonalised against all earlier
+    ones; memory is that of p x steps vectors.
 
     Returns:
         (p, steps, steps) symmetric tridiagonal, float64.
@@ -100,16 +90,10 @@ def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
 
 
 def gauss_quadrature(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes theta and weights w with v^T f(A) v ~ |v|^2 sum_k w_k f(theta_k), from v's T.
+    """Nodes theta and weights w: (p, steps) with v^T f(A) v ~ |v|^2 sum_k w_k f(theta_k).
 
-    Exact for polynomials f of degree up to 2 steps - 1. The leading part of T, cut after fewer
-    steps, gives the quadrature of those.
-
-    Args:
-        tridiagonal: (p, steps, steps), as `tridiagonalise` returns it.
-
-    Returns:
-        Nodes and weights, each (p, steps); the weights sum to 1 for each v.
+    From what `tridiagonalise` returns, or its leading part, which is that of fewer steps. Exact for
+    polynomials f of degree up to 2 steps - 1. The weights sum to 1 for each v.
     """
     nodes, vectors = torch.linalg.eigh(tridiagonal)
     return nodes, vectors[:, 0].square()

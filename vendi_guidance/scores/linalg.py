@@ -45,13 +45,8 @@ def second_moments(
 ) -> list[Tensor]:
     """sum_i p_i z(x_i) z(x_i)^T of each part's map z, from one pass over the rows.
 
-    Args:
-        rows: (n, d) features.
-        maps: parts, and z: (b, d) -> (b, w) of each.
-        weights: (n,) probabilities p of the items; None is 1/n each.
-
-    Returns:
-        (w, w) tensors, float64 up to `FLOAT64_UP_TO` columns.
+    (w, w) tensors, float64 up to `FLOAT64_UP_TO` columns. The weights p: (n,) are probabilities;
+    None is 1/n each.
     """
     totals: list[Tensor] = []
     n = 0
@@ -69,9 +64,8 @@ def second_moments(
 
 def add_products(total: Tensor, z: Tensor) -> None:
     """Add z^T z of z: (b, w) to the upper triangle of total: (w, w), which `symmetric` mirrors."""
-    strip = 512
-    for start in range(0, z.shape[1], strip):
-        total[start : start + strip, start:] += z[:, start : start + strip].T @ z[:, start:]
+    for start in range(0, z.shape[1], 512):
+        total[start : start + 512, start:] += z[:, start : start + 512].T @ z[:, start:]
 
 
 def symmetric(total: Tensor) -> Tensor:

@@ -2,24 +2,24 @@
 
 `update` and `forward` take `x: (b, d)` features of some items and, for scores with prompts, `t:
 (b, m)` features of their prompts, one row for each row of x; tensors or arrays. `compute` returns a
-0-d float64 tensor: what the function in `scores` returns for all items at once. `forward` also
-scores the batch by itself, at the cost of a `compute`: call `update` where that is not needed.
-Kernels, order, truncation and spectrum are those of the function; the scores of order 2 compute no
-eigenvalues. Further keyword arguments are those of every `Metric`.
+0-d float64 tensor: what the function in `scores.functional` returns for all items at once. Kernels,
+order, truncation, spectrum and costs are those of the function; further keyword arguments are those
+of every `Metric`. `forward` also scores the batch by itself, at the cost of a `compute`: call
+`update` where that is not needed.
 
 With a `RandomFourier` spectrum a metric keeps float64 sums of fixed size, O(r^2), for any number of
 items; with any other it keeps the features. In a `MetricCollection`, name the features,
 `update(x=..., t=...)`: each metric takes those that it reads, and equal states are shared.
 
-Every metric raises ValueError for a kernel that does not compare features and for keyword arguments
-that `Metric` does not know; on update, for features that `kernels.as_features` refuses or of
-another d than before, for x and t of different b, and for a kernel that the spectrum cannot do; on
-compute, for no items.
+Every metric raises ValueError for order <= 0, for truncation < 1, for a kernel that does not
+compare features and for keyword arguments that `Metric` does not know; on update, for features that
+`kernels.as_features` refuses or of another d than before, for x and t of different b, and for a
+kernel that the spectrum cannot do; on compute, for no items.
 """
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,10 +35,6 @@ from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class EntropyMetric(Metric):
@@ -76,8 +72,8 @@ class EntropyMetric(Metric):
         self._maps: list[tuple[Part, Map]] | None = None
         if isinstance(spectrum, RandomFourier):
             self.add_state("count", torch.tensor(0), "sum")
+            size = spectrum.features, spectrum.features
             for name in self._sums:
-                size = spectrum.features, spectrum.features
                 self.add_state(name, torch.zeros(size, dtype=torch.float64), "sum")
         else:
             for name in self._inputs:
@@ -98,13 +94,10 @@ class EntropyMetric(Metric):
         signed = zip(self.signs.values(), entropies, strict=True)
         return torch.stack([sign * entropy for sign, entropy in signed]).sum().exp()
 
-    def plot(
-        self, val: "Tensor | Sequence[Tensor] | None" = None, ax: "Axes | None" = None
-    ) -> "tuple[Figure, Any]":
-        """A figure and its axes: one score as a point, a list as a line; None calls `compute`.
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """A matplotlib figure and its axes: one score as a point, a list as a line.
 
-        Raises:
-            ModuleNotFoundError: matplotlib is not installed.
+        None calls `compute`. Raises ModuleNotFoundError where matplotlib is not installed.
         """
         return self._plot(val, ax)
 
@@ -157,17 +150,13 @@ class EntropyMetric(Metric):
 
 
 class VendiScore(EntropyMetric):
-    """exp H(K/n), the effective number of different items, 1 <= score <= n: see `scores.vendi`.
-
-    Raises:
-        ValueError: order <= 0, truncation < 1, or as every metric here.
+    """exp H(K/n), the effective number of different items, 1 <= score <= n: see `vendi`.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Gaussian, VendiScore
         >>> metric = VendiScore(Gaussian(1.0))
-        >>> metric.update(torch.tensor([[0.0], [0.0], [9.0]]))
-        >>> metric.update(torch.tensor([[9.0]]))
+        >>> metric.update(torch.tensor([[0.0], [0.0], [9.0], [9.0]]))
         >>> round(float(metric.compute()), 3)
         2.0
     """
@@ -191,16 +180,12 @@ class VendiScore(EntropyMetric):
 
 
 class RKEScore(VendiScore):
-    """n^2 / |K|_F^2, which is `VendiScore` of order 2, 1 <= score <= n: see `scores.rke`.
-
-    Raises:
-        ValueError: as every metric here.
+    """n^2 / |K|_F^2, which is `VendiScore` of order 2, 1 <= score <= n: see `rke`.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, RKEScore
         >>> metric = RKEScore(Cosine())
-        >>> metric.update(torch.eye(3))
         >>> metric.update(torch.eye(3))
         >>> round(float(metric.compute()), 3)
         3.0
@@ -233,17 +218,13 @@ class PromptMetric(EntropyMetric):
 class ConditionalVendiScore(PromptMetric):
     """exp(H(K_X∘K_T / n) - H(K_T / n)): the diversity of x that the prompts t do not explain.
 
-    1 <= score <= n; truncated, it may be below 1. See `scores.conditional_vendi`.
-
-    Raises:
-        ValueError: order <= 0, truncation < 1, or as every metric here.
+    1 <= score <= n; truncated, it may be below 1.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import ConditionalVendiScore, Gaussian
-        >>> metric = ConditionalVendiScore(Gaussian(1.0), Gaussian(1.0))
-        >>> metric.update(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [0.0]]))
-        >>> metric.update(torch.tensor([[18.0], [27.0]]), torch.tensor([[9.0], [9.0]]))
+        >>> from vendi_guidance import ConditionalVendiScore, Cosine
+        >>> metric = ConditionalVendiScore(Cosine(), Cosine())
+        >>> metric.update(torch.eye(4), torch.eye(2).repeat(2, 1))
         >>> round(float(metric.compute()), 3)
         2.0
     """
@@ -252,12 +233,7 @@ class ConditionalVendiScore(PromptMetric):
 
 
 class ConditionalRKEScore(ConditionalVendiScore):
-    """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `ConditionalVendiScore` of order 2.
-
-    1 <= score <= n. See `scores.conditional_rke`.
-
-    Raises:
-        ValueError: as every metric here.
+    """|K_T|_F^2 / |K_X∘K_T|_F^2, in [1, n]: `ConditionalVendiScore` of order 2.
 
     Example:
         >>> import torch
@@ -277,18 +253,13 @@ class ConditionalRKEScore(ConditionalVendiScore):
 class InformationVendiScore(PromptMetric):
     """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
 
-    0 < score <= n, of order 1 at least 1; with `ConditionalVendiScore` it multiplies to
-    `VendiScore`. See `scores.information_vendi`.
-
-    Raises:
-        ValueError: order <= 0, truncation < 1, or as every metric here.
+    0 < score <= n, of order 1 at least 1; the product with `ConditionalVendiScore` is `VendiScore`.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Gaussian, InformationVendiScore
-        >>> metric = InformationVendiScore(Gaussian(1.0), Gaussian(1.0))
-        >>> metric.update(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [0.0]]))
-        >>> metric.update(torch.tensor([[18.0], [27.0]]), torch.tensor([[9.0], [9.0]]))
+        >>> from vendi_guidance import Cosine, InformationVendiScore
+        >>> metric = InformationVendiScore(Cosine(), Cosine())
+        >>> metric.update(torch.eye(4), torch.eye(2).repeat(2, 1))
         >>> round(float(metric.compute()), 3)
         2.0
     """
@@ -298,12 +269,7 @@ class InformationVendiScore(PromptMetric):
 
 
 class InformationRKEScore(InformationVendiScore):
-    """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `InformationVendiScore` of order 2.
-
-    0 < score <= n. See `scores.information_rke`.
-
-    Raises:
-        ValueError: as every metric here.
+    """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), in (0, n]: `InformationVendiScore` of order 2.
 
     Example:
         >>> import torch

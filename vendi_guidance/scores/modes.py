@@ -63,7 +63,7 @@ def find_modes(
     top: int = 20,
     spectrum: RandomFourier | Exact = FKEA,
 ) -> list[Mode]:
-    """The leading modes of x, and the items that show each best.
+    """The leading modes of x, and the items that show each best; the largest eigenvalue first.
 
     The sign of an eigenvector is chosen so that its largest |u(x)| is positive.
 
@@ -74,9 +74,6 @@ def find_modes(
         top: how many items of each mode.
         spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2) memory beside x; or `Exact`, from
             the kernel's factor if it has one of fewer than n columns, else from K, n^2.
-
-    Returns:
-        Modes, the largest eigenvalue first.
 
     Raises:
         ValueError: count or top < 1, x can be read only once, another spectrum, or a kernel that
@@ -106,7 +103,7 @@ def find_modes(
         return _read_off(eigenvalues, [vectors * (n * eigenvalues).sqrt().to(vectors)], top)
     [moment] = second_moments(rows, [(Part(kernel), features_of)])
     eigenvalues, vectors = _leading(moment, count)
-    again = rows if isinstance(rows, Tensor) else bind(x, kernel)[0]
+    again = bind(x, kernel)[0] if isinstance(rows, Stream) else rows
     loadings = (features_of(chunk) @ vectors.to(chunk) for chunk in chunks(again))
     return _read_off(eigenvalues, loadings, top)
 
@@ -127,11 +124,8 @@ def group_scores(
 
     Args:
         x: (n, d) features.
-        kernel: how alike two items are.
         groups: (n,) labels of any kind, such as prompts or what `k_means` finds.
-        order: of the Renyi entropy, 0 < order <= infinity.
-        truncation: how many eigenvalues to keep (see `entropy.truncate`).
-        spectrum: how the entropy is computed; each class states its cost.
+        kernel, order, truncation, spectrum: as in `vendi`.
 
     Raises:
         ValueError: order <= 0, truncation < 1, or not n labels.
@@ -140,8 +134,8 @@ def group_scores(
         >>> import torch
         >>> from vendi_guidance import Cosine, group_scores
         >>> groups = group_scores(torch.eye(3), Cosine(), ["cat", "cat", "dog"])
-        >>> [(group.label, group.size, round(group.score, 3)) for group in groups]
-        [('dog', 1, 1.0), ('cat', 2, 2.0)]
+        >>> [(group.label, round(group.score, 3)) for group in groups]
+        [('dog', 1.0), ('cat', 2.0)]
     """
     found = vendi_by_label(x, groups, kernel, Entropy(order, truncation), spectrum)
     scores = [GroupScore(label, size, float(score)) for label, size, score in found]
@@ -170,9 +164,8 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:
-        raise ImportError(
-            "k-means needs scikit-learn: pip install 'vendi-guidance[metrics]'"
-        ) from error
+        message = "k-means needs scikit-learn: pip install 'vendi-guidance[metrics]'"
+        raise ImportError(message) from error
     features = gather(as_stream(x) or as_features(x))
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must be between 1 and n = {len(features)}, got {clusters}")
@@ -209,11 +202,10 @@ def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _read_off(eigenvalues: Tensor, loadings: Iterable[Tensor], top: int) -> list[Mode]:
     """The modes of the eigenvalues: (count,), from u of all items in chunks: (b, count)."""
-    count = len(eigenvalues)
-    device = eigenvalues.device
+    count, device = len(eigenvalues), eigenvalues.device
     # of each mode, the items at the positive end and those at the negative end
     highest = torch.empty(2, count, 0, device=device)
-    rows = torch.empty(2, count, 0, dtype=torch.int64, device=device)
+    rows = highest.long()
     seen = 0
     for u in loadings:
         numbers = torch.arange(seen, seen + len(u), device=device).expand(2, count, -1)

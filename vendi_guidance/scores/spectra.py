@@ -19,7 +19,13 @@ from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
-from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
+from vendi_guidance.scores.krylov import (
+    SPARE,
+    Multiply,
+    gauss_quadrature,
+    leading_eigenpairs,
+    tridiagonalise,
+)
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
     LEADING_BELOW,
@@ -41,16 +47,13 @@ class Spectrum(ABC):
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        """The entropy of each part's K, or its approximation; rows are read once.
+        """The entropy of each part's K, or its approximation, in nats: 0-d float64 tensors.
 
         Args:
-            rows: (n, d) features, as the kernels' `bind` returns them, or a stream of them.
+            rows: (n, d) features, as the kernels' `bind` returns them, or a stream, read once.
             parts: kernels, and the columns they read.
             entropy: its order and truncation.
             weights: (n,) probabilities p of the items; None is 1/n each.
-
-        Returns:
-            0-d float64 tensors, in nats.
         """
 
     def entropy(
@@ -73,9 +76,8 @@ class Exact(Spectrum):
     Example:
         >>> import torch
         >>> from vendi_guidance import Exact, Gaussian
-        >>> x = torch.tensor([[0.0], [0.0], [9.0]])
-        >>> Exact().eigenvalues(x, Gaussian(1.0)).round(decimals=3).tolist()
-        [0.667, 0.333, 0.0]
+        >>> Exact().eigenvalues(torch.tensor([[0.0], [0.0], [9.0]]), Gaussian(1.0))[:2]
+        tensor([0.6667, 0.3333], dtype=torch.float64)
     """
 
     def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
@@ -86,8 +88,8 @@ class Exact(Spectrum):
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
         if not isinstance(rows, Tensor):
-            widths = [part.kernel.rank(part.width(rows.width)) for part in parts]
-            if all(w is not None and w <= FLOAT64_UP_TO for w in widths):
+            ranks = [part.kernel.rank(part.width(rows.width)) for part in parts]
+            if all(rank is not None and rank <= FLOAT64_UP_TO for rank in ranks):
                 maps = [(part, part.kernel.factor) for part in parts]
                 return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
             rows = gather(rows)
@@ -175,8 +177,7 @@ class RandomFourier(Spectrum):
     Example:
         >>> import torch
         >>> from vendi_guidance import Gaussian, RandomFourier, vendi
-        >>> x = torch.zeros(5, 3)
-        >>> round(float(vendi(x, Gaussian(1.0), spectrum=RandomFourier(64))), 3)
+        >>> round(float(vendi(torch.zeros(5, 3), Gaussian(1.0), spectrum=RandomFourier(64))), 3)
         1.0
     """
 
@@ -206,10 +207,7 @@ class RandomFourier(Spectrum):
             phases = x @ frequencies.to(x)
             if phases.dtype == torch.float32 and not float(phases.abs().max()) < 1e3:
                 phases = x.double() @ frequencies.to(x.device, torch.float64)
-            z = x.new_empty(len(x), 2 * count)
-            z[:, :count] = phases.cos()
-            z[:, count:] = phases.sin()
-            return z.div_(count**0.5)
+            return torch.cat([phases.cos(), phases.sin()], dim=1).div_(count**0.5)
 
         return features
 
@@ -231,7 +229,7 @@ class RandomFourier(Spectrum):
 
 
 class Estimate(NamedTuple):
-    """An entropy in nats, and the standard error of the estimation."""
+    """An entropy in nats, and the standard error of the estimation; 0-d float64 tensors."""
 
     entropy: Tensor
     standard_error: Tensor
@@ -302,34 +300,43 @@ class Lanczos(Spectrum):
 
         start = torch.randn(n, block, generator=generator).to(x)
         top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
-        top = top.clamp_(min=0)
+        top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
         if entropy.truncation is not None:
-            return Estimate(renyi_entropy(fill_up(top), entropy.order), top.new_zeros(()))
-        if isinf(entropy.order):
-            return Estimate(-top[0].log(), top.new_zeros(()))
-        found = _summand(top, entropy.order).sum()
+            return Estimate(renyi_entropy(fill_up(top), order), zero)
+        if isinf(order):
+            return Estimate(-top[0].log(), zero)
+        trace, error = _summand(top, order).sum(), zero
         rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
-        # n eigenvalues of 0, as products in this precision return them
-        rounding = n * _summand(eps * top[0], entropy.order)
-        if rest <= n * eps:
-            return _estimate(found, rounding + 8 * eps * found, entropy.order)
+        if rest > n * eps:
+            norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
+            moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
+            signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
+            remainder, error = self._remainder(multiply, vectors, signs, moments, order)
+            trace = trace + remainder
+        # the second term: n eigenvalues of 0, as products in this precision return them
+        error = torch.hypot(error, n * _summand(eps * top[0], order) + 8 * eps * trace)
+        if order == 1:
+            return Estimate(trace.clamp(min=0), error)
+        return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
+
+    def _remainder(
+        self, multiply: Multiply, vectors: Tensor, signs: Tensor, moments: Tensor, order: float
+    ) -> tuple[Tensor, Tensor]:
+        """tr f of A without these eigenvectors, and its error; moments are its tr A and tr A^2."""
 
         def deflate(v: Tensor) -> Tensor:
             return v - vectors @ (vectors.T @ v)
 
-        signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
         probes = deflate(signs)
         lengths = probes.square().sum(dim=0).double()
         lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
-        norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
-        moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
 
         def traces(tridiagonal: Tensor) -> Tensor:
-            """tr f of the rest, estimated from each probe: (probes,)."""
+            """The estimate of each probe: (probes,)."""
             nodes, shares = gauss_quadrature(tridiagonal)
             nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
             controls = torch.stack([nodes, nodes.square()], dim=-1)
-            f, root = _summand(nodes, entropy.order), mass.sqrt()
+            f, root = _summand(nodes, order), mass.sqrt()
             fitted = torch.linalg.lstsq(
                 (controls * root[..., None]).flatten(0, 1), (f * root).flatten()[:, None]
             ).solution[:, 0]
@@ -338,16 +345,7 @@ class Lanczos(Spectrum):
         probed = traces(lanczos)
         fewer = -(-2 * self.steps // 3)
         unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
-        trace = found + probed.mean()
-        error = torch.hypot(probed.std() / self.probes**0.5, unconverged)
-        return _estimate(trace, torch.hypot(error, rounding + 8 * eps * trace), entropy.order)
-
-
-def _estimate(trace: Tensor, error: Tensor, order: float) -> Estimate:
-    """The entropy with this trace of `_summand`."""
-    if order == 1:
-        return Estimate(trace.clamp(min=0), error)
-    return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
+        return probed.mean(), torch.hypot(probed.std() / self.probes**0.5, unconverged)
 
 
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
@@ -382,8 +380,7 @@ def _summand(p: Tensor, order: float) -> Tensor:
 
 
 def _has_small_factor(kernel: Kernel, x: Tensor) -> bool:
-    rank = kernel.rank(x.shape[1])
-    return rank is not None and rank < len(x)
+    return (kernel.rank(x.shape[1]) or len(x)) < len(x)
 
 
 def _roots(x: Tensor, weights: Tensor | None) -> Tensor:

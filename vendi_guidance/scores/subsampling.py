@@ -1,6 +1,7 @@
 """A score of subsets of the items."""
 
 from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,15 +21,9 @@ class Subsets:
     """A score of subsets: its positional arguments are restricted to the same rows.
 
     Args:
-        score: any function.
-        arguments: its positional arguments: first those with an entry for each item (tensors,
-            arrays, sequences), then as many kernels or one fewer: (x, kernel),
-            (x, t, kernel_x, kernel_t), (x, clusters, kernel).
-        options: its keyword arguments.
-
-    Attributes:
-        items, kernels: the two kinds of arguments.
-        n: how many items there are.
+        score: any function, with `options` as keyword arguments.
+        arguments: first `items`, n entries each (tensors, arrays, sequences), then as many
+            `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel).
 
     Raises:
         ValueError: no arguments, streams, different numbers of items, or weights, which cannot be
@@ -65,6 +60,17 @@ class Subsets:
         generator = torch.Generator().manual_seed(seed)
         for _ in progress(range(count)):
             yield torch.randperm(self.n, generator=generator)
+
+
+def normal_quantile(level: float) -> float:
+    """z with a share `level` of a normal distribution within z deviations of its mean.
+
+    Raises:
+        ValueError: level is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _take(entries: Any, rows: Tensor) -> Any:
