@@ -18,8 +18,7 @@ def clip_score(image_features: Features, prompt_features: Features) -> float:
         prompt_features: (n, d) features of their prompts, of the same model, such as CLIP.
 
     Raises:
-        ValueError: the two differ in n or in d, are malformed (see `kernels.as_features`), or
-            contain a zero vector.
+        ValueError: features of other n or d, that `as_features` refuses, or with a zero vector.
 
     Example:
         >>> import torch
@@ -45,8 +44,7 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
         prompts: of the n images.
 
     Raises:
-        ValueError: x has other than n rows, is malformed (see `kernels.as_features`), or contains a
-            zero vector.
+        ValueError: x of other than n rows, that `as_features` refuses, or with a zero vector.
 
     Example:
         >>> import torch

@@ -16,8 +16,7 @@ from vendi_guidance.scores.subsampling import Score
 LARGEST, SMALLEST, RATIO = 32.0, 1 / 128, 2**0.5
 """The ends of the grid, in median distances, and the ratio of its neighbours."""
 
-FEWEST = 10
-"""The least number of items in an evaluation."""
+FEWEST = 10  # items in an evaluation
 
 
 def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> float:

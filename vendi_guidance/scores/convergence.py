@@ -60,8 +60,7 @@ def convergence(
     """A score of larger and larger random subsets: has it converged at n items?
 
     Args:
-        score, arguments, options: any function, its positional arguments as `Subsets` takes them,
-            and its keyword arguments.
+        score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
         sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
         repeats: how many random permutations the items are added in, >= 3.
         level: of the band, 0 < level < 1.

@@ -17,15 +17,8 @@ from vendi_guidance.checks import check_count
 def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
     """The nearest distribution, in Euclidean distance, on the `rank` largest eigenvalues.
 
-    Args:
-        spectrum: (n,) eigenvalues in any order, summing to 1.
-        rank: how many to keep; None, or n and above, keeps all as they are.
-
-    Returns:
-        (min(rank, n),) eigenvalues, largest first, summing to 1.
-
-    Raises:
-        ValueError: rank is not a whole number of at least 1.
+    (n,) eigenvalues in any order become min(rank, n), largest first; a rank of None, or n and
+    above, keeps all. Raises ValueError for a rank that is not a whole number of at least 1.
     """
     kept = _kept(len(spectrum), rank)
     top = spectrum.sort(descending=True).values[:kept]
@@ -59,8 +52,7 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
 class Entropy:
     """The order (see `renyi_entropy`) and truncation (see `truncate`) of an entropy.
 
-    Raises:
-        ValueError: order is not in (0, infinity], or truncation not a whole number of at least 1.
+    Raises ValueError for an order or a truncation that those refuse.
     """
 
     order: float = 1.0
@@ -93,14 +85,11 @@ def entropy_gradient(
     Args:
         eigenvalues: (n,) in any order, summing to 1.
         eigenvectors: (n, n), one per column, as `torch.linalg.eigh` gives them.
-        rank: as in `truncate`.
+        rank: as in `truncate`, with the same errors.
         last: compute only so many of the last rows, at a cost of n^2 each; None is all.
 
     Returns:
         (n, n), symmetric; or its last rows, (last, n).
-
-    Raises:
-        ValueError: rank is not a whole number of at least 1.
     """
     n = len(eigenvalues)
     kept = _kept(n, rank)

@@ -34,10 +34,7 @@ from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
-
-Items: TypeAlias = Any
-"""Whatever a kernel compares: features (n, d), a stream of them, n texts, ..."""
-
+Items: TypeAlias = Any  # whatever a kernel compares: features (n, d), a stream of them, n texts
 Labels: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
 
 
@@ -58,8 +55,7 @@ def vendi(
         kernel: how alike two items are.
         order: of the Renyi entropy, 0 < order <= infinity. Orders below 1 give rare items more
             weight, and rounding errors too: give float64 features.
-        truncation: how many eigenvalues to keep (see `entropy.truncate`), which makes the score an
-            upper bound.
+        truncation: how many eigenvalues to keep (see `entropy.truncate`), for an upper bound.
         weights: (n,) probabilities of the items; None is 1/n each.
         spectrum: how the entropy is computed; each class states its cost.
 
@@ -160,9 +156,8 @@ def information_vendi(
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, information_vendi
-        >>> prompts = torch.eye(2).repeat(2, 1)
-        >>> round(float(information_vendi(torch.eye(4), prompts, Cosine(), Cosine())), 3)
-        2.0
+        >>> round(float(information_vendi(torch.eye(3), torch.eye(3), Cosine(), Cosine())), 3)
+        3.0
     """
     entropy = Entropy(order, truncation)
     rows, parts = _joined(x, t, kernel_x, kernel_t)
@@ -198,9 +193,8 @@ def cluster_vendi(
     """sum_j |S_j|/n * vendi(S_j): the diversity inside each of the given clusters S_j, on average.
 
     Args:
-        x: (n, d) features.
+        x, kernel, order, spectrum: as in `vendi`.
         clusters: (n,) labels of any kind; items of equal labels are a cluster.
-        kernel, order, spectrum: as in `vendi`.
 
     Raises:
         ValueError: not n labels, or as every score here.
@@ -212,8 +206,8 @@ def cluster_vendi(
         1.667
     """
     found = vendi_by_label(x, clusters, kernel, Entropy(order), spectrum)
-    n = sum(size for _, size, _ in found)
-    return torch.stack([size * score for _, size, score in found]).sum() / n
+    total = torch.stack([size * score for _, size, score in found]).sum()
+    return total / sum(size for _, size, _ in found)
 
 
 def cluster_rke(

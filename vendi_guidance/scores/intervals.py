@@ -81,8 +81,7 @@ def score_interval(
     of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
 
     Args:
-        score, arguments, options: any function, its positional arguments as `Subsets` takes them,
-            and its keyword arguments.
+        score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
         level: of confidence, 0 < level < 1.
         method: "jackknife" or "subsampling"; None is the jackknife where it applies.
         subsamples: how many random halves are scored, >= 10; 100 give the standard error to 7%.

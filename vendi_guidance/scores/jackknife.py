@@ -30,17 +30,12 @@ def jackknife(
     that value*: the variance is modelled as linear in the estimate, with the slope of the
     regression of their influence functions over the items.
 
-    Args:
-        items, kernels: one or two kernels, and what each compares, n >= 3 entries.
-        signs: of log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2; of the first with one kernel.
-        z: half the width of the interval, in standard errors.
-
-    Raises:
-        ValueError: no two items are alike, so that a logarithm is infinite.
+    There are one or two kernels, which compare n >= 3 entries each, and signs of log E k_1^2, or of
+    log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2. Half the interval is z standard errors. Raises
+    ValueError where no two items are alike, so that a logarithm is infinite.
     """
     bound = [kernel.bind(entries) for entries, kernel in zip(items, kernels, strict=True)]
-    blocks = [kernel.blocks(x) for x, kernel in bound]
-    x = bound[0][0]
+    blocks, x = [kernel.blocks(x) for x, kernel in bound], bound[0][0]
     n = len(x)
     means, without = leave_one_out(row_sums(blocks, x))
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():

@@ -13,8 +13,7 @@ from torch import Tensor
 Multiply: TypeAlias = Callable[[Tensor], Tensor]
 """(n, b) vectors V -> (n, b) A V, for a symmetric positive semi-definite A."""
 
-SPARE = 16
-"""Extra vectors, which make the last of the requested eigenvalues converge."""
+SPARE = 16  # extra vectors, which make the last of the requested eigenvalues converge
 
 
 def leading_eigenpairs(
@@ -23,12 +22,8 @@ def leading_eigenpairs(
     """The `count` largest eigenvalues of A, with multiplicity, and their vectors.
 
     One product with (n, b) vectors for each of three to ten steps, and O(n (b steps)^2) operations;
-    memory is that of b x steps vectors.
-
-    Args:
-        multiply: A times vectors.
-        start: (n, b) random vectors, b >= count + SPARE or n.
-        tolerance: stop when a step adds less than this share to the sum of the eigenvalues.
+    memory is that of b x steps vectors. Stops when a step adds less than a share `tolerance` to the
+    sum of the eigenvalues. The start is (n, b) random vectors, b >= count + SPARE or n.
 
     Returns:
         (count,) eigenvalues, largest first, float64, and (n, count) orthonormal vectors.

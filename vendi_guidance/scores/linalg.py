@@ -11,11 +11,8 @@ from vendi_guidance.kernels.streams import Rows, chunks
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
 
-FLOAT64_UP_TO = 4096
-"""Up to this many rows a matrix is decomposed in float64, beyond in the features' precision."""
-
-LEADING_BELOW = 32
-"""From this ratio of n to the requested leading eigenvalues, no others are computed."""
+FLOAT64_UP_TO = 4096  # rows: beyond, a matrix is decomposed in the features' precision
+LEADING_BELOW = 32  # from this ratio of n to the eigenvalues needed, no others are computed
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
 """(b, d) features -> (b, w) rows Z, where K is Z Z^T or approximately so."""

@@ -50,8 +50,7 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
     Args:
         x: (n, d) features of generated images.
         reference: (m, d) features of real ones; for authenticity, those of the training set.
-        neighbours: k, which is always 1 for authenticity. The papers have 3 for precision and
-            recall, 5 for density and coverage.
+        neighbours: k, always 1 for authenticity; in the papers 3 for precision and recall, else 5.
 
     Raises:
         ValueError: features that `as_pair` refuses, neighbours < 1, or k images or fewer in a set.
@@ -88,13 +87,10 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
         fresh = closest > nearest_radius[columns][where]
         authentic[rows] = torch.where(closest < nearest[rows], fresh, authentic[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
-    return ManifoldScores(
-        precision=_share(balls > 0),
-        recall=_share(recalled),
-        density=float(balls.mean()) / neighbours,
-        coverage=_share(covered),
-        authenticity=_share(authentic),
-    )
+    shares = [float(true.double().mean()) for true in (balls > 0, recalled, covered, authentic)]
+    precision, recall, coverage, authenticity = shares
+    density = float(balls.mean()) / neighbours
+    return ManifoldScores(precision, recall, density, coverage, authenticity)
 
 
 def nearest_distance(x: Features, reference: Features) -> float:
@@ -122,9 +118,8 @@ def as_pair(
 ) -> tuple[Tensor, Tensor]:
     """x: (n, d) and reference: (m, d) as tensors on the device of x.
 
-    Raises:
-        ValueError: features that `kernels.as_features` refuses, or that differ in d; or fewer than
-            `fewest` rows, with the remedy to name.
+    Raises ValueError for features that `kernels.as_features` refuses or that differ in d, and, with
+    this remedy, for fewer than `fewest` rows.
     """
     x, reference = as_features(x), as_features(reference)
     if x.shape[1] != reference.shape[1]:
@@ -165,7 +160,3 @@ def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, share: float = 1.0)
     p, q = a.double() - origin, b.double() - origin
     lengths = p.square().sum(dim=1)[:, None] + q.square().sum(dim=1)
     return lengths.mul_(share).addmm_(p, q.T, alpha=-2)
-
-
-def _share(true: Tensor) -> float:
-    return float(true.double().mean())

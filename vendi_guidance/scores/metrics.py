@@ -1,20 +1,19 @@
 """The scores as `torchmetrics.Metric`s: features come batch by batch, on any number of processes.
 
 `update` and `forward` take `x: (b, d)` features of some items and, for scores with prompts, `t:
-(b, m)` features of their prompts, one row for each row of x; tensors or arrays. `compute` returns a
-0-d float64 tensor: what the function in `scores.functional` returns for all items at once. Kernels,
-order, truncation, spectrum and costs are those of the function; further keyword arguments are those
-of every `Metric`. `forward` also scores the batch by itself, at the cost of a `compute`: call
-`update` where that is not needed.
+(b, m)` features of their prompts, tensors or arrays. `compute` returns what the function in
+`scores.functional` returns for all items at once, a 0-d float64 tensor; arguments and costs are
+those of the function, further keyword arguments those of every `Metric`. `forward` also scores the
+batch by itself, at the cost of a `compute`: call `update` where that is not needed.
 
 With a `RandomFourier` spectrum a metric keeps float64 sums of fixed size, O(r^2), for any number of
 items; with any other it keeps the features. In a `MetricCollection`, name the features,
 `update(x=..., t=...)`: each metric takes those that it reads, and equal states are shared.
 
-Every metric raises ValueError for order <= 0, for truncation < 1, for a kernel that does not
-compare features and for keyword arguments that `Metric` does not know; on update, for features that
-`kernels.as_features` refuses or of another d than before, for x and t of different b, and for a
-kernel that the spectrum cannot do; on compute, for no items.
+Every metric raises ValueError for order <= 0, truncation < 1, kernels that do not compare features
+and unknown keyword arguments; on update, for features that `kernels.as_features` refuses or of
+another d than before, x and t of different b, and kernels that the spectrum cannot do; on compute,
+for no items.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import as_kernel, reads_features
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.streams import Rows, chunks, side_by_side, width
+from vendi_guidance.kernels.streams import Rows, chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
@@ -57,8 +56,8 @@ class EntropyMetric(Metric):
         for kernel in map(as_kernel, kernels):
             if not reads_features(kernel):
                 raise ValueError(
-                    f"metrics read features batch by batch, and {kernel} compares other items, "
-                    "all at once: use a function of vendi_guidance.scores"
+                    f"metrics read features batch by batch, but {kernel} compares other items, all "
+                    "at once: use a function of vendi_guidance.scores"
                 )
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
@@ -95,24 +94,18 @@ class EntropyMetric(Metric):
         return torch.stack([sign * entropy for sign, entropy in signed]).sum().exp()
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
-        """A matplotlib figure and its axes: one score as a point, a list as a line.
-
-        None calls `compute`. Raises ModuleNotFoundError where matplotlib is not installed.
-        """
+        """A figure and its axes: one score as a point, a list as a line; None calls `compute`."""
         return self._plot(val, ax)
 
     def _add(self, *items: Features) -> None:
-        features = [as_features(item).detach() for item in items]
+        features = [as_features(item) for item in items]
         rows = _joined(features)
         widths = tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
             if self._maps is None:
-                self._maps = [
-                    (part, self.spectrum.map(part.kernel, part.width(width(rows))))
-                    for part in self._parts(widths[0])
-                ]
+                self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
                 for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
                     add_products(getattr(self, name), features_of(part.of(chunk)))
@@ -185,9 +178,7 @@ class RKEScore(VendiScore):
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, RKEScore
-        >>> metric = RKEScore(Cosine())
-        >>> metric.update(torch.eye(3))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(RKEScore(Cosine())(torch.eye(3))), 3)
         3.0
     """
 
@@ -239,8 +230,7 @@ class ConditionalRKEScore(ConditionalVendiScore):
         >>> import torch
         >>> from vendi_guidance import ConditionalRKEScore, Cosine
         >>> metric = ConditionalRKEScore(Cosine(), Cosine())
-        >>> metric.update(torch.eye(3), torch.ones(3, 2))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(metric(torch.eye(3), torch.ones(3, 2))), 3)
         3.0
     """
 
@@ -259,8 +249,7 @@ class InformationVendiScore(PromptMetric):
         >>> import torch
         >>> from vendi_guidance import Cosine, InformationVendiScore
         >>> metric = InformationVendiScore(Cosine(), Cosine())
-        >>> metric.update(torch.eye(4), torch.eye(2).repeat(2, 1))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(metric(torch.eye(4), torch.eye(2).repeat(2, 1))), 3)
         2.0
     """
 
@@ -275,8 +264,7 @@ class InformationRKEScore(InformationVendiScore):
         >>> import torch
         >>> from vendi_guidance import Cosine, InformationRKEScore
         >>> metric = InformationRKEScore(Cosine(), Cosine())
-        >>> metric.update(torch.eye(3), torch.eye(3))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(metric(torch.eye(3), torch.eye(3))), 3)
         3.0
     """
 

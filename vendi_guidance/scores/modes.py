@@ -20,29 +20,25 @@ from vendi_guidance.kernels.streams import Rows, Stream, as_stream, chunks, gath
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Items, Labels, bind, vendi_by_label
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
-from vendi_guidance.scores.linalg import FLOAT64_UP_TO, LEADING_BELOW, Map, second_moments
+from vendi_guidance.scores.linalg import FLOAT64_UP_TO, LEADING_BELOW, Map, precise, second_moments
 from vendi_guidance.scores.spectra import Exact, RandomFourier, Spectrum
 
 FKEA = RandomFourier(4000)
 
-ROUNDING = 1e-6
-"""Eigenvalues below this share of the largest count as rounding errors."""
+ROUNDING = 1e-6  # eigenvalues below this share of the largest count as rounding errors
 
 
 @dataclass(frozen=True)
 class Mode:
-    """An eigenvector of C, and the items with the largest components along it.
+    """An eigenvector of C, and the items with the largest components along it, best first.
 
-    Attributes:
-        eigenvalue: of K/n, in (0, 1]; those of all modes sum to 1. For well separated modes it is
-            the share of items in this one, times their mean similarity.
-        rows: row numbers of the top items, best first.
-        loadings: u(x) of each of them, in [-1, 1].
+    The eigenvalues of K/n, in (0, 1], sum to 1 over all modes. For well separated modes each is the
+    share of items in this one, times their mean similarity.
     """
 
     eigenvalue: float
-    rows: tuple[int, ...]
-    loadings: tuple[float, ...]
+    rows: tuple[int, ...]  # numbers of the top items
+    loadings: tuple[float, ...]  # u(x) of each of them, in [-1, 1]
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,6 @@ def find_modes(
 
     Args:
         x: (n, d) features, or a stream of them that can be read twice in the same order.
-        kernel: how alike two items are.
         count: how many modes; there are fewer where K has a smaller rank.
         top: how many items of each mode.
         spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2) memory beside x; or `Exact`, from
@@ -123,9 +118,8 @@ def group_scores(
     Larger groups can reach larger scores: truncate to compare groups of different sizes.
 
     Args:
-        x: (n, d) features.
+        x, kernel, order, truncation, spectrum: as in `vendi`.
         groups: (n,) labels of any kind, such as prompts or what `k_means` finds.
-        kernel, order, truncation, spectrum: as in `vendi`.
 
     Raises:
         ValueError: order <= 0, truncation < 1, or not n labels.
@@ -187,9 +181,7 @@ def _feature_map(rows: Rows, kernel: Kernel, spectrum: RandomFourier | Exact) ->
 
 def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """At most `count` eigenvalues, largest first, of a matrix of trace 1, and their vectors."""
-    w = len(matrix)
-    if w <= FLOAT64_UP_TO:
-        matrix = matrix.double()
+    w, matrix = len(matrix), precise(matrix)
     if LEADING_BELOW * (count + SPARE) > w:
         values, vectors = (found.flip(-1)[..., :count] for found in torch.linalg.eigh(matrix))
     else:
@@ -202,15 +194,13 @@ def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _read_off(eigenvalues: Tensor, loadings: Iterable[Tensor], top: int) -> list[Mode]:
     """The modes of the eigenvalues: (count,), from u of all items in chunks: (b, count)."""
-    count, device = len(eigenvalues), eigenvalues.device
     # of each mode, the items at the positive end and those at the negative end
-    highest = torch.empty(2, count, 0, device=device)
-    rows = highest.long()
-    seen = 0
+    highest = eigenvalues.new_empty(2, len(eigenvalues), 0, dtype=torch.float32)
+    rows, seen = highest.long(), 0
     for u in loadings:
-        numbers = torch.arange(seen, seen + len(u), device=device).expand(2, count, -1)
+        numbers = torch.arange(seen, seen + len(u), device=u.device).expand(*u.T.shape)
         highest = torch.cat([highest, torch.stack([u.T, -u.T])], dim=2)
-        rows = torch.cat([rows, numbers], dim=2)
+        rows = torch.cat([rows, torch.stack([numbers, numbers])], dim=2)
         highest, kept = highest.topk(min(top, highest.shape[2]), dim=2)
         rows = rows.gather(2, kept)
         seen += len(u)

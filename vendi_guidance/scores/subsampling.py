@@ -20,14 +20,9 @@ Progress: TypeAlias = Callable[[range], Iterable[int]]
 class Subsets:
     """A score of subsets: its positional arguments are restricted to the same rows.
 
-    Args:
-        score: any function, with `options` as keyword arguments.
-        arguments: first `items`, n entries each (tensors, arrays, sequences), then as many
-            `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel).
-
-    Raises:
-        ValueError: no arguments, streams, different numbers of items, or weights, which cannot be
-            restricted.
+    The arguments are first `items`, n entries each (tensors, arrays, sequences), then as many
+    `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel). Raises
+    ValueError for no arguments, streams, items of different n, and weights.
     """
 
     def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -63,19 +58,13 @@ class Subsets:
 
 
 def normal_quantile(level: float) -> float:
-    """z with a share `level` of a normal distribution within z deviations of its mean.
-
-    Raises:
-        ValueError: level is not between 0 and 1.
-    """
+    """z, such that a share `level` in (0, 1) of a normal distribution is within z deviations."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _take(entries: Any, rows: Tensor) -> Any:
-    if isinstance(entries, Tensor):
-        return entries[rows.to(entries.device)]
-    if isinstance(entries, np.ndarray):
+    if isinstance(entries, (Tensor, np.ndarray)):
         return entries[rows.numpy()]
     return [entries[row] for row in rows.tolist()]
