@@ -40,8 +40,7 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
     images share a prompt.
 
     Args:
-        x: (n, d) features of the images.
-        prompts: of the n images.
+        x, prompts: (n, d) features of the images, and the n prompts.
 
     Raises:
         ValueError: x of other than n rows, that `as_features` refuses, or with a zero vector.

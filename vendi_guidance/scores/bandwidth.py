@@ -78,8 +78,7 @@ def select_bandwidth(
         rule: "variance"; or "median" for `median_distance`, of which only the seed is an argument.
         score: of features and a `Gaussian`, tending to a constant as sigma grows.
         tolerance: upper bound of the variance of the score (not of its logarithm).
-        evaluations: how many, >= 2. With ten, the variance is right to a factor of about 1.6.
-        seed: of the parts.
+        evaluations: of random parts, >= 2. With ten, the variance is right to a factor of 1.6.
 
     Raises:
         ValueError: another rule; features that `as_features` refuses, all equal, or fewer than

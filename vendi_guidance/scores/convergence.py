@@ -32,10 +32,7 @@ class Convergence:
     level: float
 
     def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """Draw the mean, with this label, and the band, by default on a new figure's axes.
-
-        Needs matplotlib. Returns the axes.
-        """
+        """The mean, with this label, and the band, drawn on ax or new axes; needs matplotlib."""
         if ax is None:
             import matplotlib.pyplot as plt
 
@@ -62,14 +59,13 @@ def convergence(
     Args:
         score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
         sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
-        repeats: how many random permutations the items are added in, >= 3.
+        repeats: how many random permutations, drawn with the seed, the items are added in, >= 3.
         level: of the band, 0 < level < 1.
-        seed: of the permutations.
         progress: wraps the loop over the repeats; `tqdm.tqdm` shows a progress bar.
 
     Raises:
         ValueError: sizes, repeats or level out of range; without sizes, fewer than 2 FEWEST items;
-            arguments that `Subsets` refuses; and what the score raises.
+            arguments that `Subsets` or the score refuses.
 
     Example:
         >>> import torch

@@ -50,10 +50,7 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Entropy:
-    """The order (see `renyi_entropy`) and truncation (see `truncate`) of an entropy.
-
-    Raises ValueError for an order or a truncation that those refuse.
-    """
+    """An order (see `renyi_entropy`) and a truncation (see `truncate`), with the same errors."""
 
     order: float = 1.0
     truncation: int | None = None
@@ -79,17 +76,14 @@ def entropy_gradient(
     """grad_A of the truncated Shannon entropy of A = V diag(lambda) V^T, over A of trace 1.
 
     With V_t the `rank` leading eigenvectors and c the mass that truncation adds to each:
-    -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T. Always finite; where
-    lambda_rank = lambda_(rank + 1), one of several one-sided gradients.
+    -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T: (n, n), symmetric. Always
+    finite; where lambda_rank = lambda_(rank + 1), one of several one-sided gradients.
 
     Args:
         eigenvalues: (n,) in any order, summing to 1.
         eigenvectors: (n, n), one per column, as `torch.linalg.eigh` gives them.
         rank: as in `truncate`, with the same errors.
         last: compute only so many of the last rows, at a cost of n^2 each; None is all.
-
-    Returns:
-        (n, n), symmetric; or its last rows, (last, n).
     """
     n = len(eigenvalues)
     kept = _kept(n, rank)

@@ -84,14 +84,12 @@ def score_interval(
         score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
         level: of confidence, 0 < level < 1.
         method: "jackknife" or "subsampling"; None is the jackknife where it applies.
-        subsamples: how many random halves are scored, >= 10; 100 give the standard error to 7%.
-        seed: of the halves.
+        subsamples: of random halves, >= 10, drawn with the seed; 100 give the error to 7%.
         progress: wraps the loop over the halves; `tqdm.tqdm` shows a progress bar.
 
     Raises:
         ValueError: level, method or subsamples out of range; fewer than FEWEST items; arguments
-            that `Subsets` refuses; for the jackknife, no two items that are alike at all; and what
-            the score raises.
+            that `Subsets` or the score refuses; for the jackknife, no two items that are alike.
 
     Example:
         >>> import torch
@@ -159,7 +157,7 @@ def _guarantee(
     bound = [as_kernel(kernel).bind(entries) for entries, kernel in pairs]
     dimensions = [d for x, kernel in bound if (d := kernel.rank(x.shape[1])) is not None]
     if len(dimensions) == len(bound):
-        rank = min([math.prod(dimensions), *([] if rank is None else [rank])])
+        rank = math.prod(dimensions) if rank is None else min(rank, math.prod(dimensions))
     if score is conditional_vendi:
         return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if order == 1 else None
     return vendi_guarantee(whole, subsets.n, 2 if score is rke else order, rank, delta)

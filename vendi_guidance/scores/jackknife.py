@@ -53,7 +53,10 @@ def jackknife(
     influence = first.square() + 2 * passed_on - 4 / n * (sign * (relative @ first)) @ relative
     tilt = float(2 / n * first @ influence / first.square().sum()) if first.any() else 0.0
 
-    ends = means.new_tensor([0, *_offsets(variance, tilt, least, z)])
+    # the least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)
+    middle, floor = z**2 * tilt / 2, z * math.sqrt(least)
+    root = math.sqrt(max(middle**2 + z**2 * variance, 0))
+    ends = means.new_tensor([0, min(middle - root, -floor), max(middle + root, floor)])
     estimate, low, high = (sign @ means.log() + ends).exp().tolist()
     return estimate, low, high, estimate * math.sqrt(max(variance, least))
 
@@ -111,10 +114,3 @@ def _second_pass(
         spread += share if rows == columns else 2 * share
     spread -= n * centre**2  # that of the zero diagonal
     return passed_on / (n - 1), spread / (n * (n - 1))
-
-
-def _offsets(variance: float, tilt: float, least: float, z: float) -> tuple[float, float]:
-    """The least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)."""
-    middle, floor = z**2 * tilt / 2, z * math.sqrt(least)
-    root = math.sqrt(max(middle**2 + z**2 * variance, 0))
-    return min(middle - root, -floor), max(middle + root, floor)

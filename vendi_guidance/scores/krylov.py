@@ -19,14 +19,11 @@ SPARE = 16  # extra vectors, which make the last of the requested eigenvalues co
 def leading_eigenpairs(
     multiply: Multiply, start: Tensor, count: int, tolerance: float = 3e-5
 ) -> tuple[Tensor, Tensor]:
-    """The `count` largest eigenvalues of A, with multiplicity, and their vectors.
+    """The (count,) largest eigenvalues of A, float64, and their (n, count) orthonormal vectors.
 
     One product with (n, b) vectors for each of three to ten steps, and O(n (b steps)^2) operations;
     memory is that of b x steps vectors. Stops when a step adds less than a share `tolerance` to the
     sum of the eigenvalues. The start is (n, b) random vectors, b >= count + SPARE or n.
-
-    Returns:
-        (count,) eigenvalues, largest first, float64, and (n, count) orthonormal vectors.
     """
     n = len(start)
     block = torch.linalg.qr(start).Q
@@ -46,17 +43,16 @@ def leading_eigenpairs(
         if size == n or found - before <= tolerance * found:
             leading = vectors[:, -count:].flip(1).to(basis)
             return values[-count:].flip(0), basis @ leading
-        block = _orthonormal(product, basis)[:, : n - size]
+        for _ in range(2):  # once leaves rounding errors of the size of the projection
+            product = torch.linalg.qr(product - basis @ (basis.T @ product)).Q
+        block = product[:, : n - size]
 
 
 def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
     """Lanczos' T = Q^T A Q for each column v of start, Q a basis of the Krylov space of A and v.
 
     From `steps` products with (n, p) vectors, 1 <= steps <= n, orthogonalised against all earlier
-    ones; memory is that of p x steps vectors.
-
-    Returns:
-        (p, steps, steps) symmetric tridiagonal, float64.
+    ones; memory is that of p x steps vectors. T is (p, steps, steps), tridiagonal, float64.
     """
     n, probes = start.shape
     v = torch.nn.functional.normalize(start, dim=0)
@@ -92,10 +88,3 @@ def gauss_quadrature(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
     """
     nodes, vectors = torch.linalg.eigh(tridiagonal)
     return nodes, vectors[:, 0].square()
-
-
-def _orthonormal(block: Tensor, basis: Tensor) -> Tensor:
-    """`block` made orthonormal, in itself and to the basis."""
-    for _ in range(2):  # once leaves rounding errors of the size of the projection
-        block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q
-    return block

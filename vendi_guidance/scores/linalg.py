@@ -13,9 +13,7 @@ from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
 
 FLOAT64_UP_TO = 4096  # rows: beyond, a matrix is decomposed in the features' precision
 LEADING_BELOW = 32  # from this ratio of n to the eigenvalues needed, no others are computed
-
-Map: TypeAlias = Callable[[Tensor], Tensor]
-"""(b, d) features -> (b, w) rows Z, where K is Z Z^T or approximately so."""
+Map: TypeAlias = Callable[[Tensor], Tensor]  # (b, d) features -> (b, w) rows of Z with K ~ Z Z^T
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
@@ -67,8 +65,7 @@ def add_products(total: Tensor, z: Tensor) -> None:
 
 def symmetric(total: Tensor) -> Tensor:
     """The symmetric matrix with the upper triangle of total: (w, w)."""
-    upper = total.triu()
-    return upper + upper.triu(1).T
+    return total.triu() + total.triu(1).T
 
 
 def precise(matrix: Tensor) -> Tensor:

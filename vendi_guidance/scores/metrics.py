@@ -56,8 +56,8 @@ class EntropyMetric(Metric):
         for kernel in map(as_kernel, kernels):
             if not reads_features(kernel):
                 raise ValueError(
-                    f"metrics read features batch by batch, but {kernel} compares other items, all "
-                    "at once: use a function of vendi_guidance.scores"
+                    f"metrics read features batch by batch, not what {kernel} compares: use a "
+                    "function of vendi_guidance.scores"
                 )
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
@@ -90,8 +90,8 @@ class EntropyMetric(Metric):
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
             parts = self._parts(features[0].shape[1])
             entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
-        signed = zip(self.signs.values(), entropies, strict=True)
-        return torch.stack([sign * entropy for sign, entropy in signed]).sum().exp()
+        signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
+        return torch.stack(signed).sum().exp()
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
         """A figure and its axes: one score as a point, a list as a line; None calls `compute`."""

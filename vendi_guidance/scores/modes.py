@@ -85,10 +85,7 @@ def find_modes(
     check_count("count", count)
     check_count("top", top)
     if isinstance(x, (Iterator, Stream)):
-        raise ValueError(
-            "modes read the features twice, and a generator gives them once: give a tensor, a "
-            "memory-mapped array, a list of chunks or a DataLoader"
-        )
+        raise ValueError("modes read the features twice: give an array, a list or a DataLoader")
     rows, kernel = bind(x, kernel)
     features_of = _feature_map(rows, kernel, spectrum)
     if features_of is None:
@@ -151,9 +148,8 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
     Example:
         >>> import torch
         >>> from vendi_guidance import k_means
-        >>> labels = k_means(torch.tensor([[0.0], [0.1], [9.0]]), 2)
-        >>> bool(labels[0] == labels[1]), bool(labels[0] == labels[2])
-        (True, False)
+        >>> sorted(k_means(torch.tensor([[0.0], [0.1], [9.0]]), 2).bincount().tolist())
+        [1, 2]
     """
     try:
         from sklearn.cluster import KMeans

@@ -19,13 +19,7 @@ from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
-from vendi_guidance.scores.krylov import (
-    SPARE,
-    Multiply,
-    gauss_quadrature,
-    leading_eigenpairs,
-    tridiagonalise,
-)
+from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
     LEADING_BELOW,
@@ -108,8 +102,7 @@ class Nystrom(Spectrum):
     score (Ospanov & Farnia, 2025, Theorem 3).
 
     Args:
-        rank: number of landmarks; n and above is all items, and exact.
-        seed: of their draw.
+        rank: number of landmarks, drawn with the seed; n and above is all items, and exact.
 
     Raises:
         ValueError: rank < 1.
@@ -164,8 +157,7 @@ class RandomFourier(Spectrum):
     matrices of parts of the data add up to that of the whole, on any machines.
 
     Args:
-        features: 2r, the number of columns of Z.
-        seed: of the frequencies.
+        features: 2r, the number of columns of Z; the seed is that of the frequencies.
 
     Raises:
         ValueError: features not even or < 2; on use, a kernel that is not a function of a - b.
@@ -242,8 +234,7 @@ class Lanczos(Spectrum):
 
     Args:
         steps: nodes of the quadrature of each probe.
-        probes: number of random vectors.
-        seed: of the random vectors.
+        probes: number of random vectors, drawn with the seed.
         deflated: how many leading eigenpairs are computed.
 
     Raises:
@@ -276,7 +267,7 @@ class Lanczos(Spectrum):
     def estimate(
         self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Estimate:
-        """The entropy and its standard error; arguments as in `entropy`.
+        """The entropy and its standard error, of `entropy`'s arguments.
 
         The error adds up that over the probes, the change in the last third of the steps, and
         rounding. It is 0 where no products were needed.
@@ -291,6 +282,9 @@ class Lanczos(Spectrum):
         def multiply(v: Tensor) -> Tensor:
             return torch.cat([strip @ v for strip in strips()])
 
+        def deflate(v: Tensor) -> Tensor:
+            return v - vectors @ (vectors.T @ v)
+
         start = torch.randn(n, block, generator=generator).to(x)
         top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
         top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
@@ -304,7 +298,10 @@ class Lanczos(Spectrum):
             norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
             moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
             signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
-            remainder, error = self._remainder(multiply, vectors, signs, moments, order)
+            probes = deflate(signs)
+            lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
+            lengths = probes.square().sum(dim=0).double()
+            remainder, error = _remainder(lanczos, lengths, moments, order)
             trace = trace + remainder
         # the second term: n eigenvalues of 0, as products in this precision return them
         error = torch.hypot(error, n * _summand(eps * top[0], order) + 8 * eps * trace)
@@ -312,33 +309,24 @@ class Lanczos(Spectrum):
             return Estimate(trace.clamp(min=0), error)
         return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
 
-    def _remainder(
-        self, multiply: Multiply, vectors: Tensor, signs: Tensor, moments: Tensor, order: float
-    ) -> tuple[Tensor, Tensor]:
-        """tr f of A without these eigenvectors, and its error; moments are its tr A and tr A^2."""
 
-        def deflate(v: Tensor) -> Tensor:
-            return v - vectors @ (vectors.T @ v)
+def _remainder(lanczos: Tensor, lengths: Tensor, moments: Tensor, order: float) -> Estimate:
+    """tr f of a matrix of these tr A and tr A^2, from T and the squared lengths of the probes."""
 
-        probes = deflate(signs)
-        lengths = probes.square().sum(dim=0).double()
-        lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
+    def traces(tridiagonal: Tensor) -> Tensor:
+        nodes, shares = gauss_quadrature(tridiagonal)
+        nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
+        controls = torch.stack([nodes, nodes.square()], dim=-1)
+        f, root = _summand(nodes, order), mass.sqrt()
+        design, values = controls * root[..., None], f * root
+        solved = torch.linalg.lstsq(design.flatten(0, 1), values.flatten()[:, None])
+        fitted = solved.solution[:, 0]
+        return fitted @ moments + (mass * (f - controls @ fitted)).sum(dim=1)
 
-        def traces(tridiagonal: Tensor) -> Tensor:
-            """The estimate of each probe: (probes,)."""
-            nodes, shares = gauss_quadrature(tridiagonal)
-            nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
-            controls = torch.stack([nodes, nodes.square()], dim=-1)
-            f, root = _summand(nodes, order), mass.sqrt()
-            fitted = torch.linalg.lstsq(
-                (controls * root[..., None]).flatten(0, 1), (f * root).flatten()[:, None]
-            ).solution[:, 0]
-            return fitted @ moments + (mass * (f - controls @ fitted)).sum(dim=1)
-
-        probed = traces(lanczos)
-        fewer = ceil(2 * self.steps / 3)
-        unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
-        return probed.mean(), torch.hypot(probed.std() / self.probes**0.5, unconverged)
+    probed = traces(lanczos)
+    fewer = ceil(2 * lanczos.shape[1] / 3)
+    unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
+    return Estimate(probed.mean(), torch.hypot(probed.std() / len(probed) ** 0.5, unconverged))
 
 
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:

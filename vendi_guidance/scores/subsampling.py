@@ -10,11 +10,8 @@ from torch import Tensor
 
 from vendi_guidance.kernels.streams import as_stream
 
-Score: TypeAlias = Callable[..., Any]
-"""Items and kernels in, a number or a 0-d tensor out."""
-
-Progress: TypeAlias = Callable[[range], Iterable[int]]
-"""Wraps a loop; `tqdm.tqdm` shows a progress bar."""
+Score: TypeAlias = Callable[..., Any]  # items and kernels in, a number or a 0-d tensor out
+Progress: TypeAlias = Callable[[range], Iterable[int]]  # wraps a loop, as `tqdm.tqdm` does
 
 
 class Subsets:
@@ -36,9 +33,9 @@ class Subsets:
         for entries in self.items:
             listed = isinstance(entries, Sequence) and as_stream(entries) is None
             if not (listed or isinstance(entries, (Tensor, np.ndarray))):
+                kind = type(entries).__name__
                 raise ValueError(
-                    "items must be a tensor, an array or a sequence of single items, got "
-                    f"{type(entries).__name__}: gather its chunks first"
+                    f"{kind} is not a tensor, an array or a sequence: gather its chunks"
                 )
         lengths = [len(entries) for entries in self.items]
         if min(lengths) < max(lengths):
