@@ -81,8 +81,8 @@ class Exact(Spectrum):
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
         if not isinstance(rows, Tensor):
-            ranks = [part.kernel.rank(part.width(rows.width)) for part in parts]
-            if all(rank is not None and rank <= FLOAT64_UP_TO for rank in ranks):
+            widths = [part.kernel.rank(part.width(rows.width)) for part in parts]
+            if all(w is not None and w <= FLOAT64_UP_TO for w in widths):
                 maps = [(part, part.kernel.factor) for part in parts]
                 return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
             rows = gather(rows)
@@ -175,7 +175,7 @@ class RandomFourier(Spectrum):
     def __post_init__(self) -> None:
         check_count("features", self.features)
         if self.features % 2:
-            raise ValueError(f"features must be even, cosines and sines, got {self.features}")
+            raise ValueError(f"features must be even, a sine for each cosine, got {self.features}")
 
     def map(self, kernel: Kernel, d: int) -> Map:
         """z: (b, d) features -> (b, 2r), for this kernel; every row has length 1."""
