@@ -6,6 +6,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.standard import Cosine
+from vendi_guidance.scores.functional import rows_by_label
 from vendi_guidance.scores.manifold import as_pair
 
 
@@ -19,8 +20,7 @@ def clip_score(image_features: Features, prompt_features: Features) -> float:
         prompt_features: (n, d) features of their prompts, of the same model, such as CLIP.
 
     Raises:
-        ValueError: the two differ in n or in d, are malformed (see `kernels.as_features`), or
-            contain a zero vector.
+        ValueError: features of other n or d, that `as_features` refuses, or with a zero vector.
 
     Example:
         >>> import torch
@@ -46,18 +46,14 @@ def clip_cosines(image_features: Features, prompt_features: Features) -> Tensor:
 def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
     """Mean cosine between different images of the same prompt, in [-1, 1]; lower is more diverse.
 
-    The mean is over all such pairs, so a prompt with more images has more weight.
+    The mean is over all such pairs, so a prompt with more images has more weight; None if no two
+    images share a prompt.
 
     Args:
-        x: (n, d) features of the images.
-        prompts: n prompts; equal ones belong together.
-
-    Returns:
-        The mean, or None if no two images share a prompt.
+        x, prompts: (n, d) features of the images, and the n prompts.
 
     Raises:
-        ValueError: x has other than n rows, is malformed (see `kernels.as_features`), or contains a
-            zero vector.
+        ValueError: x of other than n rows, that `as_features` refuses, or with a zero vector.
 
     Example:
         >>> import torch
@@ -67,11 +63,8 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
     """
     unit = Cosine().unit(as_features(x).double())
     _check_lengths(len(prompts), len(unit))
-    rows: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        rows.setdefault(prompt, []).append(row)
     total, pairs = 0.0, 0
-    for group in rows.values():
+    for group in rows_by_label(prompts, len(unit)).values():
         # |sum of unit vectors|^2 is the sum over all pairs, each item with itself included
         total += float(unit[group].sum(dim=0).square().sum()) - len(group)
         pairs += len(group) * (len(group) - 1)

@@ -13,17 +13,10 @@ from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import rke
 from vendi_guidance.scores.subsampling import Score
 
-LARGEST, SMALLEST = 32.0, 1 / 128
-"""The ends of the grid, in median distances."""
+LARGEST, SMALLEST, RATIO = 32.0, 1 / 128, 2**0.5
+"""The ends of the grid, in median distances, and the ratio of its neighbours."""
 
-RATIO = 2**0.5
-"""Ratio of neighbours in the grid."""
-
-HALVINGS = 4
-"""Bisections of the last step of the grid, which bring it to 2%."""
-
-FEWEST = 10
-"""The least number of items in an evaluation."""
+FEWEST = 10  # items in an evaluation
 
 
 def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> float:
@@ -31,12 +24,10 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
 
     Args:
         features: (n, d).
-        pairs: how many are measured, drawn at random where there are more.
-        seed: of the draw.
+        pairs: how many are measured, drawn with the seed where there are more.
 
     Raises:
-        ValueError: features that `kernels.as_features` refuses, fewer than 2 or all equal; pairs
-            < 1.
+        ValueError: features that `as_features` refuses, fewer than 2 or all equal; pairs < 1.
 
     Example:
         >>> import torch
@@ -55,8 +46,8 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
         generator = torch.Generator().manual_seed(seed)
         first = torch.randint(n, (pairs,), generator=generator)
         second = (first + torch.randint(1, n, (pairs,), generator=generator)) % n
-    halves = zip(first.to(x.device).split(256), second.to(x.device).split(256), strict=True)
-    distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in halves])
+    chunks = torch.stack([first, second]).to(x.device).split(256, dim=1)
+    distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in chunks])
     distances = distances[distances > 0]
     if not len(distances):
         raise ValueError("all items are equal: no bandwidth separates them")
@@ -75,30 +66,24 @@ def select_bandwidth(
     """A bandwidth for a Gaussian kernel on the features.
 
     By "variance", the papers' rule, "the smallest sigma that ensures a variance below 0.01 in the
-    evaluated score over independent evaluations" (Jalali et al., AISTATS 2026, appendix E.1). The
-    evaluations here are of disjoint random parts of the data, so sigma suits scores of about n /
+    evaluated score over independent evaluations" (Jalali et al., AISTATS 2026, appendix E.1), to
+    2%. The evaluations are of disjoint random parts of the data, so sigma suits scores of about n /
     evaluations items, and is somewhat large for more. Since the variance is small again where sigma
     is so small that all items count as different, it must be below the tolerance for every larger
     sigma of a grid around the median distance. The grid ends at 1/128 of that distance.
 
-    By "median", `median_distance`.
-
     Args:
         features: (n, d). By "variance", about twenty sigmas are tried, each at the cost of
             `evaluations` scores of n / evaluations items: give a random part of large data.
-        rule: "variance", or "median", which ignores all following arguments but the seed.
+        rule: "variance"; or "median" for `median_distance`, of which only the seed is an argument.
         score: of features and a `Gaussian`, tending to a constant as sigma grows.
         tolerance: upper bound of the variance of the score (not of its logarithm).
-        evaluations: how many, >= 2. With ten, the variance is right to a factor of about 1.6.
-        seed: of the parts.
-
-    Returns:
-        sigma, by "variance" to 2%. It scales with the features.
+        evaluations: of random parts, >= 2. With ten, the variance is right to a factor of 1.6.
 
     Raises:
-        ValueError: another rule; features that `kernels.as_features` refuses, all equal, or fewer
-            than FEWEST for each evaluation; tolerance <= 0; evaluations < 2; or a score that varies
-            at any sigma.
+        ValueError: another rule; features that `as_features` refuses, all equal, or fewer than
+            FEWEST for each evaluation; tolerance <= 0; evaluations < 2; a score that varies at any
+            sigma.
 
     Example:
         >>> import torch
@@ -120,9 +105,8 @@ def select_bandwidth(
         raise ValueError(
             f"got {len(x)} items: {evaluations} evaluations need at least {FEWEST * evaluations}"
         )
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randperm(len(x), generator=generator)[: size * evaluations].to(x.device)
-    parts = [x[rows] for rows in drawn.split(size)]
+    drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device)
+    parts = [x[rows] for rows in drawn[: size * evaluations].split(size)]
     scale = median_distance(x, seed=seed)
 
     def is_stable(multiple: float) -> bool:
@@ -141,14 +125,14 @@ def select_bandwidth(
         if multiple < SMALLEST * 1.01:
             return multiple * scale
     step = RATIO
-    for _ in range(HALVINGS):
+    for _ in range(4):  # bisections of the last step of the grid, down to 2%
         step **= 0.5
         if is_stable(multiple / step):
             multiple /= step
     return multiple * scale
 
 
-def variance(score: Score, parts: "list[Tensor]", sigma: float) -> float:
+def variance(score: Score, parts: list[Tensor], sigma: float) -> float:
     """The variance of the score over independent parts of the data, at one bandwidth."""
     scores = [float(score(part, Gaussian(sigma))) for part in parts]
     return float(torch.tensor(scores, dtype=torch.float64).var())

@@ -1,7 +1,10 @@
 """Bounds of a population's score by theorems, from the score of n independent items of it.
 
-Loose, but valid at this n for every population. A score's range [1, r] follows from the number r of
-eigenvalues: the truncation, or the dimension of the kernel's feature map.
+Loose, but valid at this n for every population, with probability 1 - delta or more. A score's range
+[1, rank] follows from the number of eigenvalues: the truncation, or the dimension of the kernel's
+feature map (of the joint kernel, the product of both dimensions); None where neither is finite. The
+score is truncated to `rank` if its kernel has more dimensions. Bounds are (low, high), or None for
+an n too small for the theorem.
 """
 
 import math
@@ -10,21 +13,11 @@ import math
 def vendi_guarantee(
     score: float, n: int, order: float, rank: int | None, delta: float
 ) -> tuple[float, float] | None:
-    """Ospanov & Farnia (UAI 2025), corollaries 1 and 2 and theorem 2.
+    """Of Vendi of any order: Ospanov & Farnia (UAI 2025), corollaries 1 and 2 and theorem 2.
 
     Theorem 2 does not cover order 1, where both of its powers are 1. There, as in its proof,
-    corollary 2(a) is applied to the `rank` eigenvalues that truncation leaves.
-
-    Args:
-        score: Vendi of the order, truncated to `rank` if its kernel has more dimensions.
-        n: how many items it is of.
-        order: of the entropy, up to infinity.
-        rank: truncation or dimension; None where neither is finite.
-        delta: the probability with which the bound may fail.
-
-    Returns:
-        (low, high); None for an order below 1, for an order below 2 without a rank, and for an n
-        too small for the theorem.
+    corollary 2(a) is applied to the `rank` eigenvalues that truncation leaves. None also for an
+    order below 1, and for an order below 2 without a rank.
     """
     log = math.log(2 / delta)
     most = math.inf if rank is None else float(rank)
@@ -46,16 +39,9 @@ def vendi_guarantee(
 def conditional_vendi_guarantee(
     score: float, n: int, rank: int | None, delta: float
 ) -> tuple[float, float] | None:
-    """Jalali et al. (AISTATS 2026), theorems 1 and 2, of order 1.
+    """Of Conditional-Vendi of order 1: Jalali et al. (AISTATS 2026), theorems 1 and 2.
 
-    Args:
-        score: Conditional-Vendi, truncated to `rank` if the joint kernel has more dimensions.
-        n: how many items it is of.
-        rank: truncation, or the product of both kernels' dimensions; None where neither is finite.
-        delta: the probability with which the bound may fail.
-
-    Returns:
-        (low, high); None without a rank, and for an n too small for the theorem.
+    None also without a rank.
     """
     log = math.log(4 / delta)
     if rank is None or rank < 2 or n < 4 * math.e**2 * (1 + math.sqrt(2 * log)) ** 2:

@@ -2,57 +2,45 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.scores.subsampling import Progress, Score, Subsets
+from vendi_guidance.scores.subsampling import Progress, Score, Subsets, normal_quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FEWEST = 20
-"""The smallest subset by default."""
+FEWEST = 20  # items in the smallest subset by default
 
 
 @dataclass(frozen=True)
 class Convergence:
     """The score of random subsets against their size.
 
-    Attributes:
-        sizes: (s,) how many items, increasing.
-        scores: (s, repeats) float64; each repeat keeps its items and adds to them.
-        mean: (s,) over the repeats.
-        low, high: (s,) prediction band for the score of as many fresh items. Subsets of the same n
-            items vary less than those; the band corrects for it, at n itself from the largest size
-            below.
-        level: the share of such scores that the band is to cover.
+    From low to high is a prediction band for the score of as many fresh items, of which it is to
+    cover a share `level`. Subsets of the same n items vary less than those; the band corrects for
+    it, at n itself from the largest size below.
     """
 
-    sizes: Tensor
-    scores: Tensor
-    mean: Tensor
-    low: Tensor
-    high: Tensor
+    sizes: Tensor  # (s,), increasing
+    scores: Tensor  # (s, repeats) float64; each repeat keeps its items and adds to them
+    mean: Tensor  # (s,) over the repeats
+    low: Tensor  # (s,)
+    high: Tensor  # (s,)
     level: float
 
     def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """Draw the mean as a line, with this label, and the band; needs matplotlib.
-
-        Returns:
-            The axes, of a new figure where ax is None.
-        """
+        """The mean, with this label, and the band, drawn on ax or new axes; needs matplotlib."""
         if ax is None:
             import matplotlib.pyplot as plt
 
             ax = plt.subplots()[1]
             ax.set(xlabel="items", ylabel="score")
         (line,) = ax.plot(self.sizes, self.mean, label=label)
-        ax.fill_between(
-            self.sizes, self.low, self.high, color=line.get_color(), alpha=0.2, linewidth=0
-        )
+        color = line.get_color()
+        ax.fill_between(self.sizes, self.low, self.high, color=color, alpha=0.2, linewidth=0)
         return ax
 
 
@@ -69,18 +57,15 @@ def convergence(
     """A score of larger and larger random subsets: has it converged at n items?
 
     Args:
-        score: of this package, or any function.
-        arguments: of the score (see `subsampling.Subsets`).
+        score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
         sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
-        repeats: how many random permutations the items are added in, >= 3.
+        repeats: how many random permutations, drawn with the seed, the items are added in, >= 3.
         level: of the band, 0 < level < 1.
-        seed: of the permutations.
         progress: wraps the loop over the repeats; `tqdm.tqdm` shows a progress bar.
-        options: keyword arguments of the score.
 
     Raises:
         ValueError: sizes, repeats or level out of range; without sizes, fewer than 2 FEWEST items;
-            arguments that `Subsets` refuses; and what the score raises.
+            arguments that `Subsets` or the score refuses.
 
     Example:
         >>> import torch
@@ -89,8 +74,7 @@ def convergence(
         >>> [round(mean, 3) for mean in found.mean.tolist()]
         [2.0, 4.0, 8.0]
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    z = normal_quantile(level)
     if repeats < 3:
         raise ValueError(f"repeats must be at least 3, got {repeats}: the band is their spread")
     subsets = Subsets(score, arguments, options)
@@ -102,8 +86,8 @@ def convergence(
     repeated: list[list[float]] = []
     for rows in subsets.permutations(seed, repeats, progress):
         known = repeated[0][-1:] if repeated and sizes[-1] == n else []  # of all n: in any order
-        part = sizes[: len(sizes) - len(known)]
-        repeated.append([subsets(rows[:size]) for size in part] + known)
+        scored = [subsets(rows[:size]) for size in sizes[: len(sizes) - len(known)]]
+        repeated.append(scored + known)
     scores = torch.tensor(repeated, dtype=torch.float64).T
     mean, deviation = scores.mean(dim=1), scores.std(dim=1)
     shares = torch.tensor(sizes, dtype=torch.float64) / n
@@ -111,10 +95,8 @@ def convergence(
         # As for a mean, whose deviation is proportional to 1 / sqrt(items).
         deviation[-1] = deviation[-2] * shares[-2].sqrt()
         shares[-1] = shares[-2]
-    half_width = _student(level, repeats - 1) * deviation / (1 - shares).sqrt()
-    return Convergence(
-        torch.tensor(sizes), scores, mean, mean - half_width, mean + half_width, level
-    )
+    half = _student(z, repeats - 1) * deviation / (1 - shares).sqrt()
+    return Convergence(torch.tensor(sizes), scores, mean, mean - half, mean + half, level)
 
 
 def _eight_sizes(n: int) -> list[int]:
@@ -124,9 +106,8 @@ def _eight_sizes(n: int) -> list[int]:
     return [round(first * (n / first) ** (step / 7)) for step in range(8)]
 
 
-def _student(level: float, degrees: int) -> float:
-    """Two-sided quantile of Student's t by Fisher's expansion, to 5% from 2 degrees on."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
+def _student(z: float, degrees: int) -> float:
+    """Student's t quantile from that of the normal, by Fisher's expansion, to 5% from 2 degrees."""
     terms = (
         z,
         (z**3 + z) / 4,

@@ -14,24 +14,11 @@ from torch import Tensor
 from vendi_guidance.checks import check_count
 
 
-def _kept(size: int, rank: int | None) -> int:
-    """How many of `size` eigenvalues truncation at `rank` keeps."""
-    _check_rank(rank)
-    return size if rank is None else min(rank, size)
-
-
 def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
     """The nearest distribution, in Euclidean distance, on the `rank` largest eigenvalues.
 
-    Args:
-        spectrum: (n,) eigenvalues in any order, summing to 1.
-        rank: how many to keep; None, or n and above, keeps all as they are.
-
-    Returns:
-        (min(rank, n),) eigenvalues, largest first, summing to 1.
-
-    Raises:
-        ValueError: rank is not a whole number of at least 1.
+    (n,) eigenvalues in any order become min(rank, n), largest first; a rank of None, or n and
+    above, keeps all. Raises ValueError for a rank that is not a whole number of at least 1.
     """
     kept = _kept(len(spectrum), rank)
     top = spectrum.sort(descending=True).values[:kept]
@@ -46,15 +33,8 @@ def fill_up(top: Tensor) -> Tensor:
 def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     """H_order in nats: log(sum p^order) / (1 - order), and its limits at order 1 and infinity.
 
-    Args:
-        spectrum: (n,) eigenvalues p in any order, summing to 1; 0 log 0 is 0.
-        order: 0 < order <= infinity.
-
-    Returns:
-        0-d tensor, 0 <= H <= log n, decreasing in the order.
-
-    Raises:
-        ValueError: order is not in (0, infinity].
+    0 <= H <= log n, 0-d, decreasing in the order. The spectrum p: (n,) may be in any order; 0 log 0
+    is 0. Raises ValueError for an order that is not in (0, infinity].
     """
     _check_order(order)
     p = spectrum[spectrum > 0]
@@ -70,18 +50,15 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Entropy:
-    """The order (see `renyi_entropy`) and truncation (see `truncate`) of an entropy.
-
-    Raises:
-        ValueError: order is not in (0, infinity], or truncation not a whole number of at least 1.
-    """
+    """An order (see `renyi_entropy`) and a truncation (see `truncate`), with the same errors."""
 
     order: float = 1.0
     truncation: int | None = None
 
     def __post_init__(self) -> None:
         _check_order(self.order)
-        _check_rank(self.truncation)
+        if self.truncation is not None:
+            check_count("truncation", self.truncation)
 
     def of(self, spectrum: Tensor) -> Tensor:
         """The entropy in nats, 0-d, of (n,) eigenvalues that sum to 1."""
@@ -99,27 +76,19 @@ def entropy_gradient(
     """grad_A of the truncated Shannon entropy of A = V diag(lambda) V^T, over A of trace 1.
 
     With V_t the `rank` leading eigenvectors and c the mass that truncation adds to each:
-    -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T. Always finite; where
-    lambda_rank = lambda_(rank + 1), one of several one-sided gradients.
+    -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T: (n, n), symmetric. Always
+    finite; where lambda_rank = lambda_(rank + 1), one of several one-sided gradients.
 
     Args:
         eigenvalues: (n,) in any order, summing to 1.
         eigenvectors: (n, n), one per column, as `torch.linalg.eigh` gives them.
-        rank: as in `truncate`.
+        rank: as in `truncate`, with the same errors.
         last: compute only so many of the last rows, at a cost of n^2 each; None is all.
-
-    Returns:
-        (n, n), symmetric; or its last rows, (last, n).
-
-    Raises:
-        ValueError: rank is not a whole number of at least 1.
     """
     n = len(eigenvalues)
     kept = _kept(n, rank)
     top = eigenvalues.argsort(descending=True)[:kept]
-    p = eigenvalues[top]
-    if kept < n:
-        p = p + (1 - p.sum()) / kept
+    p = eigenvalues[top] if kept == n else fill_up(eigenvalues[top])
     # A null direction of a positive semi-definite A changes the score at second order only.
     is_mass = p > n * torch.finfo(p.dtype).eps
     log_p = torch.where(is_mass, p, 1).log()
@@ -133,6 +102,9 @@ def _check_order(order: float) -> None:
         raise ValueError(f"order must be greater than 0 (infinity included), got {order}")
 
 
-def _check_rank(rank: int | None) -> None:
-    if rank is not None:
-        check_count("truncation", rank)
+def _kept(size: int, rank: int | None) -> int:
+    """How many of `size` eigenvalues truncation at `rank` keeps."""
+    if rank is None:
+        return size
+    check_count("truncation", rank)
+    return min(rank, size)

@@ -10,8 +10,8 @@ Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, othe
 kernel compares (see `kernels.custom`), or streams of chunks (see `streams.as_stream`). A stream is
 read once, without being stored, by `RandomFourier` spectra and by exact scores of cosine kernels of
 up to some thousand dimensions; other scores gather it in memory. Every score is a 0-d float64
-tensor on the features' device, without an autograd graph. Besides the errors named below, each
-raises ValueError for features that `kernels.as_features` refuses and for x and t of different n.
+tensor on the features' device, without an autograd graph. Each raises ValueError for order <= 0,
+truncation < 1, features that `kernels.as_features` refuses and x and t of different n.
 
 Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditional and information
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
@@ -19,8 +19,9 @@ scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,15 +33,9 @@ from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
-if TYPE_CHECKING:
-    import numpy as np
-
 EXACT = Exact()
-
-Items: TypeAlias = Any
-"""Whatever a kernel compares: features (n, d), a stream of them, n texts, ..."""
-
-Labels: TypeAlias = "Tensor | np.ndarray | Sequence[Hashable]"
+Items: TypeAlias = Any  # whatever a kernel compares: features (n, d), a stream of them, n texts
+Labels: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
 
 
 @torch.no_grad()
@@ -50,7 +45,7 @@ def vendi(
     *,
     order: float = 1.0,
     truncation: int | None = None,
-    weights: "Features | None" = None,
+    weights: Features | None = None,
     spectrum: Spectrum = EXACT,
 ) -> Tensor:
     """exp H_order(K/n), the effective number of different items in x, 1 <= vendi <= n.
@@ -60,13 +55,12 @@ def vendi(
         kernel: how alike two items are.
         order: of the Renyi entropy, 0 < order <= infinity. Orders below 1 give rare items more
             weight, and rounding errors too: give float64 features.
-        truncation: how many eigenvalues to keep (see `entropy.truncate`), which makes the score an
-            upper bound.
+        truncation: how many eigenvalues to keep (see `entropy.truncate`), for an upper bound.
         weights: (n,) probabilities of the items; None is 1/n each.
         spectrum: how the entropy is computed; each class states its cost.
 
     Raises:
-        ValueError: order <= 0, truncation < 1, or weights that are not n probabilities.
+        ValueError: weights that are not n probabilities, or as every score here.
 
     Example:
         >>> import torch
@@ -76,11 +70,10 @@ def vendi(
     """
     entropy = Entropy(order, truncation)
     rows, kernel = bind(x, kernel)
-    p = None
     if weights is not None:
         rows = gather(rows)
-        p = _probabilities(weights, len(rows))
-    return spectrum.entropies(rows, [Part(kernel)], entropy, p)[0].exp()
+        weights = _probabilities(weights, len(rows))
+    return spectrum.entropies(rows, [Part(kernel)], entropy, weights)[0].exp()
 
 
 def rke(x: Items, kernel: Similarity, *, spectrum: Spectrum = EXACT) -> Tensor:
@@ -113,20 +106,14 @@ def conditional_vendi(
     Args:
         x: (n, d) features.
         t: (n, m) features of the prompts, one row for each row of x.
-        kernel_x: how alike two items are.
-        kernel_t: how alike two prompts are.
-        order: of both entropies, 0 < order <= infinity.
-        truncation: of both spectra (see `entropy.truncate`).
-        spectrum: how the entropies are computed; each class states its cost.
-
-    Raises:
-        ValueError: order <= 0, or truncation < 1.
+        kernel_x, kernel_t: how alike two items are, and two prompts.
+        order, truncation, spectrum: of both entropies, as in `vendi`.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, conditional_vendi
-        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
-        >>> round(float(conditional_vendi(x, prompts, Cosine(), Cosine())), 3)
+        >>> prompts = torch.eye(2).repeat(2, 1)
+        >>> round(float(conditional_vendi(torch.eye(4), prompts, Cosine(), Cosine())), 3)
         2.0
     """
     entropy = Entropy(order, truncation)
@@ -138,16 +125,15 @@ def conditional_vendi(
 def conditional_rke(
     x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
-    """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `conditional_vendi` of order 2.
+    """|K_T|_F^2 / |K_X∘K_T|_F^2 in [1, n], which is `conditional_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, conditional_rke
-        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
-        >>> round(float(conditional_rke(x, prompts, Cosine(), Cosine())), 3)
-        2.0
+        >>> round(float(conditional_rke(torch.eye(3), torch.ones(3, 2), Cosine(), Cosine())), 3)
+        3.0
     """
     return conditional_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
@@ -170,9 +156,8 @@ def information_vendi(
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, information_vendi
-        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
-        >>> round(float(information_vendi(x, prompts, Cosine(), Cosine())), 3)
-        2.0
+        >>> round(float(information_vendi(torch.eye(3), torch.eye(3), Cosine(), Cosine())), 3)
+        3.0
     """
     entropy = Entropy(order, truncation)
     rows, parts = _joined(x, t, kernel_x, kernel_t)
@@ -190,9 +175,8 @@ def information_rke(
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, information_rke
-        >>> x, prompts = torch.eye(4), torch.eye(2).repeat(2, 1)
-        >>> round(float(information_rke(x, prompts, Cosine(), Cosine())), 3)
-        2.0
+        >>> round(float(information_rke(torch.eye(3), torch.eye(3), Cosine(), Cosine())), 3)
+        3.0
     """
     return information_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
@@ -209,14 +193,11 @@ def cluster_vendi(
     """sum_j |S_j|/n * vendi(S_j): the diversity inside each of the given clusters S_j, on average.
 
     Args:
-        x: (n, d) features.
+        x, kernel, order, spectrum: as in `vendi`.
         clusters: (n,) labels of any kind; items of equal labels are a cluster.
-        kernel: how alike two items are.
-        order: of the Renyi entropy, 0 < order <= infinity.
-        spectrum: how the entropy is computed; each class states its cost.
 
     Raises:
-        ValueError: order <= 0, or not n labels.
+        ValueError: not n labels, or as every score here.
 
     Example:
         >>> import torch
@@ -225,8 +206,8 @@ def cluster_vendi(
         1.667
     """
     found = vendi_by_label(x, clusters, kernel, Entropy(order), spectrum)
-    n = sum(size for _, size, _ in found)
-    return torch.stack([size * score for _, size, score in found]).sum() / n
+    total = torch.stack([size * score for _, size, score in found]).sum()
+    return total / sum(size for _, size, _ in found)
 
 
 def cluster_rke(
@@ -246,11 +227,7 @@ def cluster_rke(
 def vendi_by_label(
     x: Items, labels: Labels, kernel: Similarity, entropy: Entropy, spectrum: Spectrum
 ) -> list[tuple[Hashable, int, Tensor]]:
-    """Each label, how many of x: (n, d) have it, and their Vendi score; in order of appearance.
-
-    Raises:
-        ValueError: not n labels.
-    """
+    """Each label, how many of x: (n, d) have it, and their Vendi score; see `rows_by_label`."""
     rows, kernel = bind(x, kernel)
     rows = gather(rows)
     return [
@@ -276,11 +253,7 @@ def intdiv(x: Items, kernel: Similarity) -> Tensor:
 
 
 def rows_by_label(labels: Labels, n: int) -> dict[Hashable, list[int]]:
-    """The row numbers of each label, in order of appearance.
-
-    Raises:
-        ValueError: not n labels.
-    """
+    """The row numbers of each label, in order of appearance; ValueError for other than n labels."""
     values = labels if isinstance(labels, Sequence) else labels.reshape(-1).tolist()
     if len(values) != n:
         raise ValueError(f"clusters must hold n = {n} labels, got {len(values)}")
@@ -300,18 +273,16 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, kernel_x: Kernel, kernel_t: Kernel, d: int) -> "Parts":
         """Of features whose first d columns are x, and the others t."""
-        return cls(
-            Part(kernel_x, stop=d),
-            Part(kernel_t, start=d),
-            Part(Product(kernel_x, kernel_t, split=d)),
-        )
+        joint = Product(kernel_x, kernel_t, split=d)
+        return cls(Part(kernel_x, stop=d), Part(kernel_t, start=d), Part(joint))
 
 
 def bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
     """The items as rows that the kernel reads, or a stream of rows, and the kernel."""
     kernel = as_kernel(kernel)
-    stream = as_stream(items) if reads_features(kernel) else None
-    return kernel.bind(items) if stream is None else (stream, kernel)
+    if reads_features(kernel) and (stream := as_stream(items)):
+        return stream, kernel
+    return kernel.bind(items)
 
 
 def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, Parts]:

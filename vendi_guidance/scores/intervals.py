@@ -8,7 +8,7 @@ growing (Ospanov & Farnia, UAI 2025). Each method says which of the two it cover
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, stdev
+from statistics import stdev
 from typing import Any
 
 from vendi_guidance.kernels.custom import as_kernel
@@ -23,10 +23,9 @@ from vendi_guidance.scores.functional import (
 )
 from vendi_guidance.scores.jackknife import jackknife
 from vendi_guidance.scores.spectra import Exact
-from vendi_guidance.scores.subsampling import Progress, Score, Subsets
+from vendi_guidance.scores.subsampling import Progress, Score, Subsets, normal_quantile
 
-FEWEST = 20
-"""The least number of items for an interval."""
+FEWEST = 20  # items for an interval
 
 # A score, the score that it is at order 2, and the signs in log score of the logarithms of the
 # means of K_X^2, K_T^2 and K_X^2∘K_T^2.
@@ -39,15 +38,11 @@ ORDER_TWO: tuple[tuple[Score, Score, tuple[float, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Interval:
-    """A score and its confidence interval.
+    """The score of the items given, and its confidence interval from low to high, at `level`.
 
     Attributes:
-        score: of the items given.
-        estimate: the centre: for "jackknife" the score corrected for the bias of K's diagonal, for
-            "subsampling" `score` itself.
-        low, high: the ends.
-        level: of confidence.
-        standard_error: of `estimate`.
+        estimate: the centre, to which the standard error belongs: for "jackknife" the score
+            corrected for the bias of K's diagonal, for "subsampling" `score` itself.
         method: "jackknife" or "subsampling".
         bound: (low, high) that contains the score of the population with probability `level` or
             more, by a theorem (see `bounds`); far wider. None where no theorem applies.
@@ -86,19 +81,15 @@ def score_interval(
     of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
 
     Args:
-        score: of this package, or any function.
-        arguments: of the score (see `subsampling.Subsets`).
+        score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
         level: of confidence, 0 < level < 1.
         method: "jackknife" or "subsampling"; None is the jackknife where it applies.
-        subsamples: how many random halves are scored, >= 10; 100 give the standard error to 7%.
-        seed: of the halves.
+        subsamples: of random halves, >= 10, drawn with the seed; 100 give the error to 7%.
         progress: wraps the loop over the halves; `tqdm.tqdm` shows a progress bar.
-        options: keyword arguments of the score.
 
     Raises:
         ValueError: level, method or subsamples out of range; fewer than FEWEST items; arguments
-            that `Subsets` refuses; for the jackknife, no two items that are alike at all; and what
-            the score raises.
+            that `Subsets` or the score refuses; for the jackknife, no two items that are alike.
 
     Example:
         >>> import torch
@@ -107,8 +98,7 @@ def score_interval(
         >>> found.low < round(found.score, 3) < found.high
         True
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    z = normal_quantile(level)
     if method not in (None, "jackknife", "subsampling"):
         raise ValueError(f"method must be 'jackknife' or 'subsampling', got {method!r}")
     if subsamples < 10:
@@ -116,20 +106,14 @@ def score_interval(
     subsets = Subsets(score, arguments, options)
     if subsets.n < FEWEST:
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
-    asked = {
-        name: value
-        for name, value in options.items()
-        if value is not None and not isinstance(value, Exact)
-    }
+    asked = {k: v for k, v in options.items() if v is not None and not isinstance(v, Exact)}
     signs = _order_two_signs(score, asked)
     if method == "jackknife" and signs is None:
         raise ValueError("the jackknife is for exact scores of order 2: leave method out")
 
-    whole = subsets()
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    whole = estimate = subsets()
     if signs is None or method == "subsampling":
         method = "subsampling"
-        estimate = whole
         permutations = subsets.permutations(seed, subsamples, progress)
         halves = [subsets(rows[: subsets.n // 2]) for rows in permutations]
         low, high, error = _around(whole, halves, subsets.n, z)
@@ -166,19 +150,14 @@ def _around(whole: float, halves: Sequence[float], n: int, z: float) -> tuple[fl
 def _guarantee(
     subsets: Subsets, whole: float, asked: dict[str, Any], delta: float
 ) -> tuple[float, float] | None:
-    known = any(subsets.score is score for score in (rke, vendi, conditional_vendi))
-    if not known or asked.keys() - {"order", "truncation"}:
+    score, order, rank = subsets.score, asked.get("order", 1), asked.get("truncation")
+    if score not in (rke, vendi, conditional_vendi) or asked.keys() - {"order", "truncation"}:
         return None
-    rank = asked.get("truncation")
-    dimension: int | None = 1
-    for entries, kernel in zip(subsets.items, subsets.kernels, strict=True):
-        x, bound = as_kernel(kernel).bind(entries)
-        found = bound.rank(x.shape[1])
-        dimension = None if dimension is None or found is None else dimension * found
-    if dimension is not None:
-        rank = dimension if rank is None else min(rank, dimension)
-    if subsets.score is conditional_vendi:
-        is_order_one = asked.get("order", 1) == 1
-        return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if is_order_one else None
-    order = asked.get("order", 2 if subsets.score is rke else 1)
-    return vendi_guarantee(whole, subsets.n, order, rank, delta)
+    pairs = zip(subsets.items, subsets.kernels, strict=True)
+    bound = [as_kernel(kernel).bind(entries) for entries, kernel in pairs]
+    dimensions = [d for x, kernel in bound if (d := kernel.rank(x.shape[1])) is not None]
+    if len(dimensions) == len(bound):
+        rank = math.prod(dimensions) if rank is None else min(rank, math.prod(dimensions))
+    if score is conditional_vendi:
+        return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if order == 1 else None
+    return vendi_guarantee(whole, subsets.n, 2 if score is rke else order, rank, delta)

@@ -30,18 +30,12 @@ def jackknife(
     that value*: the variance is modelled as linear in the estimate, with the slope of the
     regression of their influence functions over the items.
 
-    Args:
-        items: what each kernel compares, n >= 3 entries each.
-        kernels: one or two.
-        signs: of log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2; of the first with one kernel.
-        z: half the width of the interval, in standard errors.
-
-    Raises:
-        ValueError: no two items are alike, so that a logarithm is infinite.
+    There are one or two kernels, which compare n >= 3 entries each, and signs of log E k_1^2, or of
+    log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2. Half the interval is z standard errors. Raises
+    ValueError where no two items are alike, so that a logarithm is infinite.
     """
     bound = [kernel.bind(entries) for entries, kernel in zip(items, kernels, strict=True)]
-    blocks = [kernel.blocks(x) for x, kernel in bound]
-    x = bound[0][0]
+    blocks, x = [kernel.blocks(x) for x, kernel in bound], bound[0][0]
     n = len(x)
     means, without = leave_one_out(row_sums(blocks, x))
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
@@ -59,19 +53,18 @@ def jackknife(
     influence = first.square() + 2 * passed_on - 4 / n * (sign * (relative @ first)) @ relative
     tilt = float(2 / n * first @ influence / first.square().sum()) if first.any() else 0.0
 
-    ends = means.new_tensor([0, *_offsets(variance, tilt, least, z)])
+    # the least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)
+    middle, floor = z**2 * tilt / 2, z * math.sqrt(least)
+    root = math.sqrt(max(middle**2 + z**2 * variance, 0))
+    ends = means.new_tensor([0, min(middle - root, -floor), max(middle + root, floor)])
     estimate, low, high = (sign @ means.log() + ends).exp().tolist()
     return estimate, low, high, estimate * math.sqrt(max(variance, least))
 
 
 def leave_one_out(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The means of matrices off their diagonal, and the same without each item in turn.
+    """(s,) means of matrices off their diagonal, and (s, n): in column i those without item i.
 
-    Args:
-        sums: (s, n) of the rows of s symmetric (n, n) matrices with zeros on the diagonal, n >= 3.
-
-    Returns:
-        (s,) means, and (s, n): in column i those of the (n - 1, n - 1) matrices without item i.
+    From the row sums: (s, n) of s symmetric (n, n) matrices with zeros on the diagonal, n >= 3.
     """
     n = sums.shape[1]
     total = sums.sum(dim=1)
@@ -121,11 +114,3 @@ def _second_pass(
         spread += share if rows == columns else 2 * share
     spread -= n * centre**2  # that of the zero diagonal
     return passed_on / (n - 1), spread / (n * (n - 1))
-
-
-def _offsets(variance: float, tilt: float, least: float, z: float) -> tuple[float, float]:
-    """The least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)."""
-    middle = z**2 * tilt / 2
-    root = math.sqrt(max(middle**2 + z**2 * variance, 0))
-    floor = z * math.sqrt(least)
-    return min(middle - root, -floor), max(middle + root, floor)

@@ -13,26 +13,17 @@ from torch import Tensor
 Multiply: TypeAlias = Callable[[Tensor], Tensor]
 """(n, b) vectors V -> (n, b) A V, for a symmetric positive semi-definite A."""
 
-SPARE = 16
-"""Extra vectors, which make the last of the requested eigenvalues converge."""
+SPARE = 16  # extra vectors, which make the last of the requested eigenvalues converge
 
 
 def leading_eigenpairs(
     multiply: Multiply, start: Tensor, count: int, tolerance: float = 3e-5
 ) -> tuple[Tensor, Tensor]:
-    """The `count` largest eigenvalues of A, with multiplicity, and their vectors.
+    """The (count,) largest eigenvalues of A, float64, and their (n, count) orthonormal vectors.
 
-    One product with (n, b) vectors, b the columns of start, for each of three to ten steps, and
-    O(n (b steps)^2) operations; memory is that of b x steps vectors.
-
-    Args:
-        multiply: A times vectors.
-        start: (n, b) random vectors, b >= count + SPARE or n.
-        count: how many to compute.
-        tolerance: stop when a step adds less than this share to their sum.
-
-    Returns:
-        (count,) eigenvalues, largest first, float64, and (n, count) orthonormal vectors.
+    One product with (n, b) vectors for each of three to ten steps, and O(n (b steps)^2) operations;
+    memory is that of b x steps vectors. Stops when a step adds less than a share `tolerance` to the
+    sum of the eigenvalues. The start is (n, b) random vectors, b >= count + SPARE or n.
     """
     n = len(start)
     block = torch.linalg.qr(start).Q
@@ -41,37 +32,27 @@ def leading_eigenpairs(
     while True:
         product = multiply(block)
         # the new columns of basis^T A basis
-        beside = (basis.T @ product).double()
-        within = (block.T @ product).double()
+        beside, within = (basis.T @ product).double(), (block.T @ product).double()
         basis = torch.cat([basis, block], dim=1)
-        reduced = torch.cat(
-            [
-                torch.cat([reduced, beside], dim=1),
-                torch.cat([beside.T, (within + within.T) / 2], dim=1),
-            ]
-        )
+        above = torch.cat([reduced, beside], dim=1)
+        below = torch.cat([beside.T, (within + within.T) / 2], dim=1)
+        reduced = torch.cat([above, below])
         values, vectors = torch.linalg.eigh(reduced)
         before, found = found, float(values[-count:].sum())
         size = basis.shape[1]
         if size == n or found - before <= tolerance * found:
             leading = vectors[:, -count:].flip(1).to(basis)
             return values[-count:].flip(0), basis @ leading
-        block = _orthonormal(product, basis)[:, : n - size]
+        for _ in range(2):  # once leaves rounding errors of the size of the projection
+            product = torch.linalg.qr(product - basis @ (basis.T @ product)).Q
+        block = product[:, : n - size]
 
 
 def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
     """Lanczos' T = Q^T A Q for each column v of start, Q a basis of the Krylov space of A and v.
 
-    `steps` products with (n, p) vectors, orthogonalised against all earlier ones; memory is that
-    of p x steps vectors.
-
-    Args:
-        multiply: A times vectors.
-        start: (n, p) vectors v.
-        steps: nodes for each, 1 <= steps <= n.
-
-    Returns:
-        (p, steps, steps) symmetric tridiagonal, float64.
+    From `steps` products with (n, p) vectors, 1 <= steps <= n, orthogonalised against all earlier
+    ones; memory is that of p x steps vectors. T is (p, steps, steps), tridiagonal, float64.
     """
     n, probes = start.shape
     v = torch.nn.functional.normalize(start, dim=0)
@@ -100,23 +81,10 @@ def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
 
 
 def gauss_quadrature(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes theta and weights w with v^T f(A) v ~ |v|^2 sum_k w_k f(theta_k), from v's T.
+    """Nodes theta and weights w: (p, steps) with v^T f(A) v ~ |v|^2 sum_k w_k f(theta_k).
 
-    Exact for polynomials f of degree up to 2 steps - 1. The leading part of T, cut after fewer
-    steps, gives the quadrature of those.
-
-    Args:
-        tridiagonal: (p, steps, steps), as `tridiagonalise` returns it.
-
-    Returns:
-        Nodes and weights, each (p, steps); the weights sum to 1 for each v.
+    From what `tridiagonalise` returns, or its leading part, which is that of fewer steps. Exact for
+    polynomials f of degree up to 2 steps - 1. The weights sum to 1 for each v.
     """
     nodes, vectors = torch.linalg.eigh(tridiagonal)
     return nodes, vectors[:, 0].square()
-
-
-def _orthonormal(block: Tensor, basis: Tensor) -> Tensor:
-    """`block` made orthonormal, in itself and to the basis."""
-    for _ in range(2):  # once leaves rounding errors of the size of the projection
-        block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q
-    return block

@@ -11,14 +11,9 @@ from vendi_guidance.kernels.streams import Rows, chunks
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
 
-FLOAT64_UP_TO = 4096
-"""Up to this many rows a matrix is decomposed in float64, beyond in the features' precision."""
-
-LEADING_BELOW = 32
-"""From this ratio of n to the requested leading eigenvalues, no others are computed."""
-
-Map: TypeAlias = Callable[[Tensor], Tensor]
-"""(b, d) features -> (b, w) rows Z, where K is Z Z^T or approximately so."""
+FLOAT64_UP_TO = 4096  # rows: beyond, a matrix is decomposed in the features' precision
+LEADING_BELOW = 32  # from this ratio of n to the eigenvalues needed, no others are computed
+Map: TypeAlias = Callable[[Tensor], Tensor]  # (b, d) features -> (b, w) rows of Z with K ~ Z Z^T
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
@@ -45,13 +40,8 @@ def second_moments(
 ) -> list[Tensor]:
     """sum_i p_i z(x_i) z(x_i)^T of each part's map z, from one pass over the rows.
 
-    Args:
-        rows: (n, d) features.
-        maps: parts, and z: (b, d) -> (b, w) of each.
-        weights: (n,) probabilities p of the items; None is 1/n each.
-
-    Returns:
-        (w, w) tensors, float64 up to `FLOAT64_UP_TO` columns.
+    (w, w) tensors, float64 up to `FLOAT64_UP_TO` columns. The weights p: (n,) are probabilities;
+    None is 1/n each.
     """
     totals: list[Tensor] = []
     n = 0
@@ -69,15 +59,13 @@ def second_moments(
 
 def add_products(total: Tensor, z: Tensor) -> None:
     """Add z^T z of z: (b, w) to the upper triangle of total: (w, w), which `symmetric` mirrors."""
-    strip = 512
-    for start in range(0, z.shape[1], strip):
-        total[start : start + strip, start:] += z[:, start : start + strip].T @ z[:, start:]
+    for start in range(0, z.shape[1], 512):
+        total[start : start + 512, start:] += z[:, start : start + 512].T @ z[:, start:]
 
 
 def symmetric(total: Tensor) -> Tensor:
     """The symmetric matrix with the upper triangle of total: (w, w)."""
-    upper = total.triu()
-    return upper + upper.triu(1).T
+    return total.triu() + total.triu(1).T
 
 
 def precise(matrix: Tensor) -> Tensor:

@@ -18,8 +18,7 @@ from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.tiles import SIDE, rectangle, upper_triangle
 
-ROUNDING = 1e-12
-"""Relative error of squared distances, as a share of the squared lengths they come from."""
+ROUNDING = 1e-12  # of squared distances, as a share of the squared lengths they come from
 
 
 class ManifoldScores(NamedTuple):
@@ -51,12 +50,10 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
     Args:
         x: (n, d) features of generated images.
         reference: (m, d) features of real ones; for authenticity, those of the training set.
-        neighbours: k, which is always 1 for authenticity. The papers have 3 for precision and
-            recall, 5 for density and coverage.
+        neighbours: k, always 1 for authenticity; in the papers 3 for precision and recall, else 5.
 
     Raises:
-        ValueError: features that `as_pair` refuses; neighbours < 1; or a set of not more images
-            than neighbours.
+        ValueError: features that `as_pair` refuses, neighbours < 1, or k images or fewer in a set.
 
     Example:
         >>> import torch
@@ -65,24 +62,20 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
         >>> manifold_scores(torch.tensor([[0.4], [0.6]]), real, neighbours=1).coverage
         0.5
     """
-    x, reference = as_pair(x, reference)
     check_count("neighbours", neighbours)
-    for name, images in (("generated", x), ("reference", reference)):
-        if len(images) <= neighbours:
-            raise ValueError(
-                f"got {len(images)} {name} images: {neighbours} neighbours of each need at least "
-                f"{neighbours + 1}; give more images or ask for fewer neighbours"
-            )
+    remedy = (
+        f"{neighbours} neighbours of each need at least {neighbours + 1}; "
+        "give more images or ask for fewer neighbours"
+    )
+    x, reference = as_pair(x, reference, neighbours + 1, remedy)
     origin = reference.mean(dim=0).double()
     radius_x = _squared_radii(x, neighbours, origin)[:, -1]
     radii = _squared_radii(reference, neighbours, origin)
     radius, nearest_radius = radii[:, -1], radii[:, 0]
 
-    balls = origin.new_zeros(len(x))
-    nearest = origin.new_full((len(x),), math.inf)
+    balls, nearest = origin.new_zeros(len(x)), origin.new_full((len(x),), math.inf)
     authentic = torch.zeros_like(balls, dtype=torch.bool)
-    covered = torch.zeros_like(radius, dtype=torch.bool)
-    recalled = torch.zeros_like(covered)
+    covered, recalled = torch.zeros_like(radius, dtype=torch.bool).repeat(2, 1)
     for rows, columns in rectangle(x, reference):
         # rounding must not put an image outside a ball whose edge it is on
         distances = _squared_distances(x[rows], reference[columns], origin, 1 - ROUNDING)
@@ -94,26 +87,16 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
         fresh = closest > nearest_radius[columns][where]
         authentic[rows] = torch.where(closest < nearest[rows], fresh, authentic[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
-    return ManifoldScores(
-        precision=_share(balls > 0),
-        recall=_share(recalled),
-        density=float(balls.mean()) / neighbours,
-        coverage=_share(covered),
-        authenticity=_share(authentic),
-    )
+    shares = [float(true.double().mean()) for true in (balls > 0, recalled, covered, authentic)]
+    precision, recall, coverage, authenticity = shares
+    density = float(balls.mean()) / neighbours
+    return ManifoldScores(precision, recall, density, coverage, authenticity)
 
 
 def nearest_distance(x: Features, reference: Features) -> float:
     """Mean Euclidean distance of a generated image from its nearest reference image, >= 0.
 
-    O(n m d) time.
-
-    Args:
-        x: (n, d) features of generated images.
-        reference: (m, d) features of real ones.
-
-    Raises:
-        ValueError: features that `as_pair` refuses.
+    O(n m d) time for (n, d) and (m, d) features; ValueError for those that `as_pair` refuses.
     """
     x, reference = as_pair(x, reference)
     origin = reference.mean(dim=0).double()
@@ -125,18 +108,18 @@ def nearest_distance(x: Features, reference: Features) -> float:
         index[rows] = torch.where(closest < nearest[rows], where + columns.start, index[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
     # computed again from the difference: near zero, a square root amplifies rounding errors
-    parts = zip(x.split(SIDE), index.split(SIDE), strict=True)
-    total = sum(
-        torch.linalg.vector_norm(part.double() - reference[of], dim=1).sum() for part, of in parts
-    )
+    pairs = zip(x.split(SIDE), index.split(SIDE), strict=True)
+    total = sum(torch.linalg.vector_norm(a.double() - reference[b], dim=1).sum() for a, b in pairs)
     return float(total) / len(x)
 
 
-def as_pair(x: Features, reference: Features) -> tuple[Tensor, Tensor]:
+def as_pair(
+    x: Features, reference: Features, fewest: int = 1, remedy: str = ""
+) -> tuple[Tensor, Tensor]:
     """x: (n, d) and reference: (m, d) as tensors on the device of x.
 
-    Raises:
-        ValueError: features that `kernels.as_features` refuses, or that differ in d.
+    Raises ValueError for features that `kernels.as_features` refuses or that differ in d, and, with
+    this remedy, for fewer than `fewest` rows.
     """
     x, reference = as_features(x), as_features(reference)
     if x.shape[1] != reference.shape[1]:
@@ -144,6 +127,9 @@ def as_pair(x: Features, reference: Features) -> tuple[Tensor, Tensor]:
             f"features to compare must agree in d, got {x.shape[1]} and {reference.shape[1]}: "
             "take both from one encoder"
         )
+    for name, n in (("generated", len(x)), ("reference", len(reference))):
+        if n < fewest:
+            raise ValueError(f"got {n} {name} image{'s' * (n > 1)}: {remedy}")
     return x, reference.to(x.device)
 
 
@@ -166,15 +152,11 @@ def _smallest(found: Tensor, more: Tensor) -> Tensor:
 
 
 def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, share: float = 1.0) -> Tensor:
-    """share (|a|^2 + |b|^2) - 2<a, b> as seen from the origin, of a: (n, d) and b: (m, d).
+    """share (|a|^2 + |b|^2) - 2<a, b> as seen from the origin, at a share of 1 |a - b|^2: (n, m).
 
-    At a share of 1 that is |a - b|^2. An origin amid the items prevents the cancellation that norms
-    far larger than the distances would cause.
+    An origin amid the items prevents the cancellation that norms far larger than the distances
+    would cause.
     """
     p, q = a.double() - origin, b.double() - origin
     lengths = p.square().sum(dim=1)[:, None] + q.square().sum(dim=1)
     return lengths.mul_(share).addmm_(p, q.T, alpha=-2)
-
-
-def _share(true: Tensor) -> float:
-    return float(true.double().mean())

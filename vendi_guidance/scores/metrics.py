@@ -1,25 +1,24 @@
 """The scores as `torchmetrics.Metric`s: features come batch by batch, on any number of processes.
 
 `update` and `forward` take `x: (b, d)` features of some items and, for scores with prompts, `t:
-(b, m)` features of their prompts, one row for each row of x; tensors or arrays. `compute` returns a
-0-d float64 tensor: what the function in `scores` returns for all items at once. `forward` also
-scores the batch by itself, at the cost of a `compute`: call `update` where that is not needed.
-Kernels, order, truncation and spectrum are those of the function; the scores of order 2 compute no
-eigenvalues. Further keyword arguments are those of every `Metric`.
+(b, m)` features of their prompts, tensors or arrays. `compute` returns what the function in
+`scores.functional` returns for all items at once, a 0-d float64 tensor; arguments and costs are
+those of the function, further keyword arguments those of every `Metric`. `forward` also scores the
+batch by itself, at the cost of a `compute`: call `update` where that is not needed.
 
 With a `RandomFourier` spectrum a metric keeps float64 sums of fixed size, O(r^2), for any number of
 items; with any other it keeps the features. In a `MetricCollection`, name the features,
 `update(x=..., t=...)`: each metric takes those that it reads, and equal states are shared.
 
-Every metric raises ValueError for a kernel that does not compare features and for keyword arguments
-that `Metric` does not know; on update, for features that `kernels.as_features` refuses or of
-another d than before, for x and t of different b, and for a kernel that the spectrum cannot do; on
-compute, for no items.
+Every metric raises ValueError for order <= 0, truncation < 1, kernels that do not compare features
+and unknown keyword arguments; on update, for features that `kernels.as_features` refuses or of
+another d than before, x and t of different b, and kernels that the spectrum cannot do; on compute,
+for no items.
 """
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,15 +29,11 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import as_kernel, reads_features
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.streams import Rows, chunks, side_by_side, width
+from vendi_guidance.kernels.streams import Rows, chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class EntropyMetric(Metric):
@@ -61,8 +56,8 @@ class EntropyMetric(Metric):
         for kernel in map(as_kernel, kernels):
             if not reads_features(kernel):
                 raise ValueError(
-                    f"metrics read features batch by batch, and {kernel} compares other items, "
-                    "all at once: use a function of vendi_guidance.scores"
+                    f"metrics read features batch by batch, not what {kernel} compares: use a "
+                    "function of vendi_guidance.scores"
                 )
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
@@ -76,8 +71,8 @@ class EntropyMetric(Metric):
         self._maps: list[tuple[Part, Map]] | None = None
         if isinstance(spectrum, RandomFourier):
             self.add_state("count", torch.tensor(0), "sum")
+            size = spectrum.features, spectrum.features
             for name in self._sums:
-                size = spectrum.features, spectrum.features
                 self.add_state(name, torch.zeros(size, dtype=torch.float64), "sum")
         else:
             for name in self._inputs:
@@ -95,31 +90,22 @@ class EntropyMetric(Metric):
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
             parts = self._parts(features[0].shape[1])
             entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
-        signed = zip(self.signs.values(), entropies, strict=True)
-        return torch.stack([sign * entropy for sign, entropy in signed]).sum().exp()
+        signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
+        return torch.stack(signed).sum().exp()
 
-    def plot(
-        self, val: "Tensor | Sequence[Tensor] | None" = None, ax: "Axes | None" = None
-    ) -> "tuple[Figure, Any]":
-        """A figure and its axes: one score as a point, a list as a line; None calls `compute`.
-
-        Raises:
-            ModuleNotFoundError: matplotlib is not installed.
-        """
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """A figure and its axes: one score as a point, a list as a line; None calls `compute`."""
         return self._plot(val, ax)
 
     def _add(self, *items: Features) -> None:
-        features = [as_features(item).detach() for item in items]
+        features = [as_features(item) for item in items]
         rows = _joined(features)
         widths = tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
             if self._maps is None:
-                self._maps = [
-                    (part, self.spectrum.map(part.kernel, part.width(width(rows))))
-                    for part in self._parts(widths[0])
-                ]
+                self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
                 for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
                     add_products(getattr(self, name), features_of(part.of(chunk)))
@@ -157,17 +143,13 @@ class EntropyMetric(Metric):
 
 
 class VendiScore(EntropyMetric):
-    """exp H(K/n), the effective number of different items, 1 <= score <= n: see `scores.vendi`.
-
-    Raises:
-        ValueError: order <= 0, truncation < 1, or as every metric here.
+    """exp H(K/n), the effective number of different items, 1 <= score <= n: see `vendi`.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Gaussian, VendiScore
         >>> metric = VendiScore(Gaussian(1.0))
-        >>> metric.update(torch.tensor([[0.0], [0.0], [9.0]]))
-        >>> metric.update(torch.tensor([[9.0]]))
+        >>> metric.update(torch.tensor([[0.0], [0.0], [9.0], [9.0]]))
         >>> round(float(metric.compute()), 3)
         2.0
     """
@@ -191,18 +173,12 @@ class VendiScore(EntropyMetric):
 
 
 class RKEScore(VendiScore):
-    """n^2 / |K|_F^2, which is `VendiScore` of order 2, 1 <= score <= n: see `scores.rke`.
-
-    Raises:
-        ValueError: as every metric here.
+    """n^2 / |K|_F^2, which is `VendiScore` of order 2, 1 <= score <= n: see `rke`.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, RKEScore
-        >>> metric = RKEScore(Cosine())
-        >>> metric.update(torch.eye(3))
-        >>> metric.update(torch.eye(3))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(RKEScore(Cosine())(torch.eye(3))), 3)
         3.0
     """
 
@@ -233,17 +209,13 @@ class PromptMetric(EntropyMetric):
 class ConditionalVendiScore(PromptMetric):
     """exp(H(K_X∘K_T / n) - H(K_T / n)): the diversity of x that the prompts t do not explain.
 
-    1 <= score <= n; truncated, it may be below 1. See `scores.conditional_vendi`.
-
-    Raises:
-        ValueError: order <= 0, truncation < 1, or as every metric here.
+    1 <= score <= n; truncated, it may be below 1.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import ConditionalVendiScore, Gaussian
-        >>> metric = ConditionalVendiScore(Gaussian(1.0), Gaussian(1.0))
-        >>> metric.update(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [0.0]]))
-        >>> metric.update(torch.tensor([[18.0], [27.0]]), torch.tensor([[9.0], [9.0]]))
+        >>> from vendi_guidance import ConditionalVendiScore, Cosine
+        >>> metric = ConditionalVendiScore(Cosine(), Cosine())
+        >>> metric.update(torch.eye(4), torch.eye(2).repeat(2, 1))
         >>> round(float(metric.compute()), 3)
         2.0
     """
@@ -252,19 +224,13 @@ class ConditionalVendiScore(PromptMetric):
 
 
 class ConditionalRKEScore(ConditionalVendiScore):
-    """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `ConditionalVendiScore` of order 2.
-
-    1 <= score <= n. See `scores.conditional_rke`.
-
-    Raises:
-        ValueError: as every metric here.
+    """|K_T|_F^2 / |K_X∘K_T|_F^2, in [1, n]: `ConditionalVendiScore` of order 2.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import ConditionalRKEScore, Cosine
         >>> metric = ConditionalRKEScore(Cosine(), Cosine())
-        >>> metric.update(torch.eye(3), torch.ones(3, 2))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(metric(torch.eye(3), torch.ones(3, 2))), 3)
         3.0
     """
 
@@ -277,19 +243,13 @@ class ConditionalRKEScore(ConditionalVendiScore):
 class InformationVendiScore(PromptMetric):
     """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
 
-    0 < score <= n, of order 1 at least 1; with `ConditionalVendiScore` it multiplies to
-    `VendiScore`. See `scores.information_vendi`.
-
-    Raises:
-        ValueError: order <= 0, truncation < 1, or as every metric here.
+    0 < score <= n, of order 1 at least 1; the product with `ConditionalVendiScore` is `VendiScore`.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Gaussian, InformationVendiScore
-        >>> metric = InformationVendiScore(Gaussian(1.0), Gaussian(1.0))
-        >>> metric.update(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [0.0]]))
-        >>> metric.update(torch.tensor([[18.0], [27.0]]), torch.tensor([[9.0], [9.0]]))
-        >>> round(float(metric.compute()), 3)
+        >>> from vendi_guidance import Cosine, InformationVendiScore
+        >>> metric = InformationVendiScore(Cosine(), Cosine())
+        >>> round(float(metric(torch.eye(4), torch.eye(2).repeat(2, 1))), 3)
         2.0
     """
 
@@ -298,19 +258,13 @@ class InformationVendiScore(PromptMetric):
 
 
 class InformationRKEScore(InformationVendiScore):
-    """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `InformationVendiScore` of order 2.
-
-    0 < score <= n. See `scores.information_rke`.
-
-    Raises:
-        ValueError: as every metric here.
+    """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), in (0, n]: `InformationVendiScore` of order 2.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, InformationRKEScore
         >>> metric = InformationRKEScore(Cosine(), Cosine())
-        >>> metric.update(torch.eye(3), torch.eye(3))
-        >>> round(float(metric.compute()), 3)
+        >>> round(float(metric(torch.eye(3), torch.eye(3))), 3)
         3.0
     """
 

@@ -8,7 +8,7 @@ that is the Gram matrix of one kernel, `kernels.Product`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isinf
+from math import ceil, isinf
 from typing import NamedTuple
 
 import torch
@@ -30,8 +30,7 @@ from vendi_guidance.scores.linalg import (
     second_moments,
 )
 
-DENSE_UP_TO = 20_000
-"""Up to this many rows `Lanczos` stores K; beyond, it computes K again for every product."""
+DENSE_UP_TO = 20_000  # rows: up to here `Lanczos` stores K, beyond it computes K for every product
 
 
 class Spectrum(ABC):
@@ -41,16 +40,13 @@ class Spectrum(ABC):
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        """The entropy of each part's K, or its approximation; rows are read once.
+        """The entropy of each part's K, or its approximation, in nats: 0-d float64 tensors.
 
         Args:
-            rows: (n, d) features, as the kernels' `bind` returns them, or a stream of them.
+            rows: (n, d) features, as the kernels' `bind` returns them, or a stream, read once.
             parts: kernels, and the columns they read.
             entropy: its order and truncation.
             weights: (n,) probabilities p of the items; None is 1/n each.
-
-        Returns:
-            0-d float64 tensors, in nats.
         """
 
     def entropy(
@@ -73,9 +69,8 @@ class Exact(Spectrum):
     Example:
         >>> import torch
         >>> from vendi_guidance import Exact, Gaussian
-        >>> x = torch.tensor([[0.0], [0.0], [9.0]])
-        >>> Exact().eigenvalues(x, Gaussian(1.0)).round(decimals=3).tolist()
-        [0.667, 0.333, 0.0]
+        >>> Exact().eigenvalues(torch.tensor([[0.0], [0.0], [9.0]]), Gaussian(1.0))[:2]
+        tensor([0.6667, 0.3333], dtype=torch.float64)
     """
 
     def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
@@ -107,8 +102,7 @@ class Nystrom(Spectrum):
     score (Ospanov & Farnia, 2025, Theorem 3).
 
     Args:
-        rank: number of landmarks; n and above is all items, and exact.
-        seed: of their draw.
+        rank: number of landmarks, drawn with the seed; n and above is all items, and exact.
 
     Raises:
         ValueError: rank < 1.
@@ -116,9 +110,8 @@ class Nystrom(Spectrum):
     Example:
         >>> import torch
         >>> from vendi_guidance import Gaussian, Nystrom, vendi
-        >>> x = torch.tensor([[0.0], [9.0]]).repeat(50, 1)
-        >>> round(float(vendi(x, Gaussian(1.0), spectrum=Nystrom(10), truncation=2)), 3)
-        2.0
+        >>> round(float(vendi(torch.zeros(50, 3), Gaussian(1.0), spectrum=Nystrom(1))), 3)
+        1.0
     """
 
     rank: int
@@ -131,9 +124,9 @@ class Nystrom(Spectrum):
         """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
         if self.rank >= len(x):
             return Exact().eigenvalues(x, kernel, weights)
-        drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed))
-        landmarks = x[drawn[: self.rank].sort().values.to(x.device)]
-        m = len(landmarks)
+        m, generator = self.rank, torch.Generator().manual_seed(self.seed)
+        drawn = torch.randperm(len(x), generator=generator)[:m].sort().values
+        landmarks = x[drawn.to(x.device)]
         values, vectors = torch.linalg.eigh(precise(kernel.gram(landmarks)))
         sound = values > m * torch.finfo(x.dtype).eps * values[-1]
         root = (vectors[:, sound] * values[sound].rsqrt()).to(x)
@@ -161,22 +154,18 @@ class RandomFourier(Spectrum):
 
     For Gaussian kernels and their products (Rahimi & Recht, 2007; Ospanov et al., NeurIPS 2024,
     Algorithm 1). O(n r (d + r) + r^3) time, O(r^2) memory beside x, which may be a stream. The
-    same seed gives the same frequencies on every machine, so the matrices of parts of the data add
-    up to that of the whole.
+    matrices of parts of the data add up to that of the whole, on any machines.
 
     Args:
-        features: 2r, the number of columns of Z.
-        seed: of the frequencies.
+        features: 2r, the number of columns of Z; the seed is that of the frequencies.
 
     Raises:
-        ValueError: features is not an even whole number of at least 2; on use, a kernel that is
-            not a function of a - b.
+        ValueError: features not even or < 2; on use, a kernel that is not a function of a - b.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Gaussian, RandomFourier, vendi
-        >>> x = torch.zeros(5, 3)
-        >>> round(float(vendi(x, Gaussian(1.0), spectrum=RandomFourier(64))), 3)
+        >>> round(float(vendi(torch.zeros(5, 3), Gaussian(1.0), spectrum=RandomFourier(64))), 3)
         1.0
     """
 
@@ -186,15 +175,11 @@ class RandomFourier(Spectrum):
     def __post_init__(self) -> None:
         check_count("features", self.features)
         if self.features % 2:
-            raise ValueError(
-                "features must be even, a cosine and a sine for each frequency, "
-                f"got {self.features}"
-            )
+            raise ValueError(f"features must be even, a sine for each cosine, got {self.features}")
 
     def map(self, kernel: Kernel, d: int) -> Map:
         """z: (b, d) features -> (b, 2r), for this kernel; every row has length 1."""
-        generator = torch.Generator().manual_seed(self.seed)
-        count = self.features // 2
+        count, generator = self.features // 2, torch.Generator().manual_seed(self.seed)
         frequencies = kernel.frequencies(d, count, generator)
         if frequencies is None:
             raise ValueError(
@@ -206,10 +191,7 @@ class RandomFourier(Spectrum):
             phases = x @ frequencies.to(x)
             if phases.dtype == torch.float32 and not float(phases.abs().max()) < 1e3:
                 phases = x.double() @ frequencies.to(x.device, torch.float64)
-            z = x.new_empty(len(x), 2 * count)
-            z[:, :count] = phases.cos()
-            z[:, count:] = phases.sin()
-            return z.div_(count**0.5)
+            return torch.cat([phases.cos(), phases.sin()], dim=1).div_(count**0.5)
 
         return features
 
@@ -222,16 +204,19 @@ class RandomFourier(Spectrum):
     ) -> list[Tensor]:
         return [matrix_entropy(moment, entropy) for moment in self.moments(rows, parts, weights)]
 
+    def maps(self, parts: Sequence[Part], d: int) -> list[tuple[Part, Map]]:
+        """Parts of features of width d, each with its `map`."""
+        return [(part, self.map(part.kernel, part.width(d))) for part in parts]
+
     def moments(
         self, rows: Rows, parts: Sequence[Part], weights: Tensor | None = None
     ) -> list[Tensor]:
         """C = sum_i p_i z(x_i) z(x_i)^T: (2r, 2r) of each part, from one pass."""
-        maps = [(part, self.map(part.kernel, part.width(width(rows)))) for part in parts]
-        return second_moments(rows, maps, weights)
+        return second_moments(rows, self.maps(parts, width(rows)), weights)
 
 
 class Estimate(NamedTuple):
-    """An entropy in nats, and the standard error of the estimation."""
+    """An entropy in nats, and the standard error of the estimation; 0-d float64 tensors."""
 
     entropy: Tensor
     standard_error: Tensor
@@ -243,16 +228,13 @@ class Lanczos(Spectrum):
 
     Stochastic Lanczos quadrature (Ubaru, Chen & Saad, 2017) of f(l) = -l log l, or l^order. The
     leading eigenpairs are computed first and deflated. Of f, the part a l + b l^2 is exact, from
-    tr A = 1 and tr A^2 = |K/n|_F^2, and only the remainder is estimated.
-
-    O(n^2 (deflated + probes)) time for each step. Memory is that of K, n^2, up to 20,000 items;
-    beyond, K is computed again for every product, in O(n (deflated + probes) steps) memory.
-    Truncated scores are computed as by `Exact`.
+    tr A = 1 and tr A^2 = |K/n|_F^2, and only the remainder is estimated. Truncated scores are
+    computed as by `Exact`. O(n^2 (deflated + probes)) time for each step. Memory is that of K, n^2,
+    up to 20,000 items; beyond, each product computes K again, in O(n (deflated + probes) steps).
 
     Args:
         steps: nodes of the quadrature of each probe.
-        probes: number of random vectors.
-        seed: of the random vectors.
+        probes: number of random vectors, drawn with the seed.
         deflated: how many leading eigenpairs are computed.
 
     Raises:
@@ -285,7 +267,7 @@ class Lanczos(Spectrum):
     def estimate(
         self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Estimate:
-        """The entropy and its standard error; arguments as in `entropy`.
+        """The entropy and its standard error, of `entropy`'s arguments.
 
         The error adds up that over the probes, the change in the last third of the steps, and
         rounding. It is 0 where no products were needed.
@@ -300,54 +282,51 @@ class Lanczos(Spectrum):
         def multiply(v: Tensor) -> Tensor:
             return torch.cat([strip @ v for strip in strips()])
 
-        start = torch.randn(n, block, generator=generator).to(x)
-        top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
-        top = top.clamp_(min=0)
-        if entropy.truncation is not None:
-            return Estimate(renyi_entropy(fill_up(top), entropy.order), top.new_zeros(()))
-        if isinf(entropy.order):
-            return Estimate(-top[0].log(), top.new_zeros(()))
-        found = _summand(top, entropy.order).sum()
-        rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
-        # n eigenvalues of 0, as products in this precision return them
-        rounding = n * _summand(eps * top[0], entropy.order)
-        if rest <= n * eps:
-            return _estimate(found, rounding + 8 * eps * found, entropy.order)
-
         def deflate(v: Tensor) -> Tensor:
             return v - vectors @ (vectors.T @ v)
 
-        signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
-        probes = deflate(signs)
-        lengths = probes.square().sum(dim=0).double()
-        lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
-        norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
-        moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
+        start = torch.randn(n, block, generator=generator).to(x)
+        top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
+        top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
+        if entropy.truncation is not None:
+            return Estimate(renyi_entropy(fill_up(top), order), zero)
+        if isinf(order):
+            return Estimate(-top[0].log(), zero)
+        trace, error = _summand(top, order).sum(), zero
+        rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
+        if rest > n * eps:
+            norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
+            moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
+            signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
+            probes = deflate(signs)
+            lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
+            lengths = probes.square().sum(dim=0).double()
+            remainder, error = _remainder(lanczos, lengths, moments, order)
+            trace = trace + remainder
+        # the second term: n eigenvalues of 0, as products in this precision return them
+        error = torch.hypot(error, n * _summand(eps * top[0], order) + 8 * eps * trace)
+        if order == 1:
+            return Estimate(trace.clamp(min=0), error)
+        return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
 
-        def traces(tridiagonal: Tensor) -> Tensor:
-            """tr f of the rest, estimated from each probe: (probes,)."""
-            nodes, shares = gauss_quadrature(tridiagonal)
-            nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
-            controls = torch.stack([nodes, nodes.square()], dim=-1)
-            f, root = _summand(nodes, entropy.order), mass.sqrt()
-            fitted = torch.linalg.lstsq(
-                (controls * root[..., None]).flatten(0, 1), (f * root).flatten()[:, None]
-            ).solution[:, 0]
-            return fitted @ moments + (mass * (f - controls @ fitted)).sum(dim=1)
 
-        probed = traces(lanczos)
-        fewer = -(-2 * self.steps // 3)
-        unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
-        trace = found + probed.mean()
-        error = torch.hypot(probed.std() / self.probes**0.5, unconverged)
-        return _estimate(trace, torch.hypot(error, rounding + 8 * eps * trace), entropy.order)
+def _remainder(lanczos: Tensor, lengths: Tensor, moments: Tensor, order: float) -> Estimate:
+    """tr f of a matrix of these tr A and tr A^2, from T and the squared lengths of the probes."""
 
+    def traces(tridiagonal: Tensor) -> Tensor:
+        nodes, shares = gauss_quadrature(tridiagonal)
+        nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
+        controls = torch.stack([nodes, nodes.square()], dim=-1)
+        f, root = _summand(nodes, order), mass.sqrt()
+        design, values = controls * root[..., None], f * root
+        solved = torch.linalg.lstsq(design.flatten(0, 1), values.flatten()[:, None])
+        fitted = solved.solution[:, 0]
+        return fitted @ moments + (mass * (f - controls @ fitted)).sum(dim=1)
 
-def _estimate(trace: Tensor, error: Tensor, order: float) -> Estimate:
-    """The entropy with this trace of `_summand`."""
-    if order == 1:
-        return Estimate(trace.clamp(min=0), error)
-    return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
+    probed = traces(lanczos)
+    fewer = ceil(2 * lanczos.shape[1] / 3)
+    unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
+    return Estimate(probed.mean(), torch.hypot(probed.std() / len(probed) ** 0.5, unconverged))
 
 
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
@@ -360,15 +339,14 @@ def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
 
 def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], Iterator[Tensor]]:
     """K/n in strips of rows; each call iterates over all of them."""
-    n, root = len(x), _roots(x, weights)
-    if n <= DENSE_UP_TO:
+    if len(x) <= DENSE_UP_TO:
         whole = _matrix(x, kernel, weights)
         return lambda: iter([whole])
-    blocks = kernel.blocks(x)
+    root, blocks = _roots(x, weights), kernel.blocks(x)
 
     def strips() -> Iterator[Tensor]:
-        for start in range(0, n, CHUNK):
-            rows = slice(start, min(start + CHUNK, n))
+        for start in range(0, len(x), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(x)))
             strip = blocks(rows, slice(None))
             strip[:, rows].fill_diagonal_(1)
             yield strip.mul_(root[rows]).mul_(root.T)
@@ -382,8 +360,7 @@ def _summand(p: Tensor, order: float) -> Tensor:
 
 
 def _has_small_factor(kernel: Kernel, x: Tensor) -> bool:
-    rank = kernel.rank(x.shape[1])
-    return rank is not None and rank < len(x)
+    return (kernel.rank(x.shape[1]) or len(x)) < len(x)
 
 
 def _roots(x: Tensor, weights: Tensor | None) -> Tensor:

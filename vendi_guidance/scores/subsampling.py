@@ -1,6 +1,7 @@
 """A score of subsets of the items."""
 
 from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,30 +10,16 @@ from torch import Tensor
 
 from vendi_guidance.kernels.streams import as_stream
 
-Score: TypeAlias = Callable[..., Any]
-"""Items and kernels in, a number or a 0-d tensor out."""
-
-Progress: TypeAlias = Callable[[range], Iterable[int]]
-"""Wraps a loop; `tqdm.tqdm` shows a progress bar."""
+Score: TypeAlias = Callable[..., Any]  # items and kernels in, a number or a 0-d tensor out
+Progress: TypeAlias = Callable[[range], Iterable[int]]  # wraps a loop, as `tqdm.tqdm` does
 
 
 class Subsets:
     """A score of subsets: its positional arguments are restricted to the same rows.
 
-    Args:
-        score: any function.
-        arguments: its positional arguments: first those with an entry for each item (tensors,
-            arrays, sequences), then as many kernels or one fewer: (x, kernel),
-            (x, t, kernel_x, kernel_t), (x, clusters, kernel).
-        options: its keyword arguments.
-
-    Attributes:
-        items, kernels: the two kinds of arguments.
-        n: how many items there are.
-
-    Raises:
-        ValueError: no arguments, streams, different numbers of items, or weights, which cannot be
-            restricted.
+    The arguments are first `items`, n entries each (tensors, arrays, sequences), then as many
+    `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel). Raises
+    ValueError for no arguments, streams, items of different n, and weights.
     """
 
     def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -46,9 +33,9 @@ class Subsets:
         for entries in self.items:
             listed = isinstance(entries, Sequence) and as_stream(entries) is None
             if not (listed or isinstance(entries, (Tensor, np.ndarray))):
+                kind = type(entries).__name__
                 raise ValueError(
-                    "items must be a tensor, an array or a sequence of single items, got "
-                    f"{type(entries).__name__}: gather its chunks first"
+                    f"{kind} is not a tensor, an array or a sequence: gather its chunks"
                 )
         lengths = [len(entries) for entries in self.items]
         if min(lengths) < max(lengths):
@@ -67,9 +54,14 @@ class Subsets:
             yield torch.randperm(self.n, generator=generator)
 
 
+def normal_quantile(level: float) -> float:
+    """z, such that a share `level` in (0, 1) of a normal distribution is within z deviations."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
 def _take(entries: Any, rows: Tensor) -> Any:
-    if isinstance(entries, Tensor):
-        return entries[rows.to(entries.device)]
-    if isinstance(entries, np.ndarray):
+    if isinstance(entries, (Tensor, np.ndarray)):
         return entries[rows.numpy()]
     return [entries[row] for row in rows.tolist()]
