@@ -1,8 +1,4 @@
-"""Flux whose pictures differ from one another, for the prompts asked.
-
-pipe = VendiGuidedFluxPipeline.from_pretrained("black-forest-labs/FLUX.1-dev", dtype=torch.bfloat16)
-images = pipe(["a person waving"] * 8).images
-"""
+"""Flux with diversity guidance."""
 
 from diffusers import FluxPipeline
 
@@ -12,8 +8,13 @@ from vendi_guidance.guidance.mixins import GuidedByCallback
 class VendiGuidedFluxPipeline(GuidedByCallback, FluxPipeline):
     """`FluxPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
 
-    Prompts are told apart by the pooled CLIP embedding, which the stock pipeline computes and does
+    Prompts are compared by the pooled CLIP embedding, which the stock pipeline computes and does
     not offer to callbacks.
+
+    Example:
+        >>> flux = "black-forest-labs/FLUX.1-dev"
+        >>> pipe = VendiGuidedFluxPipeline.from_pretrained(flux)  # doctest: +SKIP
+        >>> images = pipe(["a person waving"] * 8).images  # doctest: +SKIP
     """
 
     prompt_input = "pooled_prompt_embeds"

@@ -1,8 +1,4 @@
-"""PixArt-α whose pictures differ from one another, for the prompts asked.
-
-pipe = VendiGuidedPixArtAlphaPipeline.from_pretrained("PixArt-alpha/PixArt-XL-2-1024-MS")
-images = pipe(["a person waving"] * 8).images
-"""
+"""PixArt-α with diversity guidance."""
 
 from diffusers import PixArtAlphaPipeline
 
@@ -10,4 +6,10 @@ from vendi_guidance.guidance.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtAlphaPipeline(GuidedInPlace, PixArtAlphaPipeline):
-    """`PixArtAlphaPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
+    """`PixArtAlphaPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
+
+    Example:
+        >>> pixart = "PixArt-alpha/PixArt-XL-2-1024-MS"
+        >>> pipe = VendiGuidedPixArtAlphaPipeline.from_pretrained(pixart)  # doctest: +SKIP
+        >>> images = pipe(["a person waving"] * 8).images  # doctest: +SKIP
+    """

@@ -1,8 +1,4 @@
-"""PixArt-Σ whose pictures differ from one another, for the prompts asked.
-
-pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained("PixArt-alpha/PixArt-Sigma-XL-2-1024-MS")
-images = pipe(["a person waving"] * 8).images
-"""
+"""PixArt-Σ with diversity guidance."""
 
 from diffusers import PixArtSigmaPipeline
 
@@ -10,4 +6,10 @@ from vendi_guidance.guidance.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):
-    """`PixArtSigmaPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
+    """`PixArtSigmaPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
+
+    Example:
+        >>> pixart = "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS"
+        >>> pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained(pixart)  # doctest: +SKIP
+        >>> images = pipe(["a person waving"] * 8).images  # doctest: +SKIP
+    """

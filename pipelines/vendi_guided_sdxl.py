@@ -1,8 +1,4 @@
-"""Stable Diffusion XL whose pictures differ from one another, for the prompts asked.
-
-pipe = VendiGuidedSDXLPipeline.from_pretrained("stabilityai/stable-diffusion-xl-base-1.0")
-images = pipe(["a person waving"] * 8).images
-"""
+"""Stable Diffusion XL with diversity guidance."""
 
 from diffusers import StableDiffusionXLPipeline
 
@@ -10,6 +6,13 @@ from vendi_guidance.guidance.mixins import GuidedByCallback
 
 
 class VendiGuidedSDXLPipeline(GuidedByCallback, StableDiffusionXLPipeline):
-    """`StableDiffusionXLPipeline` with diversity guidance; `diversity_scale=0` is the stock one."""
+    """`StableDiffusionXLPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
+
+    Example:
+        >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")
+        >>> images = pipe(["waving hand"] * 4, num_inference_steps=4).images
+        >>> len(images), len(pipe.guidance.window)
+        (4, 4)
+    """
 
     prompt_input = "add_text_embeds"

@@ -256,7 +256,7 @@ def test_an_unconditional_objective_asks_for_no_prompts(objective):
         ({"preset": "best"}, "preset must be one of standard, varied, published, got 'best'"),
         ({"beta": -0.1}, "beta must .* got -0.1"),
         ({"beta": float("nan")}, "beta must .* got nan"),
-        ({"exemplars": [[0.5, 0.5]]}, "exemplars must be a tensor .* got no shape"),
+        ({"exemplars": [[0.5, 0.5]]}, "exemplars must be a tensor .* got no tensor"),
         ({"exemplars": torch.empty(0, 4)}, r"exemplars must .* got shape \(0, 4\)"),
         ({"exemplars": torch.full((1, 4), torch.nan)}, "exemplars hold NaN"),
     ],

@@ -27,13 +27,6 @@ class ImageEncoder(torch.nn.Module):
         size, interpolation: of resizing, antialiased: the shorter edge, or height and width.
         crop: height and width of a center crop; None does not crop.
         read: the model's output to (b, m) features; None takes the output itself.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance.features.encoders import ImageEncoder
-        >>> encoder = ImageEncoder(torch.nn.Flatten(), [0.5] * 3, [0.5] * 3, size=(4, 4))
-        >>> encoder(torch.zeros(2, 3, 64, 64)).shape
-        torch.Size([2, 48])
     """
 
     def __init__(
@@ -82,8 +75,6 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
     Example:
         >>> from vendi_guidance import open_clip_encoder
         >>> encoder = open_clip_encoder("ViT-B-32", "laion2b_s34b_b79k")  # doctest: +SKIP
-        >>> encoder(torch.zeros(1, 3, 512, 512)).shape  # doctest: +SKIP
-        torch.Size([1, 512])
     """
     open_clip = import_open_clip()
     if name.startswith(("hf-hub:", "local-dir:")):
@@ -119,8 +110,6 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
     Example:
         >>> from vendi_guidance import dinov2_encoder
         >>> encoder = dinov2_encoder("facebook/dinov2-base")  # doctest: +SKIP
-        >>> encoder(torch.zeros(1, 3, 512, 512)).shape  # doctest: +SKIP
-        torch.Size([1, 768])
     """
     model, how = load_dinov2(name_or_path)
     if not (how.do_resize and how.do_normalize and how.size.get("shortest_edge")):

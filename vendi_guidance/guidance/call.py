@@ -8,15 +8,11 @@ from vendi_guidance.guidance.classifier_free import DelayedCFG, can_delay_cfg, c
 from vendi_guidance.guidance.prediction import Prediction, Watch, continue_from_here
 from vendi_guidance.guidance.renoise import Renoise
 from vendi_guidance.guidance.settings import CFG_START, Settings
-from vendi_guidance.guidance.step import Generator, Modifier, Step
+from vendi_guidance.guidance.step import Generator, Step
 
 
 class Call:
-    """One call of a pipeline.
-
-    Attributes:
-        settings: of this call.
-        has_begun: whether a step has been made.
+    """One call of a pipeline, with its settings; `has_begun` once a step has been made.
 
     Raises:
         ValueError: the settings need what this pipeline or its scheduler do not offer.
@@ -32,7 +28,7 @@ class Call:
         self._watch: Watch | None = None
         self._watches(pipeline)
         # in this order: guidance moves what renoising leaves
-        self._modifiers: list[Modifier] = [Renoise(settings), Ascend(settings)]
+        self._modifiers = (Renoise(settings), Ascend(settings))
         self._cfg = cfg if self._delays_cfg(pipeline) else None
 
     @property
@@ -46,7 +42,7 @@ class Call:
             self._watch.stop()
         self._watch = None
 
-    def due(self, step: Step) -> list[Modifier]:
+    def due(self, step: Step) -> list[Renoise | Ascend]:
         """What is to modify this step; to be asked once at every step. Sets CFG for the next."""
         self.has_begun = True
         if self._cfg is not None:

@@ -27,12 +27,8 @@ class Centered(NamedTuple):
     inner: Tensor
 
     def pull_back(self, weights: Tensor, b: int) -> Tensor:
-        """(b, n) coefficients L for which L f is the gradient in the features in flight.
-
-        Args:
-            weights: (n, n) derivative of a score in each u_i u_j^T and its mirror image, together.
-            b: how many samples are in flight.
-        """
+        """(b, n) coefficients L for which L f is the gradient in the b features in flight, from
+        weights, (n, n): the derivative of a score in each u_i u_j^T plus that in u_j u_i^T."""
         along = torch.einsum("ij,ij->i", weights, self.inner)
         of_flight = self.off[:, -b:].T / self.lengths
         turning, stretching = of_flight @ weights, of_flight * along
@@ -62,8 +58,8 @@ def subtract_means(off: Tensor, fixed: Tensor, border: Tensor) -> Centered:
     """Directions from the mean, O(n^2 b) for b samples in flight.
 
     Args:
-        off: (n, n), as `mean_removal` returns it.
-        fixed: (n, n) off G off^T for inner products G of those not in flight, else 0.
+        off: (n, n), of `mean_removal`.
+        fixed: (n, n) off G off^T, with G the inner products of samples not in flight, else 0.
         border: (b, n) inner products of those in flight with all, themselves last.
     """
     b = len(border)

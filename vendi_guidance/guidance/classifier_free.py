@@ -9,8 +9,7 @@ import math
 from typing import Any
 
 CFG_OFF = math.nextafter(1.0, 2.0)
-"""Equivalent to a scale of 1, at which pipelines would drop the negative prompt that later steps
-need."""
+"""As a scale of 1, at which pipelines would drop the negative prompt that later steps need."""
 
 READ_SCALE_AT_EACH_STEP = {
     "CogVideoXPipeline",

@@ -28,9 +28,6 @@ class Memory:
         window: the finished samples.
         exemplars: a window of the (n, ...) exemplars given, or None.
         sigma_prompt: the prompt bandwidth that was found and fixed, or None.
-
-    Raises:
-        ValueError: window < 1, or exemplars that are no tensor of finite rows.
     """
 
     def __init__(self, window: int | SlidingWindow, exemplars: Tensor | None = None) -> None:
@@ -47,11 +44,7 @@ class Memory:
         return int(self._skipped)
 
     def add(self, features: Tensor, prompts: Tensor | None) -> None:
-        """Remember finished samples, except those that hold NaN or infinity.
-
-        Raises:
-            ValueError: samples that do not fit the window.
-        """
+        """Remember finished samples, except those that hold NaN or infinity."""
         finite = torch.isfinite(as_rows(features)).all(dim=1)
         if prompts is not None:
             finite &= torch.isfinite(prompts).all(dim=1).to(finite.device)
@@ -114,10 +107,9 @@ class Memory:
 
 def _exemplar_window(exemplars: Tensor) -> SlidingWindow:
     if not isinstance(exemplars, Tensor) or exemplars.ndim < 2 or not len(exemplars):
-        shape = f"shape {tuple(exemplars.shape)}" if isinstance(exemplars, Tensor) else "no shape"
+        got = f"shape {tuple(exemplars.shape)}" if isinstance(exemplars, Tensor) else "no tensor"
         raise ValueError(
-            f"exemplars must be a tensor of at least one row, (n, ...), got {shape}: "
-            "exemplar_features makes one of images"
+            f"exemplars must be a tensor (n, ...), n >= 1, as of exemplar_features, got {got}"
         )
     if not exemplars.isfinite().all():
         raise ValueError("exemplars hold NaN or infinity: leave those rows out")

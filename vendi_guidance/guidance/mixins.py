@@ -25,8 +25,8 @@ Callback = Callable[..., dict[str, Any] | None]
 
 CALL = """Generate as {stock} does, whose arguments all hold, with these settings for this call.
 
-        A callback of yours is called after guidance, with guided latents. If the call raises, the
-        window stays as it was. The same seed gives another image once something is remembered:
+        Your own callback is called with guided latents. If the call raises, the window stays as it
+        was. The same seed gives another image once something is remembered:
         `pipe.guidance.window.clear()` makes a call independent of earlier ones.
 
         Args (those not given are as in `pipe.guidance`):

@@ -202,10 +202,7 @@ class Objective(ABC):
     ) -> tuple[Tensor, Tensor]:
         """The score, and (b, N + b) weights w of the module's formula.
 
-        Args:
-            similar: of the b samples in flight.
-            window: the other N samples; None is N = 0.
-            cache: of values that the next step can use.
+        `window` holds the N samples not in flight, None for N = 0; `cache` values for later steps.
         """
 
 

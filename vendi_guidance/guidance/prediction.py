@@ -83,12 +83,7 @@ class Watch:
 
     @property
     def prediction(self) -> Prediction:
-        """Of the last step; computed when first asked for.
-
-        Raises:
-            RuntimeError: no step since the start.
-            ValueError: the noise level is not known for an argument that the step was given.
-        """
+        """Of the last step, computed when first asked for; ValueError if its level is not known."""
         if self._prediction is None:
             if self._last is None:
                 raise RuntimeError("no step of the scheduler has been watched yet")
@@ -143,7 +138,7 @@ class _Reader(NamedTuple):
     """How to read one scheduler: an entry of `FAMILIES`, and what its network predicts."""
 
     numbers: Callable[[Any, Any], tuple[Any, Any]]
-    level: Callable[[float], tuple[float, float]]
+    level: str
     predicts: str
 
     @classmethod
@@ -153,12 +148,12 @@ class _Reader(NamedTuple):
             raise _unknown(owner.__name__)
         numbers, level = FAMILIES[owner.__name__]
         config = scheduler.config
-        if level is _flow:  # only flows, whatever its config took over from another scheduler's
+        if level == "flow":  # only flows, whatever its config took over from another scheduler's
             if config.get("invert_sigmas"):
                 raise _unknown(f"{owner.__name__} with invert_sigmas")
             return cls(numbers, level, "flow_prediction")
-        flows = level is _scaled_sigma and config.use_flow_sigmas
-        level = _flow if flows else level
+        flows = level == "scaled sigma" and config.use_flow_sigmas
+        level = "flow" if flows else level
         velocity = "flow_prediction" if flows else "v_prediction"
         if config.prediction_type not in (velocity, "epsilon", "sample", "original_sample"):
             sigmas = "with" if flows else "without"
@@ -172,7 +167,7 @@ class _Reader(NamedTuple):
         if given.get("s_churn") or given.get("per_token_timesteps") is not None:
             raise _unknown(f"{type(scheduler).__name__} with s_churn or per_token_timesteps")
         before, after = self.numbers(scheduler, given["timestep"])
-        signal, noise = self.level(float(before))
+        signal, noise = LEVELS[self.level](float(before))
         dtype = torch.promote_types(given["sample"].dtype, torch.float32)
         sample = given["sample"].to(dtype)
         output = given["model_output"][:, : sample.shape[1]].to(dtype)  # then a learned variance
@@ -186,7 +181,7 @@ class _Reader(NamedTuple):
                 denoised = sample - noise * output
             case _:
                 denoised = output
-        return Prediction(denoised, *self.level(float(after)))
+        return Prediction(denoised, *LEVELS[self.level](float(after)))
 
 
 def _owner(scheduler: Any) -> type:
@@ -202,20 +197,13 @@ def _unknown(what: str) -> ValueError:
     )
 
 
-def _sigma(sigma: float) -> tuple[float, float]:
-    return 1.0, sigma
-
-
-def _scaled_sigma(sigma: float) -> tuple[float, float]:
-    return 1 / math.hypot(1, sigma), sigma / math.hypot(1, sigma)
-
-
-def _flow(sigma: float) -> tuple[float, float]:
-    return 1 - sigma, sigma
-
-
-def _alpha_bar(alpha_bar: float) -> tuple[float, float]:
-    return math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)
+LEVELS: dict[str, Callable[[float], tuple[float, float]]] = {
+    "sigma": lambda sigma: (1.0, sigma),
+    "scaled sigma": lambda sigma: (1 / math.hypot(1, sigma), sigma / math.hypot(1, sigma)),
+    "flow": lambda sigma: (1 - sigma, sigma),
+    "alpha_bar": lambda alpha_bar: (math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)),
+}
+"""Signal and noise, from the number by which a family of schedulers states its noise level."""
 
 
 # Of a scheduler that has just made a step at a timestep: sigma or alpha_bar before and after it.
@@ -282,23 +270,23 @@ def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
     return _next(scheduler, timestep, scheduler.step_index, scheduler.alphas_cumprod[0])
 
 
-FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[float], tuple[float, float]]]] = {
-    "DDIMScheduler": (_ddim, _alpha_bar),
-    "DDPMScheduler": (_ddpm, _alpha_bar),
-    "DEISMultistepScheduler": (_listed, _scaled_sigma),
-    "DPMSolverMultistepScheduler": (_listed, _scaled_sigma),
-    "DPMSolverSDEScheduler": (_dpm_sde, _sigma),
-    "DPMSolverSinglestepScheduler": (_listed, _scaled_sigma),
-    "EulerAncestralDiscreteScheduler": (_listed, _sigma),
-    "EulerDiscreteScheduler": (_listed, _sigma),
-    "FlowMatchEulerDiscreteScheduler": (_listed, _flow),
-    "FlowMatchHeunDiscreteScheduler": (_listed, _flow),
-    "HeunDiscreteScheduler": (_listed, _sigma),
-    "KDPM2AncestralDiscreteScheduler": (functools.partial(_kdpm2, shift=0), _sigma),
-    "KDPM2DiscreteScheduler": (_kdpm2, _sigma),
-    "LCMScheduler": (_lcm, _alpha_bar),
-    "LMSDiscreteScheduler": (_listed, _sigma),
-    "PNDMScheduler": (_pndm, _alpha_bar),
-    "TCDScheduler": (_tcd, _alpha_bar),
-    "UniPCMultistepScheduler": (_listed, _scaled_sigma),
+FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
+    "DDIMScheduler": (_ddim, "alpha_bar"),
+    "DDPMScheduler": (_ddpm, "alpha_bar"),
+    "DEISMultistepScheduler": (_listed, "scaled sigma"),
+    "DPMSolverMultistepScheduler": (_listed, "scaled sigma"),
+    "DPMSolverSDEScheduler": (_dpm_sde, "sigma"),
+    "DPMSolverSinglestepScheduler": (_listed, "scaled sigma"),
+    "EulerAncestralDiscreteScheduler": (_listed, "sigma"),
+    "EulerDiscreteScheduler": (_listed, "sigma"),
+    "FlowMatchEulerDiscreteScheduler": (_listed, "flow"),
+    "FlowMatchHeunDiscreteScheduler": (_listed, "flow"),
+    "HeunDiscreteScheduler": (_listed, "sigma"),
+    "KDPM2AncestralDiscreteScheduler": (functools.partial(_kdpm2, shift=0), "sigma"),
+    "KDPM2DiscreteScheduler": (_kdpm2, "sigma"),
+    "LCMScheduler": (_lcm, "alpha_bar"),
+    "LMSDiscreteScheduler": (_listed, "sigma"),
+    "PNDMScheduler": (_pndm, "alpha_bar"),
+    "TCDScheduler": (_tcd, "alpha_bar"),
+    "UniPCMultistepScheduler": (_listed, "scaled sigma"),
 }

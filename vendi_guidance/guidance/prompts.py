@@ -89,12 +89,8 @@ def prompt_features(
 
 
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:
-    """Whether `prompt_features` of these reads pooled CLIP embeddings, for which the published
-    bandwidth is meant.
-
-    The distance of different prompts in other embeddings depends on the text encoder and, for means
-    over tokens, on the padding.
-    """
+    """Whether `prompt_features` of these reads pooled CLIP embeddings, which the published
+    bandwidth is for; distances in others depend on the encoder and, for means, on the padding."""
     return (name or best_of(tensors)) in POOLED and not _is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
 
 

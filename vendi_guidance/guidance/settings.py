@@ -27,8 +27,7 @@ LARGEST_SCALE = 1e6
 """A step of this length already replaces the latent; a much longer one overflows."""
 
 CFG_START = 0.3
-"""The automatic `cfg_start`, for pipelines whose CFG scale can change during a call: the share of
-the steps that Kynkäänniemi et al. (NeurIPS 2024) leave without CFG."""
+"""The automatic `cfg_start`: about the share that Kynkäänniemi et al. (NeurIPS 2024) leave out."""
 
 SIGMA_PROMPT = 0.3
 """The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
@@ -45,14 +44,10 @@ NOT_GIVEN: Any = _NotGiven()
 
 
 def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
-    """A field of `Settings`.
+    """A field of `Settings`, of type float, int (a count of at least 1) or str.
 
-    Args:
-        help: one sentence or two.
-        type: float, int (a count of at least 1) or str.
-        about: what else applies: `range`, (least, largest); `above`, the least is excluded;
-            `choices`, the names allowed; `none`, a word for what None means, where it is allowed;
-            `command_line`, whether the command line offers it.
+    `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `choices`,
+    the names allowed; `none`, a word for what None means; `command_line`, not offered if False.
     """
     usual = {"range": None, "above": False, "choices": None, "none": None, "command_line": True}
     return field(default=default, metadata={"help": help, "type": type, **usual, **about})
@@ -84,11 +79,6 @@ class Settings:
 
     Raises:
         ValueError: a value out of its range, named in the message.
-
-    Example:
-        >>> from vendi_guidance.guidance.settings import Settings
-        >>> Settings(scale=2.0).changed(every=5).every
-        5
     """
 
     objective: str = _setting(

@@ -6,7 +6,7 @@ as finished samples. An `ImageSpace` compares an image encoder's features of the
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from PIL.Image import Image
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from vendi_guidance.guidance.prediction import Prediction
 from vendi_guidance.guidance.vae import decode, encode, frozen, vae_of
-
-PullBack = Callable[[Tensor], Tensor]
 
 
 class View(NamedTuple):
@@ -27,39 +25,25 @@ class View(NamedTuple):
     """
 
     features: Tensor
-    pull_back: PullBack
+    pull_back: Callable[[Tensor], Tensor]
 
 
-class Space(Protocol):
-    """Where samples are compared."""
+class Space:
+    """Where samples are compared. This one compares latents as the sampler left them."""
 
-    @property
-    def needs_prediction(self) -> bool:
-        """Whether `view` reads the scheduler's prediction."""
-        ...
+    needs_prediction = False
+    """Whether `view` reads the scheduler's prediction."""
 
     def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
         """Of samples in flight: (b, ...) latents after a step that made this prediction."""
-        ...
-
-    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
-        """(b, ...) features of finished samples' latents."""
-        ...
-
-
-class LatentSpace:
-    """Latents as the sampler left them."""
-
-    needs_prediction = False
-
-    def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
         return View(latents, lambda gradient: gradient)
 
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
+        """(b, ...) features of finished samples' latents."""
         return latents
 
 
-class DenoisedSpace(LatentSpace):
+class DenoisedSpace(Space):
     """Predicted clean latents x0 = (z - noise eps) / signal, with eps taken as constant."""
 
     needs_prediction = True
@@ -71,7 +55,7 @@ class DenoisedSpace(LatentSpace):
         return View(prediction.denoised, lambda gradient: gradient / signal)
 
 
-class ImageSpace:
+class ImageSpace(Space):
     """An image encoder's features of the decoded predictions.
 
     Images are decoded and encoded one at a time, and again for the gradient: autograd keeps
@@ -137,7 +121,7 @@ class ImageSpace:
         return pulled * largest.to(pulled)
 
 
-SPACES: dict[str, Space] = {"latent": LatentSpace(), "denoised": DenoisedSpace()}
+SPACES: dict[str, Space] = {"latent": Space(), "denoised": DenoisedSpace()}
 
 
 @torch.no_grad()

@@ -1,13 +1,12 @@
-"""One denoising step as a value, and what may change its latents."""
+"""One denoising step as a value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.prediction import Prediction
 
 Generator = torch.Generator | Sequence[torch.Generator] | None
@@ -52,15 +51,3 @@ class Step:
     def with_latents(self, latents: Tensor) -> "Step":
         """The same step with other latents."""
         return replace(self, latents=latents)
-
-
-class Modifier(Protocol):
-    """Changes the latents of some steps of one call."""
-
-    def is_due(self, step: Step) -> bool:
-        """Whether this step is to be changed; asked once at every step, in order."""
-        ...
-
-    def __call__(self, step: Step, memory: Memory) -> Step:
-        """The step with changed latents."""
-        ...

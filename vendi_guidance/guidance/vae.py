@@ -69,8 +69,9 @@ def frozen(*modules: Any) -> Iterator[None]:
     """Within this context modules compute no gradients for their weights, and a VAE that overflows
     in half precision is in single precision."""
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+    overflow = (m for m in modules if getattr(getattr(m, "config", None), "force_upcast", False))
+    halves = [module for module in overflow if module.dtype == torch.float16]
     with torch.inference_mode(False):
-        halves = [module for module in modules if _overflows(module)]
         try:
             for p in trained:
                 p.requires_grad_(False)
@@ -90,12 +91,9 @@ def vae_of(pipeline: Any) -> Any:
     Raises:
         ValueError: it has none.
     """
-    vae = getattr(pipeline, "vae", None)
-    if vae is None:
-        raise ValueError(
-            f'{type(pipeline).__name__} has no VAE to decode with: use space="denoised"'
-        )
-    return vae
+    if getattr(pipeline, "vae", None) is None:
+        raise ValueError(f'{type(pipeline).__name__} has no VAE: use space="denoised"')
+    return pipeline.vae
 
 
 def packs(pipeline: Any) -> bool:
@@ -103,11 +101,6 @@ def packs(pipeline: Any) -> bool:
     unpack = getattr(pipeline, "_unpack_latents", None)
     names = ["latents", "height", "width", "vae_scale_factor"]
     return unpack is not None and list(inspect.signature(unpack).parameters) == names
-
-
-def _overflows(module: Any) -> bool:
-    config = getattr(module, "config", {})
-    return getattr(config, "force_upcast", False) and module.dtype == torch.float16
 
 
 def _units(vae: Any, z: Tensor) -> tuple[Tensor | float, Tensor | float]:

@@ -45,15 +45,15 @@ def squared_norm(matrix: Tensor) -> Tensor:
 class SlidingWindow:
     """The last `size` finished samples, with their prompt embeddings.
 
-    Memory: size x (feature elements + prompt width) in `dtype`, plus size^2 in single precision.
+    Memory: size x (feature elements + prompt width) in `dtype`, plus size^2 in float32.
 
     Args:
         size: how many samples to remember.
-        dtype: what features are stored in; kernels are computed in at least single precision.
+        dtype: of the stored features; kernels are computed in float32 or float64.
         device: where they are stored; None is where the first ones come from.
 
     Attributes:
-        latent_shape: the shape of one sample's features, or None while the window is empty.
+        latent_shape: of one sample's features; None while the window is empty.
         cache: values derived from the samples, by key; emptied when a sample enters.
 
     Raises:
@@ -328,9 +328,7 @@ class _Ring:
 
 def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
     """Why a file's content is not a window, or None where it is one."""
-    if not isinstance(header, dict):
-        return "its header is no JSON object"
-    if header.get("format") != FORMAT:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
         return f"its header does not say {FORMAT!r}"
     if header.get("version") != VERSION:
         return f"it has version {header.get('version')}, this is {VERSION}"
