@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from tests.helpers.batches_at_hand import squares
+from tests.helpers.batches_at_hand import sample_images
 from tests.helpers.commands import assert_refused, contents
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
@@ -22,7 +22,7 @@ COUNT = 16
 @pytest.fixture
 def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch):
     """Run the command: `evaluated(*words)`, with the tiny models, into tmp_path / "report"."""
-    real = load_probe(tiny_probe_folder).embed(squares(8, seed=7))
+    real = load_probe(tiny_probe_folder).embed(sample_images(8, seed=7))
     monkeypatch.setattr(evaluate, "load_features", lambda _: real)
 
     def call(*words: object) -> Result:
@@ -37,7 +37,7 @@ def save_run(folder: Path, prompts: list[str | None], *, seed: int = 0, **more: 
     """As many pictures of each prompt; None writes no prompts."""
     folder.mkdir()
     lines = []
-    for number, image in enumerate(squares(COUNT, seed=seed, kinds=len(prompts))):
+    for number, image in enumerate(sample_images(COUNT, seed=seed, kinds=len(prompts))):
         image.save(folder / f"{number}.png")
         prompt = prompts[number * len(prompts) // COUNT]
         row = {"file_name": f"{number}.png", **({} if prompt is None else {"prompt": prompt})}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.helpers.batches_at_hand import squares
+from tests.helpers.batches_at_hand import sample_images
 from vendi_guidance.evaluation.batches import as_batch
 
 BYTES = np.random.default_rng(0).integers(256, size=(3, 4, 5, 3), dtype=np.uint8)
@@ -77,7 +77,7 @@ def test_what_is_no_picture_is_said(images, words):
 
 @pytest.fixture
 def folder(tmp_path):
-    for number, image in enumerate(squares(3)):
+    for number, image in enumerate(sample_images(3)):
         image.save(tmp_path / f"{number}.png")
     return tmp_path
 
@@ -94,7 +94,9 @@ def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
     assert batch.prompts == ["p0", "p1", "p2"]
     assert batch.seconds == [0, 1, 2]
     assert batch.name == folder.name
-    assert np.array_equal(pixels(batch), np.stack([np.asarray(image) for image in squares(3)]))
+    assert np.array_equal(
+        pixels(batch), np.stack([np.asarray(image) for image in sample_images(3)])
+    )
     assert as_batch(str(folder), ["a", "b", "c"]).prompts == ["a", "b", "c"]
 
 
@@ -105,7 +107,7 @@ def test_seconds_that_are_not_known_of_all_are_left_out(folder):
 
 def test_a_folder_without_metadata_gives_all_its_pictures(folder):
     (folder / "more").mkdir()
-    squares(1)[0].save(folder / "more" / "3.JPG")
+    sample_images(1)[0].save(folder / "more" / "3.JPG")
     (folder / "notes.txt").write_text("no picture")
     batch = as_batch(folder)
     assert len(batch.images) == 4 and batch.prompts is None
@@ -165,10 +167,10 @@ class Dataset:
 
 
 def test_a_dataset_gives_its_pictures_and_prompts():
-    batch = as_batch(Dataset(id=[1, 2, 3], image=squares(3), text=["a", "b", "c"]))
+    batch = as_batch(Dataset(id=[1, 2, 3], image=sample_images(3), text=["a", "b", "c"]))
     assert len(batch.images) == 3 and batch.prompts == ["a", "b", "c"]
-    assert np.array_equal(pixels(batch)[1], np.asarray(squares(3)[1]))
-    assert as_batch(Dataset(image=squares(3))).prompts is None
+    assert np.array_equal(pixels(batch)[1], np.asarray(sample_images(3)[1]))
+    assert as_batch(Dataset(image=sample_images(3))).prompts is None
     with pytest.raises(ValueError, match=r"no column of images, only .'text'."):
         as_batch(Dataset(text=["a"]))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, squares
+from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES
@@ -12,7 +12,7 @@ from vendi_guidance.kernels.standard import Gaussian
 
 
 def test_a_batch_does_not_differ_from_itself():
-    report = report_of(64, reference=squares(12))
+    report = report_of(64, reference=sample_images(12))
     comparison = compare(report, report)
     assert set(comparison.differences) == set(report.scores)
     for found in comparison.differences.values():
@@ -67,7 +67,7 @@ def test_scores_that_count_compare_as_a_ratio_and_others_as_a_difference():
 def test_as_many_pictures_of_each_prompt_are_compared():
     many = report_of(64)
     rows = [row for row in range(64) if row % 8 < 3 or row >= 56]
-    images, texts = squares(64), prompts(64)
+    images, texts = sample_images(64), prompts(64)
     few = evaluate([images[i] for i in rows], [texts[i] for i in rows], **SETTINGS)
     comparison = compare(few, many)
     assert comparison.compared == 7 * 3 + 8
@@ -92,7 +92,7 @@ def test_too_few_pictures_say_nothing_of_chance():
 
 
 def test_without_prompts_the_vendi_score_tells():
-    first, second = (evaluate(squares(40, spread), **SETTINGS) for spread in (10, 60))
+    first, second = (evaluate(sample_images(40, spread), **SETTINGS) for spread in (10, 60))
     comparison = compare(first, second)
     assert comparison.headline == "vendi" and comparison.drawn == "pictures"
     assert "the Vendi" in comparison.verdict()

@@ -12,7 +12,7 @@ from tests.helpers.batches_at_hand import (
     labels_of,
     prompts,
     report_of,
-    squares,
+    sample_images,
 )
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
 from vendi_guidance.evaluation.inputs import ScoreInputs
@@ -31,9 +31,9 @@ def values(report) -> dict[str, float]:
 
 
 def test_every_score_is_that_of_the_features():
-    reference = squares(20, seed=5)
+    reference = sample_images(20, seed=5)
     report = report_of(24, truncation=3, reference=reference, seconds=[1.0, 2.0, 3.0] * 8)
-    x, t = COLOURS.embed(squares(24)), WORDS.embed(prompts(24))
+    x, t = COLOURS.embed(sample_images(24)), WORDS.embed(prompts(24))
     real = COLOURS.embed(reference)
     expected = {
         "in_batch_similarity": in_batch_similarity(x, prompts(24)),
@@ -61,7 +61,7 @@ def test_vendi_is_what_the_prompts_explain_times_the_rest():
 
 
 def test_what_decides_a_score_stands_beside_it():
-    report = report_of(24, truncation=3, reference=squares(20))
+    report = report_of(24, truncation=3, reference=sample_images(20))
     basis = {name: score.basis for name, score in report.scores.items()}
     assert basis["vendi"] == "colours none, Gaussian σ = 1; all eigenvalues, n = 24"
     assert "prompts by words, Gaussian σ = 0.3" in basis["conditional_vendi"]
@@ -115,7 +115,7 @@ def test_labels_may_come_from_a_function_of_pictures_and_prompts():
 
 
 def test_labels_of_files_that_cannot_be_read_are_left_out(tmp_path):
-    for number, image in enumerate(squares(4)):
+    for number, image in enumerate(sample_images(4)):
         image.save(tmp_path / f"{number}.png")
     (tmp_path / "1.png").write_bytes(b"broken")
     labels = labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"])
@@ -136,7 +136,7 @@ def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
     with pytest.raises(ValueError, match="must agree in d, got 2 and 16"):
         report_of(16, clip=(image_half, WORDS))
     with pytest.raises(ValueError, match="give the prompts too"):
-        evaluate(squares(4), image_embedder=COLOURS, clip=(image_half, text_half))
+        evaluate(sample_images(4), image_embedder=COLOURS, clip=(image_half, text_half))
 
 
 def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
@@ -147,7 +147,7 @@ def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
 
 
 def test_groups_come_from_the_least_to_the_most_diverse():
-    images = squares(16, 2, kinds=1) + squares(16, 80, kinds=1, seed=1)
+    images = sample_images(16, 2, kinds=1) + sample_images(16, 80, kinds=1, seed=1)
     report = evaluate(images, ["same"] * 16 + ["varied"] * 16, **SETTINGS)
     same, varied = report.analysis.groups
     assert (same.label, varied.label) == ("same", "varied")
@@ -156,7 +156,7 @@ def test_groups_come_from_the_least_to_the_most_diverse():
 
 
 def test_near_duplicates_come_first_and_no_picture_twice():
-    images = squares(30, 90)
+    images = sample_images(30, 90)
     images[7] = images[21].copy()
     report = evaluate(images, **SETTINGS)
     first = report.analysis.pairs[0]
@@ -170,7 +170,7 @@ def test_near_duplicates_come_first_and_no_picture_twice():
 
 
 def test_without_prompts_there_are_only_unconditional_scores():
-    report = evaluate(squares(24), **SETTINGS)
+    report = evaluate(sample_images(24), **SETTINGS)
     assert set(report.scores) == {"vendi", "rke"}
     assert report.analysis.groups == []
     assert "prompts" not in report.settings
@@ -215,9 +215,9 @@ def test_wrong_batches_are_one_sentence():
     with pytest.raises(ValueError, match="there are no images"):
         evaluate([], [], **SETTINGS)
     with pytest.raises(ValueError, match="got 8 images and 2 prompts: give one prompt for each"):
-        evaluate(squares(8), ["cat", "dog"], **SETTINGS)
+        evaluate(sample_images(8), ["cat", "dog"], **SETTINGS)
     with pytest.raises(ValueError, match="prompts must be text, got 7"):
-        evaluate(squares(2), ["cat", 7], **SETTINGS)
+        evaluate(sample_images(2), ["cat", 7], **SETTINGS)
     with pytest.raises(ValueError, match="got 8 images and 3 times"):
         report_of(8, seconds=[1, 2, 3])
     with pytest.raises(ValueError, match="images must be a folder"):
@@ -228,18 +228,22 @@ def test_features_with_nan_are_refused_by_name_and_row():
     x = torch.randn(8, 3)
     x[5, 1] = float("nan")
     with pytest.raises(ValueError, match=r"the features given cannot be scored.*row 5"):
-        evaluate(squares(8), image_embedder=x)
+        evaluate(sample_images(8), image_embedder=x)
     broken = FromFunction(lambda images: np.full((len(images), 2), np.inf), "broken")
     with pytest.raises(ValueError, match="broken's features cannot be scored"):
-        evaluate(squares(8), image_embedder=broken)
+        evaluate(sample_images(8), image_embedder=broken)
     with pytest.raises(ValueError, match="have 7 rows, but there are 8"):
-        evaluate(squares(8), image_embedder=torch.randn(7, 3))
+        evaluate(sample_images(8), image_embedder=torch.randn(7, 3))
 
 
 def test_given_features_are_taken_as_they_are():
     x, t = torch.randn(30, 5), torch.randn(30, 4)
     report = evaluate(
-        squares(30), prompts(30), image_embedder=x, prompt_embedder=t, reference=torch.randn(9, 5)
+        sample_images(30),
+        prompts(30),
+        image_embedder=x,
+        prompt_embedder=t,
+        reference=torch.randn(9, 5),
     )
     assert report.settings["references"] == 9
     expected = scores.vendi(x, report.inputs.kernel_x)
@@ -248,7 +252,7 @@ def test_given_features_are_taken_as_they_are():
 
 def test_prompts_that_repeat_need_no_spectrum_of_all_pictures():
     t = WORDS.embed(prompts(40))
-    x = COLOURS.embed(squares(40))
+    x = COLOURS.embed(sample_images(40))
     inputs = ScoreInputs(x, KERNELS[0], t=t, kernel_t=KERNELS[1])
     ends = [values[values > 1e-9] for values in inputs.eigenvalues()]
     assert [len(values) for values in ends[1:2]] == [8]

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from tests.helpers.batches_at_hand import labels_of, report_of, squares
+from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES
@@ -18,12 +18,12 @@ PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
 
 @pytest.fixture(scope="module")
 def report():
-    return report_of(64, truncation=4, reference=squares(12), seconds=[0.5] * 64)
+    return report_of(64, truncation=4, reference=sample_images(12), seconds=[0.5] * 64)
 
 
 @pytest.fixture(scope="module")
 def comparison(report):
-    settings = {"truncation": 4, "reference": squares(12), "seconds": [0.5] * 64}
+    settings = {"truncation": 4, "reference": sample_images(12), "seconds": [0.5] * 64}
     return compare(report, report_of(64, 10, **settings))
 
 
@@ -116,7 +116,7 @@ def test_what_is_left_out_is_said():
 def _no_figures():
     from vendi_guidance.evaluation.report.figures import draw_figures
 
-    return draw_figures([evaluate(squares(3), image_embedder="pixels:2")])
+    return draw_figures([evaluate(sample_images(3), image_embedder="pixels:2")])
 
 
 def test_half_a_character_is_written_as_a_question_mark(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-from tests.helpers.batches_at_hand import report_of, squares
+from tests.helpers.batches_at_hand import report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.features.files import BadImage
 
@@ -45,7 +45,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     prompts = [HOSTILE[i // 8] for i in range(64)]
     runs = [
-        report_of(64, spread, prompts=prompts, name=name, reference=squares(12), truncation=8)
+        report_of(64, spread, prompts=prompts, name=name, reference=sample_images(12), truncation=8)
         for spread, name in ((10, "<b onclick=alert(1)>a</b>"), (60, 'b"> & $\\frac'))
     ]
     runs[0].skipped.append(BadImage("<img src=y>.png", "it is <i>broken</i>"))

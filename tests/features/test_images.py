@@ -104,12 +104,11 @@ def test_timm_models_see_what_timm_shows_them(lite):
     torch.testing.assert_close(embedder.embed(PICTURES), expected)
 
 
-@pytest.mark.parametrize(("name", "save"), [("a.pth", torch.save), ("a.safetensors", save_file)])
-def test_inception_is_torchvisions(tmp_path, name, save):
+def test_inception_is_torchvisions(tmp_path):
     torch.manual_seed(0)
     model = inception_v3(weights=None, init_weights=False)
-    save(model.state_dict(), tmp_path / name)
-    features = open_image_embedder(f"inception:{tmp_path / name}").embed(PICTURES[:2])
+    save_file(model.state_dict(), tmp_path / "a.safetensors")
+    features = open_image_embedder(f"inception:{tmp_path / 'a.safetensors'}").embed(PICTURES[:2])
     model.transform_input = True  # as torchvision sets it for these weights
     pixels = torch.stack([Inception_V3_Weights.DEFAULT.transforms()(i) for i in PICTURES[:2]])
     with torch.no_grad():
@@ -126,12 +125,12 @@ def test_swav_is_a_resnet_without_what_it_was_trained_with(tmp_path):
         "module.projection_head.0.weight": torch.ones(2),
         "module.prototypes.weight": torch.ones(2),
     }
-    torch.save(saved, tmp_path / "swav.pth.tar")
+    save_file(saved, tmp_path / "swav.safetensors")
     mean, std = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
     steps = [v2.Resize(256), v2.CenterCrop(224), v2.PILToTensor()]
     steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
     pixels = v2.Compose(steps)(PICTURES[0])[None]
-    features = open_image_embedder(f"swav:{tmp_path / 'swav.pth.tar'}").embed(PICTURES[:1])
+    features = open_image_embedder(f"swav:{tmp_path / 'swav.safetensors'}").embed(PICTURES[:1])
     with torch.no_grad():
         torch.testing.assert_close(body.fc(features), body.eval()(pixels), rtol=1e-4, atol=1e-4)
 
@@ -202,10 +201,11 @@ def test_settings_are_json_and_tell_weights_and_preprocessing_apart(tmp_path):
         ("clip:hf-hub:me/mine", "hf download me/mine "),
         ("timm:resnet18", "hf download timm/resnet18.a1_in1k '--include=*.safetensors'"),
         ("timm:me/mine", "hf download me/mine "),
-        ("swav", "torch/checkpoints/swav_800ep_pretrain.pth.tar https://dl.fbaipublicfiles.com/"),
+        ("swav", "curl --remote-name https://dl.fbaipublicfiles.com/"),
+        ("inception", "curl --remote-name https://download.pytorch"),
         (
             "inception",
-            "torch/checkpoints/inception_v3_google-0cc3c7bd.pth https://download.pytorch",
+            "torch.load(FILE, weights_only=True), 'inception_v3_google-0cc3c7bd.",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
         (f"timm:{tmp_path}", "no \\*.safetensors in"),
         (f"clip:{tmp_path}", "no open_clip_config.json in"),
         (f"dinov2:{tmp_path}/a/b", "there is no folder"),
-        (f"inception:{tmp_path}/a.pth", "a.pth"),
+        (f"inception:{tmp_path}/a.pth", "a.pth is not a .safetensors file"),
         (f"inception:{tmp_path}/a.safetensors", "no file .*a.safetensors"),
         ("probe:", "no probe in \\(no folder\\)"),
     ):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import squares
+from tests.helpers.batches_at_hand import sample_images
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.images import open_image_embedder
@@ -22,7 +22,7 @@ def test_the_asked_concept_is_what_stands_before_the_first_comma(probe):
 
 
 def test_labels_are_concepts_and_their_variants_vendor_and_tone(probe):
-    images = squares(6)
+    images = sample_images(6)
     found = ProbeLabeler(probe)(images, ["ear", "castle"] * 3)
     looks = probe.looks(images)
     assert found.asked == ["ear", None] * 3 and found.shown == looks.concepts
@@ -37,7 +37,7 @@ def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder
             self.calls += 1
             return super().__call__(images, prompts)
 
-    images, labels = squares(6), Watched(load_probe(tiny_probe_folder))
+    images, labels = sample_images(6), Watched(load_probe(tiny_probe_folder))
     words = FromFunction(lambda texts: torch.eye(len(texts)), "words")
     reports = [
         evaluate(images, ["cat"] * 6, image_embedder=x, prompt_embedder=words, labels=labels)

@@ -41,7 +41,9 @@ def labels_of(asked: list[str], shown: list[str]) -> Labels:
     return Labels([w if w in KNOWN else None for w in words], shown, variants[: len(asked)])
 
 
-def squares(count: int, spread: float = 60, seed: int = 0, kinds: int = 8) -> list[Image.Image]:
+def sample_images(
+    count: int, spread: float = 60, seed: int = 0, kinds: int = 8
+) -> list[Image.Image]:
     """Pictures of one colour: `kinds` of them in turn, and `spread` around each."""
     rng = np.random.default_rng(seed)
     base = np.random.default_rng(99).uniform(spread, 255 - spread, size=(kinds, 3))
@@ -50,10 +52,10 @@ def squares(count: int, spread: float = 60, seed: int = 0, kinds: int = 8) -> li
 
 
 def prompts(count: int, kinds: int = 8) -> list[str]:
-    """As many prompts of each kind, in the order of `squares`."""
+    """As many prompts of each kind, in the order of `sample_images`."""
     return [f"prompt {i // -(-count // kinds)}" for i in range(count)]
 
 
 def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> Report:
     given = {"prompts": prompts(count), "name": f"spread {spread}"} | SETTINGS | more
-    return evaluate(squares(count, spread, seed), **given)
+    return evaluate(sample_images(count, spread, seed), **given)

@@ -17,7 +17,7 @@ from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import model_folder, optional_import, reason
+from vendi_guidance.features.weights import conversion, model_folder, optional_import
 from vendi_guidance.storage.tensors import load_tensors
 
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
@@ -37,16 +37,15 @@ def open_image_embedder(
               successors with a pooled output;
             - `clip[:MODEL[/PRETRAINED]]`: the image half of a CLIP or SigLIP, of unit length; MODEL
               and PRETRAINED by OpenCLIP's names, or `hf-hub:NAME`, or a folder;
-            - `inception[:FILE]`: the last features of torchvision's InceptionV3. It is not the
+            - `inception:FILE`: the last features of torchvision's InceptionV3. It is not the
               network of published FIDs, which was trained in TensorFlow;
-            - `swav[:FILE]`: the last features of SwAV's ResNet-50 of 800 epochs;
+            - `swav:FILE`: the last features of SwAV's ResNet-50 of 800 epochs;
             - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
               folder;
             - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE, 32 x 32 by default.
 
-            FILE is `.safetensors`, or the `.pth` that the authors publish, of which only tensors
-            are read (`torch.load(..., weights_only=True)` runs no code); without FILE that one is
-            downloaded. All other weights are safetensors.
+            All weights are safetensors. FILE is the file that the authors publish, converted; the
+            message for a missing FILE says where it is and how to convert it.
         device: where it computes; half precision on a GPU.
         batch_size, progress: how many images at once, and whether to show a bar.
 
@@ -152,8 +151,7 @@ TRAINING_HEADS = ("projection_head.", "prototypes.")
 def _inception(file: str) -> Parts:
     network = inception_v3(weights=None, init_weights=False, transform_input=True)
     network.load_state_dict(_tensors(file, INCEPTION_URL))
-    transform = Inception_V3_Weights.IMAGENET1K_V1.transforms()
-    return _torchvision(file or INCEPTION_URL, network, transform)
+    return _torchvision(file, network, Inception_V3_Weights.IMAGENET1K_V1.transforms())
 
 
 def _swav(file: str) -> Parts:
@@ -164,24 +162,18 @@ def _swav(file: str) -> Parts:
     network.load_state_dict(
         {name: value for name, value in weights.items() if not name.startswith(TRAINING_HEADS)}
     )
-    transform = ResNet50_Weights.IMAGENET1K_V1.transforms(std=SWAV_STD)
-    return _torchvision(file or SWAV_URL, network, transform)
+    return _torchvision(file, network, ResNet50_Weights.IMAGENET1K_V1.transforms(std=SWAV_STD))
 
 
 def _tensors(file: str, url: str) -> dict[str, Tensor]:
-    """The tensors in a file, or in that of a URL, downloaded to torch's cache."""
+    """The tensors of a safetensors file, made of the one at a URL."""
     if file.endswith(".safetensors"):
         return load_tensors(Path(file))[1]
-    if file:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    try:
-        return torch.hub.load_state_dict_from_url(url, map_location="cpu", weights_only=True)
-    except OSError as error:
-        target = Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
-        raise FileNotFoundError(
-            f"there is no {target}, and the network cannot be reached ({reason(error)}): on a "
-            f"machine with one, fetch it by `curl --create-dirs --output {target} {url}`"
-        ) from error
+    target = f"{Path(url).name.split('.')[0]}.safetensors"
+    raise FileNotFoundError(
+        f"{file or 'no file'} is not a .safetensors file with the weights: fetch them by "
+        f"`curl --remote-name {url}`, {conversion(target)}, and name that file"
+    )
 
 
 def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:

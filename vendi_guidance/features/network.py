@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import torch
@@ -31,7 +30,7 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
     try:
         return kind, kinds[kind](which)
     # torch's RuntimeErrors are about weights that do not fit
-    except (SafetensorError, UnpicklingError, EOFError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError) as error:
         raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
 
 
