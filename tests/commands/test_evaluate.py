@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
+from safetensors.torch import save_file
 
 from tests.helpers.batches_at_hand import sample_images
 from tests.helpers.commands import assert_refused, contents
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
-from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import load_probe
 
 COUNT = 16
 
 
 @pytest.fixture
-def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch):
+def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     """Run the command: `evaluated(*words)`, with the tiny models, into tmp_path / "report"."""
     real = load_probe(tiny_probe_folder).embed(sample_images(8, seed=7))
-    monkeypatch.setattr(evaluate, "load_features", lambda _: real)
+    save_file({"features": real}, tiny_probe_folder / "training_features.safetensors")
 
     def call(*words: object) -> Result:
         models = ("--probe", tiny_probe_folder, "--text-encoder", tiny_sdxl_folder)
@@ -108,8 +108,7 @@ def test_pictures_of_other_things_are_evaluated_with_any_embedders(
     assert "fidelity" not in run["scores"]
 
 
-def test_reference_features_may_come_from_a_file(evaluated, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate, "load_features", load_features)
+def test_reference_features_may_come_from_a_file(evaluated, tmp_path):
     castles = save_run(tmp_path / "castles", [None])
     np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(8, 48)))
     pixels = ("--image-embedder", "pixels:4")

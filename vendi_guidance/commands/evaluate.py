@@ -1,12 +1,13 @@
 """Score one or two batches of images, and test whether they differ.
 
-FOLDERS are one or two Hugging Face imagefolders, such as scripts/generate.py writes, or folders of
-images without prompts. Prints a table of diversity and fidelity scores with 95% confidence
-intervals, and writes report.html (one page, works offline), report.md, report.json and PNG figures.
+FOLDERS are one or two Hugging Face imagefolders, such as `vendi-guidance generate` writes, or
+folders of images without prompts. Prints a table of diversity and fidelity scores with 95%
+confidence intervals, and writes report.html (one page, works offline), report.md, report.json and
+PNG figures.
 
 \b
-  evaluate.py out/without out/with --output out/report
-  evaluate.py photos --image-embedder dinov2 --prompt-embedder clip --output out/report
+  vendi-guidance evaluate out/without out/with --output out/report
+  vendi-guidance evaluate photos --image-embedder dinov2 --prompt-embedder clip --output report
 
 The default embedders are DINOv2 and CLIP. Their weights have to be on disk; if they are not, the
 error message says how to download them. For prompts that name emoji of the demo model, the default
@@ -119,11 +120,11 @@ def main(
     if clip is not None:
         halves = open_image_embedder(clip, device=device), open_prompt_embedder(clip, device=device)
         settings["clip"] = halves
-    training = asset("demo-probe/training_features.safetensors")
+    if reference is None and probe and labeler and images.name == "probe":
+        beside = probe / "training_features.safetensors"
+        reference = beside if beside.is_file() else None
     if reference is not None:
         settings["reference"] = load_features(reference) if reference.is_file() else reference
-    elif labeler and images.name == "probe" and training is not None:
-        settings["reference"] = load_features(training)
     settings["kernel_image"] = None if sigma_image is None else Gaussian(sigma_image)
     settings["kernel_prompt"] = None if sigma_prompt is None else Gaussian(sigma_prompt)
     output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
