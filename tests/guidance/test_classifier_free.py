@@ -1,4 +1,4 @@
-"""Classifier-free guidance that rests at first, on tiny pipelines of many kinds."""
+"""CFG that begins late, on tiny pipelines of many kinds."""
 
 from functools import cache
 

@@ -69,8 +69,8 @@ def subtract_means(off: Tensor, fixed: Tensor, border: Tensor) -> Centered:
     # of_flight @ of_all and its mirror image, in one product
     both = torch.cat([of_flight, of_all.T], dim=1), torch.cat([of_all, of_flight.T])
     inner = torch.addmm(fixed, *both)
-    squares = inner.diagonal()
+    squared = inner.diagonal()
     # rounding of the products, as a share of the features' own length 1
-    own = squares > len(off) * torch.finfo(inner.dtype).eps
-    lengths = squares.where(own, torch.inf).sqrt()
+    own = squared > len(off) * torch.finfo(inner.dtype).eps
+    lengths = squared.where(own, torch.inf).sqrt()
     return Centered(off, lengths, inner.div_(lengths).div_(lengths[:, None]))

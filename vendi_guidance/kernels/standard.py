@@ -10,7 +10,7 @@ from vendi_guidance.kernels.base import InnerProduct, Kernel, SphereKernel
 from vendi_guidance.kernels.tiles import Blocks
 
 LEAST_EXPONENT = -40.0
-"""Exponents are clamped to it: the squares of smaller similarities would be subnormal numbers,
+"""Exponents are clamped to it: smaller similarities, squared, would be subnormal numbers,
 which add nothing to a sum but slow a processor down several times."""
 
 

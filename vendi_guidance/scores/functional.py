@@ -53,7 +53,7 @@ def vendi(
     Args:
         x: (n, d) features.
         kernel: how alike two items are.
-        order: of the Renyi entropy, 0 < order <= infinity. Orders below 1 give rare items more
+        order: of the Renyi entropy, 0 < order <= infinity. One below 1 gives rare items more
             weight, and rounding errors too: give float64 features.
         truncation: how many eigenvalues to keep (see `entropy.truncate`), for an upper bound.
         weights: (n,) probabilities of the items; None is 1/n each.
