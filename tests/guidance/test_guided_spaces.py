@@ -229,7 +229,7 @@ class Recorder(Spy):
 
 
 def renoising(after=0.0, stop=1.0, **options):
-    """No guidance, only noise drawn anew at some steps."""
+    """No guidance, only renoising at some steps."""
     given = {"preset": "published", "objective": "rke", "start": 0, "stop": 0}
     return VendiGuidance(**given | {"renoise_start": after, "renoise_stop": stop} | options)
 

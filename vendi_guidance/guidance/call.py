@@ -25,11 +25,12 @@ class Call:
         self.has_begun = False
         self._generator = generator
         self._is_guided = settings.scale > 0
-        self._watch: Watch | None = None
-        self._watches(pipeline)
         # in this order: guidance moves what renoising leaves
         self._modifiers = (Renoise(settings), Ascend(settings))
         self._cfg = cfg if self._delays_cfg(pipeline) else None
+        self._watch: Watch | None = None
+        # last, so that a call that is refused leaves the scheduler alone
+        self._watches(pipeline)
 
     @property
     def delays_cfg(self) -> bool:
@@ -94,6 +95,5 @@ class Call:
         if start is None:
             return can_delay_cfg(pipeline)
         if not can_delay_cfg(pipeline):
-            self.close()
             raise ValueError(cannot_delay_cfg(pipeline))
         return True
