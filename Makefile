@@ -3,8 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
-GENERATE := $(BIN)/vendi-guidance generate assets/prompts/demo.txt \
-	--images-per-prompt 16 --batch-size 16 --steps 16 --guidance-scale 5 --seed $(SEED) --overwrite
+GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
+	--dtype bfloat16 --seed $(SEED) --overwrite
+OPEN := assets/prompts/demo.txt --images-per-prompt 16
+NAMED := assets/prompts/named.txt --images-per-prompt 16
 
 .PHONY: demo test setup clean
 
@@ -15,10 +17,14 @@ setup: .venv/.complete
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
 
+# looks, on prompts that leave the look open; named kept, on prompts that name some of it
 demo: setup
-	$(GENERATE) --diversity-scale 0 --output $(DEMO)/without
-	$(GENERATE) --diversity-preset varied --output $(DEMO)/with
-	$(BIN)/vendi-guidance evaluate $(DEMO)/without $(DEMO)/with --output $(DEMO)
+	$(GENERATE) $(OPEN) --diversity 0 --output $(DEMO)/open-without
+	$(GENERATE) $(OPEN) --output $(DEMO)/open-with
+	$(GENERATE) $(NAMED) --diversity 0 --output $(DEMO)/named-without
+	$(GENERATE) $(NAMED) --output $(DEMO)/named-with
+	$(BIN)/vendi-guidance evaluate $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named
+	$(BIN)/vendi-guidance evaluate $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open
 
 test: setup
 	$(BIN)/ruff check .

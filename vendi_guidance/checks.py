@@ -4,7 +4,7 @@ from numbers import Integral
 from typing import Any
 
 
-def check_count(name: str, value: Any) -> None:
-    """Raise ValueError unless `value` is a whole number of at least 1."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError unless `value` is a whole number of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

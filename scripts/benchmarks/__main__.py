@@ -76,7 +76,7 @@ def main(device: torch.device, output: Path, minutes: float, quick: bool) -> Non
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (WINDOWS, BATCHES)
     beside_model = on_gpu and not quick
-    steps = len(guidance.CENTERS) * len(windows) * len(batches) * sum(map(len, OBJECTIVES))
+    steps = len(guidance.KERNELS) * len(windows) * len(batches) * sum(map(len, OBJECTIVES))
     rows = sum(len(names.split()) for names in items.values()) + steps + beside_model
     clock = Clock(60 * minutes, rows)
     # first, because nothing can cut it short
@@ -106,7 +106,7 @@ def guidance_tables(
 ) -> Iterator[str]:
     """For each space a table of steps, as multiples of what they are measured beside."""
     samples = guidance.Samples(device)
-    lines: dict[str, list[str]] = {space: [] for space in guidance.CENTERS}
+    lines: dict[str, list[str]] = {space: [] for space in guidance.KERNELS}
     for size in windows:
         window = samples.window(size, torch.float32)
         for batch, (space, rows) in product(batches, lines.items()):

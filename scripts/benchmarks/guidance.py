@@ -4,11 +4,12 @@ Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance s
 window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
 matrix with a row for each sample. Both are timed beside it in turn: the two products with the
 window's matrix (as stored; on a CPU in single precision), and eigh in the objective's precision.
-What the window computes once per batch is left out on both sides.
+What the window computes once per batch and bandwidth is left out on both sides.
 
-The space "latent" is the published setting; "denoised" subtracts the mean of similar prompts from
-the scheduler's prediction. On a GPU, two more rows compare with SDXL itself, random weights in half
-precision: one UNet step, and a call of 50 steps, guided every 10, latents in and latents out.
+The space "latent" is the published setting; in "denoised", the scheduler's predictions are
+compared, with a bandwidth that follows their distances. On a GPU, two more rows compare with SDXL
+itself, random weights in half precision: one UNet step, and a call of 50 steps, guided every 10,
+latents in and latents out.
 
 \b
   python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
@@ -39,8 +40,9 @@ from scripts.benchmarks.measuring import (
 )
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.objectives import OBJECTIVES, Objective
+from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.prediction import Prediction
+from vendi_guidance.guidance.settings import SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
@@ -48,9 +50,9 @@ from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 
 LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
+KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
 STEPS, EVERY, WINDOW, BATCH = 50, 10, 300, 4  # of the call of SDXL
-CENTERS = {"latent": None, "denoised": "prompt"}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 SDXL = {
@@ -107,10 +109,8 @@ class Step:
 
     @property
     def objective(self) -> Objective:
-        kernels = {"kernel_latent": KERNEL_LATENT}
-        if self.is_conditional:
-            kernels["kernel_prompt"] = KERNEL_PROMPT
-        return OBJECTIVES[self.name](**kernels)
+        kernels = [KERNELS[self.space], KERNEL_PROMPT][: 1 + self.is_conditional]
+        return OBJECTIVES[self.name](*kernels)
 
     @property
     def is_conditional(self) -> bool:
@@ -125,8 +125,7 @@ class Step:
         # the prediction itself is not part of the step, using it is
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
-        center = CENTERS[self.space]
-        ascent = self.objective.gradient(view.features, self.prompts, self.window, center)
+        ascent = self.objective.gradient(view.features, self.prompts, self.window)
         return view.pull_back(ascent.gradient)
 
     def beside(self) -> Callable[[], Any]:
@@ -242,7 +241,7 @@ def main(
     samples = Samples(device)
     for size in sizes:
         window = samples.window(size, DTYPES[dtype])
-        cases = list(product(batches, names, CENTERS))
+        cases = list(product(batches, names, KERNELS))
         for batch, name, space in tqdm(cases, unit="row", leave=False):
             step = Step(name, space, window, *samples.draw(batch))
             what = "two products + eigh" if step.has_spectrum else "two products"

@@ -4,7 +4,8 @@ Each method is a dataclass of its settings. Its `arguments` are those of a call 
 `StableDiffusionXLPipeline`, `pipe(**method.arguments(...), num_inference_steps=25)`.
 
 Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). Methods that
-add noise to the prompts' embeddings are in `embedding_noise`.
+add noise to the prompts' embeddings are in `embedding_noise`, those that draw more images than
+are needed in `selection`.
 """
 
 import math
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from scripts.comparison.embedding_noise import CADS, SeedVariance
 from scripts.comparison.sampling import Call, Method, check_not_negative
-from vendi_guidance.guidance.classifier_free import CFG_OFF
+from scripts.comparison.selection import Select, SelectPreviews
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Unguided(Method):
 class LimitedInterval(Method):
     """Classifier-free guidance in the middle of the steps, the conditional prediction elsewhere.
 
-    The paper skips the unconditional prediction where it is not needed; here it is computed.
+    As in the paper, the unconditional prediction is not computed where it is not needed.
 
     Args:
         start, stop: shares of the steps between which guidance is on. The paper gives noise levels,
@@ -56,22 +57,40 @@ class LimitedInterval(Method):
     def changes(self, call: Call) -> dict[str, Any]:
         if call.guidance_scale <= 1:
             return {}  # diffusers does not guide at all
+        count = len(call.prompts)
+        with torch.no_grad():
+            tokens, negative_tokens, pooled, negative_pooled = call.pipe.encode_prompt(call.prompts)
+        negatives = {"prompt_embeds": negative_tokens, "add_text_embeds": negative_pooled}
 
-        def scale_at(done: float) -> float:
-            return call.guidance_scale if self.start <= done < self.stop else CFG_OFF
+        def is_on(done: float) -> bool:
+            return self.start <= done < self.stop
 
-        def change_scale(
-            pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]
-        ) -> dict[str, Any]:
+        def switch(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
             done = (step + 1) / pipe.num_timesteps
-            # at the end, what a call without this callback leaves behind
-            pipe._guidance_scale = scale_at(done) if done < 1 else call.guidance_scale
-            return {}
+            if done == 1:
+                pipe._guidance_scale = call.guidance_scale  # what a plain call leaves behind
+                return {}
+            own = {name: rows[-count:] for name, rows in tensors.items()}
+            pipe._guidance_scale = call.guidance_scale if is_on(done) else 1.0
+            if not is_on(done):
+                return own
+            return {
+                name: torch.cat([negatives.get(name, rows), rows]) for name, rows in own.items()
+            }
 
         return {
-            "guidance_scale": scale_at(0),
-            "callback_on_step_end": change_scale,
-            "callback_on_step_end_tensor_inputs": [],
+            "prompt": None,
+            "prompt_embeds": tokens,
+            "pooled_prompt_embeds": pooled,
+            "negative_prompt_embeds": negative_tokens,
+            "negative_pooled_prompt_embeds": negative_pooled,
+            "guidance_scale": call.guidance_scale if is_on(0) else 1.0,
+            "callback_on_step_end": switch,
+            "callback_on_step_end_tensor_inputs": [
+                "prompt_embeds",
+                "add_text_embeds",
+                "add_time_ids",
+            ],
         }
 
 
@@ -146,6 +165,8 @@ METHODS: dict[str, type[Method]] = {
     "cads": CADS,
     "seed-variance": SeedVariance,
     "particle-guidance": ParticleGuidance,
+    "select": Select,
+    "select-previews": SelectPreviews,
 }
 
 

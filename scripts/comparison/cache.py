@@ -15,18 +15,21 @@ from typing import Any
 
 from PIL import Image
 
-from scripts.comparison.scorer import MEASURES, Look, Values, looks_of
+from scripts.comparison.measures import MEASURES, Scores
+from scripts.comparison.prompts import spread
+from scripts.comparison.sampling import Prompt
+from scripts.comparison.scorer import Look, looks_of
 from scripts.comparison.trials import Trial
 from scripts.demo.emoji import SIZE
 from vendi_guidance.commands.cli import REPOSITORY
 from vendi_guidance.storage.files import remove_unfinished, whole_file
 from vendi_guidance.storage.imagefolder import save_picture
 
-VERSION = 1
+VERSION = 2
 """Of the measures; numbers of an older version are computed again."""
 
-SHOWN = 3
-"""How many of a trial's prompts images are kept of."""
+SHOWN = 2
+"""Of how many of a trial's open prompts images are kept, and of how many others."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class Cache:
     Attributes:
         folder: the output folder.
         drawing: what images depend on, besides a trial's own settings: JSON values.
-        scoring: what measures depend on: JSON values.
+        naming: what else named images depend on, such as their sampler: JSON values.
+        scoring: what measures depend on, besides images: JSON values.
     """
 
     folder: Path
     drawing: Mapping[str, Any]
+    naming: Mapping[str, Any]
     scoring: Mapping[str, Any]
 
     def __post_init__(self) -> None:
@@ -48,27 +53,28 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             remove_unfinished(folder)
 
-    def load(self, trial: Trial) -> Values | None:
+    def load(self, trial: Trial) -> Scores | None:
         """A trial's measures, or None if it is missing or incomplete."""
         path = self._path(trial)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             values = {name: content["values"][name] for name in MEASURES}
+            scores = Scores(values, content["by_prompt"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return values if path.with_suffix(".png").is_file() else None
+        return scores if path.with_suffix(".png").is_file() else None
 
     def save(
-        self, trial: Trial, values: Values, images: Sequence[Image.Image], prompts: Sequence[str]
+        self, trial: Trial, scores: Scores, images: Sequence[Image.Image], prompts: Sequence[Prompt]
     ) -> None:
         """Store a trial's measures, and the images of some prompts."""
         path = self._path(trial)
         strips = [
-            [image for image, words in zip(images, prompts, strict=True) if words == prompt]
-            for prompt in spread(trial.prompts, SHOWN)
+            [image for image, asked in zip(images, prompts, strict=True) if asked == prompt]
+            for prompt in shown(trial)
         ]
         save_picture(path.with_suffix(".png"), as_sheet(strips))
-        content = {"trial": asdict(trial), **self._world, "code": code(), "values": values}
+        content = {"trial": asdict(trial), **self._world, "code": code(), **scores._asdict()}
         with whole_file(path) as temporary:  # last: it marks the trial as complete
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -76,31 +82,27 @@ class Cache:
         """The stored images of a trial, by prompt."""
         with Image.open(self._path(trial).with_suffix(".png")) as opened:
             sheet = opened.convert("RGB")
-        return dict(zip(spread(trial.prompts, SHOWN), from_sheet(sheet), strict=True))
+        words = [prompt.words for prompt in shown(trial)]
+        return dict(zip(words, from_sheet(sheet), strict=True))
 
     def is_of_other_code(self, trial: Trial) -> bool:
         """Whether a cached trial was made by a different version of the code."""
         content = json.loads(self._path(trial).read_text(encoding="utf-8"))
         return content.get("code") != code()
 
-    def load_named(
-        self, concept: str, guidance_scale: float, sampler: str
-    ) -> dict[Look, Image.Image] | None:
+    def load_named(self, concept: str) -> dict[Look, Image.Image] | None:
         """A concept's named images, by look, or None if they are missing."""
         try:
-            with Image.open(self._named_path(concept, guidance_scale, sampler)) as opened:
+            with Image.open(self._named_path(concept)) as opened:
                 (row,) = from_sheet(opened.convert("RGB"))
         except (OSError, ValueError, SyntaxError):
             return None
         looks = looks_of([concept])
         return dict(zip(looks, row, strict=True)) if len(row) == len(looks) else None
 
-    def save_named(
-        self, concept: str, guidance_scale: float, sampler: str, images: Sequence[Image.Image]
-    ) -> None:
+    def save_named(self, concept: str, images: Sequence[Image.Image]) -> None:
         """Store a concept's named images, in the order of `looks_of`."""
-        path = self._named_path(concept, guidance_scale, sampler)
-        save_picture(path, as_sheet([images]))
+        save_picture(self._named_path(concept), as_sheet([images]))
 
     @property
     def _trials(self) -> Path:
@@ -112,22 +114,23 @@ class Cache:
 
     @property
     def _world(self) -> dict[str, Any]:
-        return {"version": VERSION, "drawing": self.drawing, "scoring": self.scoring}
+        about = {"drawing": self.drawing, "naming": self.naming, "scoring": self.scoring}
+        return {"version": VERSION} | about
 
     def _path(self, trial: Trial) -> Path:
         name = re.sub(r"\W+", "-", trial.candidate.method.casefold()).strip("-")
         return self._trials / f"{name}-{_digest({**self._world, **asdict(trial)})}.json"
 
-    def _named_path(self, concept: str, guidance_scale: float, sampler: str) -> Path:
-        about = {"concept": concept, "guidance_scale": guidance_scale, "sampler": sampler}
+    def _named_path(self, concept: str) -> Path:
+        about = {"drawing": self.drawing, "naming": self.naming, "concept": concept}
         name = re.sub(r"\W+", "-", concept)
-        return self._named / f"{name}-{_digest({'drawing': self.drawing, **about})}.png"
+        return self._named / f"{name}-{_digest(about)}.png"
 
 
-def spread(items: Sequence[str], count: int) -> list[str]:
-    """At most `count` of the items, evenly spaced."""
-    step = max(1.0, len(items) / count)
-    return [items[int(i * step)] for i in range(min(count, len(items)))]
+def shown(trial: Trial) -> list[Prompt]:
+    """The prompts of a trial whose images are kept."""
+    parted = [[p for p in trial.prompts if p.is_open == is_open] for is_open in (True, False)]
+    return [prompt for some in parted for prompt in spread(some, SHOWN)]
 
 
 def as_sheet(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:

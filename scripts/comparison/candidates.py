@@ -1,18 +1,26 @@
-"""The methods compared, and the settings that each is tuned over."""
+"""The methods compared: the strengths of each, and the other settings that it is tuned over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from scripts.comparison import baselines
+from scripts.comparison.embedding_noise import CADS, SeedVariance
 from scripts.comparison.sampling import Call, Method
+from scripts.comparison.selection import Select, SelectPreviews
 from vendi_guidance import VendiGuidance
 
 UNGUIDED = "unguided"
-OTHER_SCALE = "classifier-free-scale"
-PUBLISHED = "vendi-as-published"
-UNCONDITIONAL = "ours-unconditional"
-CONDITIONAL = "ours-conditional"
+OURS = "ours"
+
+OURS_KNOB = "strength"
+OURS_STRENGTHS = (0.25, 0.5, 0.75, 1.0)
+"""Of ours, from weak to strong; the last one is ours at its strongest."""
+
+OURS_DEFAULT = 0.5
+
+CFG_KNOB = "guidance_scale"
+"""The strength of methods that are the classifier-free scale itself: the lower, the stronger."""
 
 
 class Guided(Method):
@@ -26,18 +34,7 @@ class Guided(Method):
         self.guidance = VendiGuidance(**{"prompt_input": "add_text_embeds"} | settings)
 
     def changes(self, call: Call) -> dict[str, Any]:
-        return self.guidance.on(call.pipe, call.generators, call.guidance_scale)
-
-
-METHODS: dict[str, type[Method]] = {
-    UNGUIDED: baselines.Unguided,
-    OTHER_SCALE: baselines.Unguided,
-    **baselines.METHODS,
-    PUBLISHED: Guided,
-    UNCONDITIONAL: Guided,
-    CONDITIONAL: Guided,
-}
-"""By their names in tables and figures."""
+        return self.guidance.on(call.pipe, call.generators)
 
 
 @dataclass(frozen=True)
@@ -56,120 +53,144 @@ class Candidate:
 
     def build(self) -> Method:
         """The method, with an empty window."""
-        return METHODS[self.method](**self.settings)
+        return METHODS[self.method].kind(**self.settings)
+
+    @property
+    def strength(self) -> Any:
+        """Its place on the method's curve; None for the unguided."""
+        knob = METHODS[self.method].knob
+        return self.guidance_scale if knob == CFG_KNOB else self.settings.get(knob)
+
+    @property
+    def other_settings(self) -> dict[str, Any]:
+        """The settings but its strength."""
+        knob = METHODS[self.method].knob
+        return {name: value for name, value in self.settings.items() if name != knob}
 
     def in_words(self) -> str:
         """The settings: "scale 0.4, stop 0.3"."""
         given = self.settings
-        if self.method in (UNGUIDED, OTHER_SCALE):
-            given = {"classifier-free scale": self.guidance_scale}
+        if METHODS[self.method].knob == CFG_KNOB:
+            given = {"CFG scale": self.guidance_scale} | given
         return ", ".join(
             f"{name.replace('_', ' ')} {'none' if value is None else value}"
             for name, value in given.items()
         )
 
 
-OURS = {
-    "space": "denoised",
-    "step_rule": "adaptive",
-    "scale": 1.4,
-    "schedule": "linear",
-    "sigma_latent": 0.5,
-    "every": 1,
-    "stop": 0.8,
-    "renoise_start": 0.3,
-    "renoise_stop": 0.8,
-    "renoise_shrink": 0.15,
-    "cfg_start": 0.8,
+@dataclass(frozen=True)
+class Family:
+    """A method, which is a curve over its strength.
+
+    Attributes:
+        kind: its class.
+        knob: the setting that is its strength, or `CFG_KNOB`.
+        strengths: values of the knob, from weak to strong.
+        settings: other settings, of which the sweep chooses; the first are used untuned.
+    """
+
+    kind: type[Method]
+    knob: str = CFG_KNOB
+    strengths: tuple[Any, ...] = ()
+    settings: tuple[dict[str, Any], ...] = ({},)
+
+    @property
+    def middle(self) -> Any:
+        """The strength at which the other settings are compared."""
+        return self.strengths[len(self.strengths) // 2]
+
+
+NOISE_STRENGTHS = (8.0, 16.0, 24.0, 32.0)
+PUBLISHED = {"preset": "published", "objective": "conditional-vendi"}
+"""Jalali et al. (AISTATS 2026), appendix E."""
+
+METHODS: dict[str, Family] = {
+    UNGUIDED: Family(baselines.Unguided),
+    "classifier-free-scale": Family(baselines.Unguided, CFG_KNOB, (3.0, 2.0, 1.0)),
+    "limited-interval": Family(
+        baselines.LimitedInterval, "start", (0.3, 0.5, 0.7), ({"stop": 1.0},)
+    ),
+    "cads": Family(CADS, "scale", (0.25, 0.5, 1.0), ({}, {"tau1": 0.4, "tau2": 0.8})),
+    "seed-variance": Family(SeedVariance, "strength", NOISE_STRENGTHS, ({}, {"stop": 0.3})),
+    "seed-variance-tokens": Family(
+        SeedVariance,
+        "strength",
+        NOISE_STRENGTHS,
+        ({"pooled": False}, {"pooled": False, "stop": 0.3}),
+    ),
+    "particle-guidance": Family(baselines.ParticleGuidance, "scale", (5.0, 10.0, 20.0)),
+    "select": Family(Select, CFG_KNOB, (5.0, 2.0, 1.0), ({"pool": 4},)),
+    "select-previews": Family(
+        SelectPreviews, CFG_KNOB, (5.0, 2.0, 1.0), ({"pool": 4, "preview_steps": 4},)
+    ),
+    "vendi-as-published": Family(
+        Guided, "scale", (0.03, 0.1, 0.2), (PUBLISHED, PUBLISHED | {"every": 2})
+    ),
+    OURS: Family(Guided, OURS_KNOB, OURS_STRENGTHS),
 }
-"""Adaptive steps that decay; CFG off until 0.8; noise redrawn around predictions that are shrunk
-towards their mean."""
+"""By their names in tables and figures; ours is the last."""
 
-VARIED = OURS | {"step_rule": "normalized", "scale": 0.4}
-"""With the published step rule: `preset="varied"`."""
-
-UNSHRUNK = OURS | {"sigma_latent": 0.3, "renoise_shrink": 0.0}
-"""Without shrinking, a narrower kernel is best."""
-
-SPACES_AND_STEPS = [
-    VARIED,
-    OURS,
-    VARIED | {"space": "latent", "scale": 0.2, "sigma_latent": 0.8},
-    OURS | {"space": "latent", "sigma_latent": 0.8},
-]
-"""Both of these step rules in both spaces."""
-
-PUBLISHED_BASE = {"preset": "published", "objective": "conditional-vendi"}
-"""Jalali et al. (AISTATS 2026), appendix E: on noisy latents, at all steps."""
-
-
-def _with(objective: str, given: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"objective": objective} | one for one in given]
-
-
-def _changed(**values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Ours, with one setting at a time changed."""
-    return [OURS | {name: value} for name, others in values.items() for value in others]
-
-
-SWEEPS: dict[str, list[dict[str, Any]]] = {
-    "limited-interval": [{"start": start, "stop": 1.0} for start in (0.3, 0.5, 0.6)],
-    "cads": [
-        *({"scale": scale} for scale in (0.25, 1.0)),
-        {"scale": 0.25, "tau1": 0.4, "tau2": 0.8},
-    ],
-    "seed-variance": [
-        *({"strength": strength} for strength in (24.0, 8.0, 16.0, 32.0)),
-        {"strength": 24.0, "stop": 0.3},
-    ],
-    "particle-guidance": [{"scale": scale} for scale in (5.0, 10.0, 20.0)],
-    PUBLISHED: [
-        PUBLISHED_BASE,
-        PUBLISHED_BASE | {"scale": 0.1, "every": 2},
-        PUBLISHED_BASE | {"scale": 0.2, "every": 2},
-    ],
-    UNCONDITIONAL: [
-        *_with("vendi", [*SPACES_AND_STEPS, UNSHRUNK]),
-        *_with("rke", SPACES_AND_STEPS),
-    ],
-    CONDITIONAL: [
-        *_with("conditional-vendi", [*SPACES_AND_STEPS, UNSHRUNK]),
-        *_with("conditional-rke", SPACES_AND_STEPS),
-        *_with(
-            "conditional-vendi",
-            _changed(
-                scale=(1.0, 2.0),
-                stop=(0.5,),
-                renoise_stop=(0.6,),
-                renoise_shrink=(0.0,),
-                cfg_start=(0.6,),
-                every=(2,),
-            ),
-        ),
-        {"preset": "standard"},
-    ],
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "unconditional objective": {"objective": "vendi"},
+    "noisy latents compared": {"space": "latent"},
+    "no memory of earlier calls": {"memory": "call"},
 }
-"""Settings by method, the best one first. Ours: every objective with these spaces and step rules,
-then `OURS` with one setting at a time changed."""
-
-OTHER_SCALES = (3.0, 2.0, 1.0)
+"""Changes of ours, drawn with the tuning prompts alone."""
 
 
-def sweep(guidance_scale: float, methods: Sequence[str], quick: bool) -> list[Candidate]:
-    """The candidates of each method, the unguided first.
+def at(method: str, strength: Any, settings: dict[str, Any], guidance_scale: float) -> Candidate:
+    """A method at a strength, one of its family's.
 
     Args:
-        guidance_scale: of classifier-free guidance, for all but the method that changes it.
-        methods: of `METHODS`; the unguided is always included, as the baseline.
-        quick: the first setting of each.
+        settings: the other ones.
+        guidance_scale: of classifier-free guidance, unless that is the strength.
     """
-    found = [Candidate(UNGUIDED, {}, guidance_scale)]
-    for method in METHODS:
-        if method not in methods or method == UNGUIDED:
-            continue
-        if method == OTHER_SCALE:
-            tried = [Candidate(method, {}, one) for one in OTHER_SCALES if one != guidance_scale]
-        else:
-            tried = [Candidate(method, given, guidance_scale) for given in SWEEPS[method]]
-        found += tried[:1] if quick else tried
-    return found
+    knob = METHODS[method].knob
+    if knob == CFG_KNOB:
+        return Candidate(method, settings, strength)
+    return Candidate(method, settings | {knob: strength}, guidance_scale)
+
+
+def unguided(guidance_scale: float) -> Candidate:
+    return Candidate(UNGUIDED, {}, guidance_scale)
+
+
+def ours(strength: Any, guidance_scale: float) -> Candidate:
+    return at(OURS, strength, METHODS[OURS].settings[0], guidance_scale)
+
+
+def sweep(guidance_scale: float, methods: Sequence[str]) -> list[Candidate]:
+    """The unguided, then the other settings of each method that has a choice of them."""
+    families = {name: METHODS[name] for name in methods if len(METHODS[name].settings) > 1}
+    return [unguided(guidance_scale)] + [
+        at(name, family.middle, settings, guidance_scale)
+        for name, family in families.items()
+        for settings in family.settings
+    ]
+
+
+def curve(
+    method: str, settings: dict[str, Any], guidance_scale: float, quick: bool
+) -> list[Candidate]:
+    """A method at all its strengths, from weak to strong; nothing for the unguided.
+
+    Args:
+        quick: the middle strength, and of ours the default and the strongest.
+    """
+    strengths = METHODS[method].strengths
+    if quick:
+        of_ours = tuple(dict.fromkeys((OURS_DEFAULT, *OURS_STRENGTHS[-1:])))
+        strengths = of_ours if method == OURS else (METHODS[method].middle,)
+    if METHODS[method].kind is baselines.Unguided:  # at its own scale it is the unguided
+        strengths = tuple(scale for scale in strengths if scale != guidance_scale)
+    return [at(method, strength, settings, guidance_scale) for strength in strengths]
+
+
+def ablations(guidance_scale: float) -> dict[str, Candidate]:
+    """Ours at its default with each of the changes, by their names."""
+    plain = ours(OURS_DEFAULT, guidance_scale)
+    return {
+        name: Candidate(OURS, plain.settings | changes, guidance_scale)
+        for name, changes in ABLATIONS.items()
+    }

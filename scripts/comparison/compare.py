@@ -1,18 +1,19 @@
 """Compare Vendi guidance with other ways to get different images of one prompt.
 
-Every method draws the same prompts from the same seeds, in two stages. The sweep tries settings on
-tuning prompts. The best setting of each method, the one with most looks among those that keep the
-quality of images, goes to the final, on other prompts with several seeds. Ours is also drawn with a
-second sampler, and with the prompts interleaved with versions of themselves that name a skin tone:
-the window then holds similar images of other prompts, as when a subject is asked for in many ways.
+Two things are measured of every method: how many looks the images of a prompt have if it leaves the
+look open, and how often images keep what a prompt does name, a skin tone, a vendor or both. Each
+method is a curve over its own strength in the plane of the two. A sweep on tuning prompts chooses
+the other settings. Then all curves are drawn on other prompts, and the unguided, ours and the best
+other method with further seeds. These are also drawn with open and named prompts interleaved, ours
+with other samplers, numbers of steps and batch sizes, and with changes (ablations).
 
 \b
   python -m scripts.comparison.compare --quick --output out/quick   a few minutes, for a first look
   python -m scripts.comparison.compare --output out/comparison      an hour on 2 cores
 
-Writes comparison.csv and comparison.json with every number, tables.md, two figures of prompt
-fidelity against diversity, and pictures.png. Measured runs are cached in the output folder: after
-an interruption the same command continues, and runs with other settings are kept beside them.
+Writes comparison.csv and comparison.json with every number, tables.md, curves.png, evaluations.png
+and pictures.png. Measured runs are cached in the output folder: after an interruption the same
+command continues, and runs with other settings are kept beside them.
 
 Prompts are emoji that the probe knows: it says what an image shows. A model of your own must draw
 these; scripts.demo.train makes such models. Distances are measured from the pictures it was trained
@@ -28,27 +29,30 @@ from typing import Any
 import click
 import torch
 from diffusers import StableDiffusionXLPipeline
-from tqdm import tqdm
 
 from scripts.benchmarks.measuring import machine
-from scripts.comparison.cache import Cache, spread
-from scripts.comparison.candidates import METHODS, sweep
-from scripts.comparison.figures import save_grids, save_pareto
-from scripts.comparison.plan import Plan, split_prompts
-from scripts.comparison.results import Choice, Row, choose, finals_by_kind
-from scripts.comparison.runner import Runner, minutes
-from scripts.comparison.scorer import Scorer, Values
-from scripts.comparison.tables import records, save_csv, save_json, save_tables
-from scripts.comparison.trials import SAMPLERS, ImageGenerator, Trial, samplers_of
+from scripts.comparison.cache import Cache
+from scripts.comparison.candidates import METHODS, UNGUIDED
+from scripts.comparison.figures import save_curves, save_grids
+from scripts.comparison.measures import KEPT, LOOKS
+from scripts.comparison.plan import FINAL, Plan
+from scripts.comparison.prompts import select, split_prompts
+from scripts.comparison.results import Row
+from scripts.comparison.runner import Runner
+from scripts.comparison.scorer import Scorer
+from scripts.comparison.stages import announce, compare
+from scripts.comparison.tables import save_csv, save_json, save_tables
+from scripts.comparison.trials import IN_TURN, How, ImageGenerator, samplers_of
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.runs.manifest import versions
 from vendi_guidance.runs.models import fingerprint, load_model
 from vendi_guidance.storage.files import sha256_of
 
-TUNING_PROMPTS = 8
-INTERLEAVED_PROMPTS = 4  # and each with its tones named
-RESAMPLED_PROMPTS = 16
-QUICK_TUNING_PROMPTS, QUICK_PROMPTS, QUICK_INTERLEAVED = 1, 8, 1
+TUNING = (6, 8)  # prompts that leave the look open, and prompts that name an attribute
+REPORTED = (12, 32)
+INTERLEAVED = (6, 6)
+FURTHER = (4, 4)
+QUICK = (4, 4)
 SEED_STEP = 10_000
 
 COUNT, PATH = click.IntRange(1), click.Path(path_type=Path)
@@ -59,7 +63,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@what("--quick", is_flag=True, help="Fewer prompts, one seed and sampler, one setting each.")
+@what("--quick", is_flag=True, help="Fewer prompts, one seed, one or two strengths each.")
 @what(
     "--method",
     "methods",
@@ -78,16 +82,10 @@ where = partial(click.option, cls=Option, group="Output and machine")
     help="Prompts of the final, one a line. The probe's other ones are for tuning.",
 )
 @what("--images-per-prompt", type=COUNT, default=16, help="Images of each prompt.")
-@what("--seeds", type=COUNT, default=3, help="Number of seeds of the final.")
+@what("--seeds", type=COUNT, default=3, help="Number of seeds of the main finals.")
 @how("--steps", type=COUNT, default=16, help="Denoising steps.")
 @how("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance.")
 @how("--batch-size", type=COUNT, default=16, help="Images generated together.")
-@how(
-    "--second-sampler",
-    type=click.Choice(list(SAMPLERS)),
-    show_default="euler, or ddim for a model that has euler",
-    help="Sampler of some finals, besides the model's own.",
-)
 @where("--output", type=PATH, default=Path("out/comparison"))
 @where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
 @where(
@@ -108,7 +106,6 @@ def main(
     steps: int,
     guidance_scale: float,
     batch_size: int,
-    second_sampler: str | None,
     output: Path,
     device: str,
     dtype: str,
@@ -116,128 +113,71 @@ def main(
     scorer = Scorer.load(probe, model, training_pictures)
     tuning, reported = split_prompts(prompts, scorer.probe.names[0])
     pipe = load_model(StableDiffusionXLPipeline, model, dtype, device)
-    generator = ImageGenerator(pipe, steps, batch_size, samplers_of(pipe, second_sampler))
+    generator = ImageGenerator(pipe, samplers_of(pipe))
+    how_main = How(images_per_prompt, IN_TURN, next(iter(generator.samplers)), steps, batch_size)
     plan = Plan(
-        sweep(guidance_scale, methods or list(METHODS), quick),
-        tuple(spread(tuning, QUICK_TUNING_PROMPTS if quick else TUNING_PROMPTS)),
-        tuple(spread(reported, QUICK_PROMPTS) if quick else reported),
-        tuple(spread(reported, QUICK_INTERLEAVED if quick else INTERLEAVED_PROMPTS)),
-        tuple(spread(reported, RESAMPLED_PROMPTS)),
-        images_per_prompt,
+        [name for name in METHODS if name in (methods or METHODS) or name == UNGUIDED],
+        guidance_scale,
+        select(tuning, *TUNING),
+        select(reported, *(QUICK if quick else REPORTED)),
+        select(reported, *INTERLEAVED),
+        select(reported, *FURTHER),
+        how_main,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
-        list(generator.samplers)[: 1 if quick else None],
+        quick,
     )
     drawing = {
         "model": fingerprint(model),
-        "steps": steps,
-        "batch_size": batch_size,
         "dtype": dtype,
         "device": torch.device(device).type,
         "versions": versions(),
     }
-    scoring = {
-        "probe": digest(probe),
-        "training_pictures": digest(training_pictures),
-        "named_guidance_scale": guidance_scale,
-    }
-    runner = Runner(generator, scorer, Cache(output, drawing, scoring), guidance_scale)
+    naming = {"guidance_scale": guidance_scale, **how_main._asdict()}
+    scoring = {"probe": digest(probe), "training_pictures": digest(training_pictures)}
+    cache = Cache(output, drawing, naming, scoring)
+    runner = Runner(generator, scorer, cache, guidance_scale, how_main)
     announce(runner, plan)
-    rows, choices = compare(runner, plan)
-    named = runner.named(plan.reported, plan.samplers[0])
+    rows, chosen, mains = compare(runner, plan)
     about = {
         **drawing,
         **scoring,
+        **how_main._asdict(),
         "guidance_scale": guidance_scale,
         "machine": machine(torch.device(device)),
-        "tuning_prompts": plan.tuning,
-        "reported_prompts": plan.reported,
-        "named_as_asked": scorer.share_as_named(list(named.values()), list(named)),
+        "tuning_prompts": [prompt.words for prompt in plan.tuning.all],
+        "reported_prompts": [prompt.words for prompt in plan.reported.all],
+        "named_as_asked": runner.share_as_named(plan.reported.open),
     }
-    save(output, runner.cache, rows, choices, about)
-    click.echo(summary(runner.cache, rows, choices))
+    save(output, cache, rows, chosen, mains, about)
+    click.echo(summary(cache, rows))
     click.echo(f"wrote {output / 'tables.md'}, comparison.csv, comparison.json and three pictures")
-
-
-def announce(runner: Runner, plan: Plan) -> None:
-    """Print the size of the comparison, and fail now where a method cannot work."""
-    click.echo(
-        f"{len(plan.candidates)} settings of {len(plan.firsts())} methods on {len(plan.tuning)} "
-        f"prompts, then the best of each on {len(plan.reported)} others, seeds: {len(plan.seeds)}"
-    )
-    tried = plan.sweep()
-    pictures = runner.missing(tried)
-    expected = plan.firsts()  # what is chosen takes as long
-    if not pictures:
-        expected = [choice.row.candidate for choice in swept(runner, plan)[1]]
-    finals = [trial for group in plan.finals(expected) for trial in group]
-    pictures += runner.missing(finals)
-    if pictures:
-        each = runner.rehearse(plan.firsts(), plan.reported[0])
-        click.echo(
-            f"{pictures:,} pictures to draw, at {each:.3f} seconds each: about "
-            f"{minutes(pictures, each):.0f} minutes; if interrupted, the same command continues"
-        )
-
-
-def compare(runner: Runner, plan: Plan) -> tuple[list[Row], list[Choice]]:
-    """All rows, those of the sweep first, and each method's choice."""
-    rows, choices = swept(runner, plan)
-    groups = plan.finals([choice.row.candidate for choice in choices])
-    found = iter(measure(runner, "final", [trial for group in groups for trial in group]))
-    finals = [Row("final", group, tuple(next(found) for _ in group)) for group in groups]
-    return [*rows, *finals], choices
-
-
-def swept(runner: Runner, plan: Plan) -> tuple[list[Row], list[Choice]]:
-    """The rows of the sweep, the unguided's first, and each method's choice."""
-    trials = plan.sweep()
-    values = measure(runner, "sweep", trials)
-    rows = [Row("sweep", (trial,), (of,)) for trial, of in zip(trials, values, strict=True)]
-    of_methods = [[row for row in rows if row.method == one.method] for one in plan.firsts()]
-    return rows, [choose(of, rows[0]) for of in of_methods]
-
-
-def measure(runner: Runner, title: str, trials: Sequence[Trial]) -> list[Values]:
-    pictures = runner.missing(trials)
-    with tqdm(total=pictures, desc=title, unit="picture", disable=not pictures) as bar:
-        found = []
-        for trial in trials:
-            bar.set_postfix_str(f"{trial.candidate.method}, seed {trial.seed}")
-            found.append(runner.measure(trial, bar.update))
-        return found
 
 
 def save(
     output: Path,
     cache: Cache,
     rows: Sequence[Row],
-    choices: Sequence[Choice],
+    chosen: Sequence[Row],
+    mains: Sequence[Row],
     about: dict[str, Any],
 ) -> None:
     """Write every file of the output but the cache."""
-    found = records(rows, choices)
-    save_csv(output / "comparison.csv", found)
-    save_json(output / "comparison.json", found, about)
-    save_tables(output / "tables.md", rows, choices, about)
-    save_pareto(output / "looks.png", rows, "looks")
-    save_pareto(output / "similarity.png", rows, "in_batch_similarity")
-    finals = next(iter(finals_by_kind(rows).values()))
-    save_grids(
-        output / "pictures.png", [(row.method, cache.strips(row.trials[0])) for row in finals]
-    )
+    save_csv(output / "comparison.csv", rows)
+    save_json(output / "comparison.json", rows, about)
+    save_tables(output / "tables.md", rows, chosen, about)
+    save_curves(output / "curves.png", rows, KEPT)
+    save_curves(output / "evaluations.png", rows, "evaluations")
+    shown = [(in_words(row), cache.strips(row.trials[0])) for row in mains]
+    save_grids(output / "pictures.png", shown)
 
 
-def summary(cache: Cache, rows: Sequence[Row], choices: Sequence[Choice]) -> str:
+def summary(cache: Cache, rows: Sequence[Row]) -> str:
     """The main results, a line a method, and warnings."""
     lines = [
-        f"{row.method}: {row.mean('looks'):.2f} looks, fidelity {row.mean('fidelity'):.3f}"
-        for row in next(iter(finals_by_kind(rows).values()))
+        f"{in_words(row)}: {row.mean(LOOKS):.2f} looks, named kept {row.mean(KEPT):.3f}"
+        for row in rows
+        if row.kind == FINAL
     ]
-    spoilt = [choice.row.method for choice in choices if not choice.qualifies]
-    if spoilt:
-        lines.append(
-            f"no setting keeps within the limits, so the closest was taken: {'; '.join(spoilt)}"
-        )
     drawn = [trial for row in rows for trial in row.trials]
     old = sum(cache.is_of_other_code(trial) for trial in drawn)
     if old:
@@ -246,6 +186,10 @@ def summary(cache: Cache, rows: Sequence[Row], choices: Sequence[Choice]) -> str
             "repeat them all"
         )
     return "\n".join(lines)
+
+
+def in_words(row: Row) -> str:
+    return " ".join(part for part in (row.method, row.candidate.in_words()) if part)
 
 
 def digest(folder: Path) -> str:

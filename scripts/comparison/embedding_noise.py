@@ -88,6 +88,7 @@ class SeedVariance(Method):
         strength: noise is uniform between -strength and strength standard deviations.
         share: of the entries that get noise, chosen at random.
         stop: the share of the steps after which there is none.
+        pooled: whether the pooled embedding gets noise too, or the tokens alone.
 
     Raises:
         ValueError: strength < 0 or not finite; share or stop outside [0, 1].
@@ -96,6 +97,7 @@ class SeedVariance(Method):
     strength: float = 8.0
     share: float = 0.5
     stop: float = 0.2
+    pooled: bool = True
 
     def __post_init__(self) -> None:
         check_not_negative("strength", self.strength)
@@ -107,7 +109,10 @@ class SeedVariance(Method):
             if done >= self.stop:
                 return plain
             own = _own(call)
-            return Condition(*(y + self._noise(y, own) for y in plain))
+            tokens = plain.tokens + self._noise(plain.tokens, own)
+            if not self.pooled:
+                return Condition(tokens, plain.pooled)
+            return Condition(tokens, plain.pooled + self._noise(plain.pooled, own))
 
         return _conditioned(call, vary)
 

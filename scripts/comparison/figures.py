@@ -1,79 +1,59 @@
-"""The comparison's figures: diversity against fidelity, and images of each method."""
+"""The comparison's figures: methods as curves, and images of some of them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill, shorten
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
 from scripts.comparison.cache import as_sheet
-from scripts.comparison.candidates import METHODS
-from scripts.comparison.results import MOST_LOSS, Row, finals_by_kind
-from scripts.comparison.scorer import MEASURES
+from scripts.comparison.candidates import METHODS, OURS, UNGUIDED
+from scripts.comparison.measures import LOOKS, MEASURES
+from scripts.comparison.results import CONFIDENCE, Row, curves
 from scripts.comparison.trials import parts
 from vendi_guidance.storage.files import whole_file
 
 # Okabe and Ito's colours, told apart by all eyes; a marker for each too
-COLOURS = ["#000000", "#999999", "#E69F00", "#56B4E9", "#CC79A7", "#B8A800", "#009E73", "#0072B2"]
-COLOURS.append("#D55E00")
-MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", "*")
+COLOURS = ["#000000", "#999999", "#E69F00", "#56B4E9", "#0072B2", "#CC79A7", "#B8A800", "#009E73"]
+COLOURS += ["#4B2E83", "#8C5A2B", "#D55E00"]
+MARKERS = ("o", "s", "^", "v", "<", "P", "X", "D", "d", "h", "*")
 STYLES = dict(zip(METHODS, zip(COLOURS, MARKERS, strict=True), strict=True))
 
-LOWEST, ROOM = 0.9, 0.01
-"""Settings with less fidelity than the first are not shown, finals always; the second is the
-margin below."""
+LOWEST = 0.8
+"""Less named kept is not shown."""
 
 IN_A_LINE = 8  # pictures
 
 
-def save_pareto(path: Path, rows: Sequence[Row], diversity: str) -> None:
-    """Plot fidelity over a measure of diversity: settings of the sweep as faint marks, a line
-    through each method's Pareto front, and the final as a large mark. The dashed line is the
-    fidelity that may be lost.
+def save_curves(path: Path, rows: Sequence[Row], x: str) -> None:
+    """Plot looks over another measure: a line a method, with a mark for each of its strengths.
 
     Args:
-        rows: of the sweep and of the finals.
-        diversity: one of `MEASURES`.
+        rows: of which the finals are shown.
+        x: one of `MEASURES`; where more is better, it runs from right to left.
     """
-    figure = Figure(figsize=(9, 5.6), dpi=120, layout="constrained")
-    axes, measure = figure.subplots(), MEASURES[diversity]
-    finals = next(iter(finals_by_kind(rows).values()))
-    _draw_sweeps(axes, [row for row in rows if row.stage == "sweep"], diversity)
-    for row in finals:
-        colour, marker = STYLES[row.method]
-        axes.errorbar(
-            *_point(row, diversity),
-            xerr=row.half_width(diversity),
-            yerr=row.half_width("fidelity"),
-            color=colour,
-            marker=marker,
-            markersize=16 if marker == "*" else 11,
-            markeredgecolor="black",
-            linestyle="none",
-            elinewidth=1,
-            label=f"{row.method}  {row.mean(diversity) or 0:{measure.form}}",
-            zorder=3,
-        )
-    axes.axhline(
-        _point(finals[0], diversity)[1] - MOST_LOSS, color="black", lw=1, ls="--", zorder=0
-    )
-    fidelities = [_point(row, diversity)[1] for row in rows]
-    of_finals = [value for row in finals for value in row.known("fidelity")]
-    lowest = min(max(LOWEST, min(fidelities)), *of_finals) - ROOM
-    hidden = sum(value < lowest for value in fidelities)
-    axes.set_ylim(lowest, 1 + (1 - lowest) / 20)
-    if measure.best == "low":
-        axes.invert_xaxis()
-    axes.set_xlabel(f"{measure.title} (more variety to the right)")
-    axes.set_ylabel("prompt fidelity")
+    figure = Figure(figsize=(9, 6), dpi=120, layout="constrained")
+    axes, measure = figure.subplots(), MEASURES[x]
+    of_methods = curves(rows)
+    for method, own in of_methods.items():
+        _draw_curve(axes, method, own, x)
+    plain = next(iter(of_methods.values()))[0]
+    _draw_curve(axes, UNGUIDED, [plain], x)
+    if measure.best == "high":
+        values = [row.mean(x) or 0.0 for own in of_methods.values() for row in own]
+        lowest = max(LOWEST, min(values) - 0.01)
+        axes.set_xlim(1.005, lowest)
+        hidden = sum(value < lowest for value in values)
+        if hidden:
+            axes.set_title(f"{hidden} points lie to the right", fontsize=9, loc="right")
+    axes.set_xlabel(measure.title)
+    axes.set_ylabel(MEASURES[LOOKS].title)
     axes.grid(alpha=0.3)
-    below = f"; {hidden} lie below" if hidden else ""
     axes.set_title(
-        "Large, with its number: each method's best setting, on the reported prompts. "
-        f"Small: its sweep, on the tuning prompts{below}.\n"
-        f"Dashed: {MOST_LOSS:g} of fidelity less than the unguided.",
+        f"Each mark is a strength of its method; bars are {CONFIDENCE:.0%} intervals",
         fontsize=9,
         loc="left",
     )
@@ -106,34 +86,37 @@ def save_grids(path: Path, strips: Sequence[tuple[str, Mapping[str, list[Image.I
     _save(path, figure)
 
 
-def front(points: Sequence[tuple[float, float]], most: bool) -> list[tuple[float, float]]:
-    """The Pareto front of points (x, y), in the order of x.
-
-    Args:
-        most: whether more of x is better, rather than less; of y, more always is.
-    """
-    sign = 1 if most else -1
-    kept: list[tuple[float, float]] = []
-    for x, y in sorted(set(points), key=lambda point: (-sign * point[0], -point[1])):
-        if not kept or y > kept[-1][1]:
-            kept.append((x, y))
-    return sorted(kept)
-
-
-def _draw_sweeps(axes: Axes, rows: Sequence[Row], diversity: str) -> None:
-    for method, (colour, marker) in STYLES.items():
-        points = [_point(row, diversity) for row in rows if row.method == method]
-        if not points:
-            continue
-        best = front(points, MEASURES[diversity].best == "high")
-        for some, line, alpha in ((points, "none", 0.5), (best, "solid", 1.0)):
-            x, y = zip(*some, strict=True)
-            axes.plot(x, y, color=colour, marker=marker, markersize=4, linestyle=line, alpha=alpha)
-
-
-def _point(row: Row, diversity: str) -> tuple[float, float]:
-    """The coordinates of a row; 0 where undefined."""
-    return row.mean(diversity) or 0.0, row.mean("fidelity") or 0.0
+def _draw_curve(axes: Axes, method: str, rows: Sequence[Row], x: str) -> None:
+    """A line through the rows with light intervals, and a name at its end."""
+    colour, marker = STYLES[method]
+    points = [(row.mean(x) or 0.0, row.mean(LOOKS) or 0.0) for row in rows]
+    own = points if method == UNGUIDED else points[1:]
+    size = 12 if method == OURS else 6
+    axes.plot(*zip(*points, strict=True), color=colour, lw=2.4 if method == OURS else 1.2, zorder=2)
+    axes.plot(
+        *zip(*own, strict=True),
+        color=colour,
+        marker=marker,
+        markersize=size,
+        linestyle="none",
+        label=method,
+        zorder=3,
+    )
+    for row, (across, up) in zip(rows, points, strict=True):
+        faint: dict[str, Any] = {"color": colour, "lw": 1, "alpha": 0.25, "zorder": 1}
+        if ends := row.interval(x):
+            axes.plot(ends, (up, up), **faint)
+        if ends := row.interval(LOOKS):
+            axes.plot((across, across), ends, **faint)
+    axes.annotate(
+        method,
+        points[-1],
+        xytext=(6, 4),
+        textcoords="offset points",
+        color=colour,
+        fontsize=8,
+        annotation_clip=True,
+    )
 
 
 def _save(path: Path, figure: Figure) -> None:

@@ -1,11 +1,20 @@
 """The trials of the comparison: a sweep on tuning prompts, and finals on the reported ones."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from scripts.comparison.candidates import CONDITIONAL, METHODS, UNCONDITIONAL, UNGUIDED, Candidate
-from scripts.comparison.trials import IN_TURN, INTERLEAVED, Trial
+from scripts.comparison import candidates
+from scripts.comparison.candidates import METHODS, OURS_DEFAULT, OURS_STRENGTHS, UNGUIDED, Candidate
+from scripts.comparison.prompts import Prompts
+from scripts.comparison.trials import INTERLEAVED, SAMPLERS, How, Trial
+
+SWEEP, ABLATION = "sweep", "ablation"
+FINAL, INTERLEAVED_FINAL = "final", "interleaved"
+OTHER_SAMPLERS, OTHER_BATCHES = "samplers", "batches"
+
+FURTHER_STEPS = (8, 25, 50)
+FURTHER_BATCHES = (4, 1)
 
 
 @dataclass(frozen=True)
@@ -13,75 +22,95 @@ class Plan:
     """The trials.
 
     Attributes:
-        candidates: what is tried; the first is the unguided.
-        tuning, reported: prompts, none of them in both.
-        interleaved: those of the reported that are also interleaved with their variations.
-        resampled: those of the reported that are also generated with the second sampler.
-        images_per_prompt: how many images of each.
-        seeds: of the finals; the sweep has the first.
-        samplers: the model's own, and optionally a second one for some finals.
+        methods: of `METHODS`, with the unguided first.
+        guidance_scale: of classifier-free guidance.
+        tuning, reported: prompts, no concept of them in both.
+        interleaved: some of the reported, whose trials have the protocol `INTERLEAVED`.
+        further: some of the reported, for other samplers, steps and batch sizes.
+        how: of all trials but these.
+        seeds: of the main finals; all others have the first.
+        quick: one setting and strength of each method, and no trials but those of the curves.
     """
 
-    candidates: Sequence[Candidate]
-    tuning: tuple[str, ...]
-    reported: tuple[str, ...]
-    interleaved: tuple[str, ...]
-    resampled: tuple[str, ...]
-    images_per_prompt: int
+    methods: Sequence[str]
+    guidance_scale: float
+    tuning: Prompts
+    reported: Prompts
+    interleaved: Prompts
+    further: Prompts
+    how: How
     seeds: Sequence[int]
-    samplers: Sequence[str]
+    quick: bool
 
     def sweep(self) -> list[Trial]:
-        """A trial of each candidate."""
-        how = (self.images_per_prompt, self.seeds[0], IN_TURN, self.samplers[0])
-        return [Trial(candidate, self.tuning, *how) for candidate in self.candidates]
+        """A trial of the unguided and of each setting to choose from."""
+        if self.quick:
+            return []
+        tried = candidates.sweep(self.guidance_scale, self.methods)
+        return [self._trial(candidate, self.tuning) for candidate in tried]
 
-    def finals(self, chosen: Sequence[Candidate]) -> list[tuple[Trial, ...]]:
-        """The trials of one candidate of each method, grouped by all but the seed."""
-        kinds: list[tuple[tuple[str, ...], str, int, Collection[str]]] = [
-            (self.reported, IN_TURN, 0, METHODS),
-            (self.interleaved, INTERLEAVED, 0, (UNGUIDED, UNCONDITIONAL, CONDITIONAL)),
-            (self.resampled, IN_TURN, 1, (UNGUIDED, CONDITIONAL)),
-        ]
-        return [
-            tuple(
-                Trial(
-                    candidate, prompts, self.images_per_prompt, seed, protocol, self.samplers[which]
-                )
-                for seed in self.seeds
-            )
-            for prompts, protocol, which, methods in kinds
-            for candidate in chosen
-            if which < len(self.samplers) and candidate.method in methods
-        ]
+    def ablations(self) -> dict[str, Trial]:
+        """Ours with changes, on tuning prompts, by their names."""
+        if self.quick or candidates.OURS not in self.methods:
+            return {}
+        changed = candidates.ablations(self.guidance_scale)
+        return {name: self._trial(candidate, self.tuning) for name, candidate in changed.items()}
 
-    def firsts(self) -> list[Candidate]:
-        """The first candidate of each method."""
-        return list({one.method: one for one in reversed(self.candidates)}.values())[::-1]
+    def curves(self, settings: dict[str, dict[str, Any]]) -> list[Trial]:
+        """The unguided, then every method at all its strengths.
 
+        Args:
+            settings: the other settings of methods that have a choice of them.
+        """
+        tried = [candidates.unguided(self.guidance_scale)]
+        for method in self.methods:
+            if method != UNGUIDED:
+                given = settings.get(method, METHODS[method].settings[0])
+                tried += candidates.curve(method, given, self.guidance_scale, self.quick)
+        return [self._trial(candidate, self.reported) for candidate in tried]
 
-def split_prompts(file: Path, concepts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The concepts for tuning, and those of the file, which are reported on.
+    def ours(self) -> list[Candidate]:
+        """Ours at its default and at its strongest, if it is compared."""
+        if candidates.OURS not in self.methods:
+            return []
+        strengths = dict.fromkeys((OURS_DEFAULT, OURS_STRENGTHS[-1]))
+        return [candidates.ours(strength, self.guidance_scale) for strength in strengths]
 
-    Args:
-        file: one concept a line.
-        concepts: all that the probe knows.
+    def mains(self, best_other: Candidate) -> list[Candidate]:
+        """The candidates that are drawn with all seeds, and interleaved."""
+        found = [candidates.unguided(self.guidance_scale)]
+        found += [one for one in (best_other, *self.ours()) if one not in found]
+        return found
 
-    Raises:
-        ValueError: a line is no such concept or occurs twice, or none is left for tuning.
-        FileNotFoundError: there is no such file.
-    """
-    lines = file.read_text(encoding="utf-8").splitlines()
-    reported = [line.strip() for line in lines if line.strip()]
-    for prompt in reported:
-        if prompt not in concepts:
-            raise ValueError(f"the probe knows no {prompt!r}, which {file} asks for")
-        if reported.count(prompt) > 1:
-            raise ValueError(f"{file} asks for {prompt!r} more than once")
-    tuning = [concept for concept in concepts if concept not in reported]
-    if not tuning or not reported:
-        raise ValueError(
-            f"{file} asks for {len(reported)} of the {len(concepts)} concepts that the probe "
-            "knows: some have to be asked for, and some to be left for tuning"
-        )
-    return tuning, reported
+    def further_seeds(self, main: Candidate) -> list[Trial]:
+        """The trials of a main final that its curve does not have."""
+        return [self._trial(main, self.reported, seed=seed) for seed in self.seeds[1:]]
+
+    def others(self, mains: Sequence[Candidate]) -> dict[str, list[Trial]]:
+        """The remaining finals by their kinds: interleaved, and with other samplers, numbers of
+        steps and batch sizes."""
+        if self.quick:
+            return {}
+        ours = self.ours()[:1]
+        hows: list[dict[str, Any]] = [{}, *({"steps": steps} for steps in FURTHER_STEPS)]
+        hows += [{"sampler": name} for name in SAMPLERS if name != self.how.sampler]
+        open_ones = Prompts(self.further.open)
+        return {
+            INTERLEAVED_FINAL: [
+                self._trial(one, self.interleaved, protocol=INTERLEAVED) for one in mains
+            ],
+            OTHER_SAMPLERS: [
+                self._trial(one, self.further, **how) for one in [mains[0], *ours] for how in hows
+            ],
+            OTHER_BATCHES: [
+                self._trial(one, open_ones, batch_size=size)
+                for one in ours
+                for size in (self.how.batch_size, *FURTHER_BATCHES)
+            ],
+        }
+
+    def _trial(
+        self, candidate: Candidate, prompts: Prompts, seed: int | None = None, **how: Any
+    ) -> Trial:
+        seed = self.seeds[0] if seed is None else seed
+        return Trial(candidate, prompts.all, seed, self.how._replace(**how))

@@ -1,28 +1,34 @@
-"""The measures of a method over seeds, and the choice of its best setting."""
+"""The measures of a method over prompts and seeds, and comparisons of methods by their curves.
 
-from collections.abc import Sequence
+Intervals are percentiles of bootstrap samples of prompts (Efron, 1979), each with the mean over its
+seeds. All rows share their resampled prompts, so that differences are paired.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
-from statistics import fmean, stdev
+from itertools import pairwise
+from math import inf, isnan, nan
+from statistics import fmean
 from typing import Any
 
-from scipy.stats import t as student
+import numpy as np
+from numpy.typing import NDArray
 
-from scripts.comparison.candidates import METHODS, Candidate
-from scripts.comparison.scorer import DISTANCES, MEASURES, Values
+from scripts.comparison.candidates import METHODS, OURS, OURS_DEFAULT, UNGUIDED, Candidate
+from scripts.comparison.measures import KEPT, LOOKS, MEASURES, Scores
+from scripts.comparison.plan import FINAL
 from scripts.comparison.trials import Trial
 
-MOST_LOSS = 0.01
-"""The prompt fidelity that a setting may lose against the unguided."""
-
-MOST_RATIO = 1.1
-"""The largest ratio of a distance from the training pictures to that of named images."""
-
-NOISE = 2.0
-"""Kernel distances within this many standard deviations count as 0: for images as varied as the
-training pictures they are about 0, and ratios to them are meaningless."""
-
 CONFIDENCE = 0.95
+RESAMPLES = 2000
+
+LEVELS = (0.99, 0.97, 0.95, 0.93, 0.90)
+"""Of named kept, at which looks are compared."""
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+Point = tuple[float, float]
+"""Named kept and looks."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,16 @@ class Row:
     """The same trial with one or more seeds.
 
     Attributes:
-        stage: "sweep" or "final".
+        kind: of the trials: "sweep", "final" and so on.
         trials: one a seed.
-        values: the measures of each.
+        scores: of each.
+        name: of an ablation; else the method.
     """
 
-    stage: str
+    kind: str
     trials: tuple[Trial, ...]
-    values: tuple[Values, ...]
+    scores: tuple[Scores, ...]
+    name: str = ""
 
     @property
     def candidate(self) -> Candidate:
@@ -47,103 +55,182 @@ class Row:
     def method(self) -> str:
         return self.candidate.method
 
-    def known(self, measure: str) -> list[float]:
-        """A measure for every seed for which it is defined."""
-        return [value for of in self.values if (value := of[measure]) is not None]
-
     def mean(self, measure: str) -> float | None:
-        """Over seeds; None if undefined for all."""
-        known = self.known(measure)
+        """Over the seeds for which it is defined; None if it is for none."""
+        if measure.endswith("_nearest_ratio"):
+            terms = self._terms(measure)
+            return None if terms is None else float(terms[0].mean() / terms[1].mean())
+        known = [value for of in self.scores if (value := of.values[measure]) is not None]
         return fmean(known) if known else None
 
-    def half_width(self, measure: str) -> float | None:
-        """Of the 95% interval around the mean, Student's t over seeds; None for less than two."""
-        known = self.known(measure)
-        if len(known) < 2:
+    def interval(self, measure: str) -> Interval | None:
+        """The confidence interval; None for measures that are not means over prompts."""
+        resampled = self.resampled(measure)
+        return None if resampled is None else percentiles(resampled)
+
+    def resampled(self, measure: str) -> Array | None:
+        """(RESAMPLES,) values of a measure, each with other prompts; None where undefined."""
+        terms = self._terms(measure)
+        if terms is None:
             return None
-        quantile = float(student.ppf((1 + CONFIDENCE) / 2, len(known) - 1))
-        return quantile * stdev(known) / sqrt(len(known))
+        above, below = terms
+        rows = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
+        means: Array = above[rows].mean(axis=1) / below[rows].mean(axis=1)
+        return means
+
+    def _terms(self, measure: str) -> tuple[Array, Array] | None:
+        """By prompt, what is averaged: a ratio's distances and those of named images, of prompts
+        that have both; for other measures the second is ones."""
+        if not measure.endswith("_nearest_ratio"):
+            above = self._by_prompt(measure)
+            return None if above is None else (above, np.ones_like(above))
+        above = self._by_prompt(measure.replace("ratio", "distance"))
+        below = self._by_prompt(measure.replace("ratio", "named"))
+        if above is None or below is None:
+            return None
+        known = ~np.isnan(above) & ~np.isnan(below)
+        return (above[known], below[known]) if known.any() else None
+
+    def _by_prompt(self, measure: str) -> Array | None:
+        """(prompts,) means over seeds, NaN where one is undefined; None if not known by prompt."""
+        if not self.scores[0].by_prompt.get(measure):
+            return None
+        return np.array([of.by_prompt[measure] for of in self.scores], dtype=float).mean(axis=0)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values: the trial, means and half widths of its measures, and all seeds' values."""
+        """JSON values: the trial, its measures with their intervals, and those by prompt."""
         trial = self.trials[0]
         about = {
-            "stage": self.stage,
+            "kind": self.kind,
+            "name": self.name or self.method,
             "method": self.method,
+            "strength": self.candidate.strength,
             "settings": self.candidate.settings,
             "guidance_scale": self.candidate.guidance_scale,
-            "protocol": trial.protocol,
-            "sampler": trial.sampler,
-            "prompts": len(trial.prompts),
-            "images_per_prompt": trial.images_per_prompt,
+            **trial.how._asdict(),
+            "prompts": [prompt.words for prompt in trial.prompts],
             "seeds": [trial.seed for trial in self.trials],
         }
         for measure in MEASURES:
-            about |= {
-                measure: self.mean(measure),
-                f"{measure}_half_width": self.half_width(measure),
-            }
-        return about | {"values": list(self.values)}
+            low, high = self.interval(measure) or (None, None)
+            about |= {measure: self.mean(measure), f"{measure}_low": low, f"{measure}_high": high}
+        return about | {"scores": [of._asdict() for of in self.scores]}
 
 
-def finals_by_kind(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    """The finals by protocol and sampler, in the order of `METHODS`; the main ones first."""
-    kinds: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.stage == "final":
-            kinds.setdefault((row.trials[0].protocol, row.trials[0].sampler), []).append(row)
-    order = list(METHODS)
-    return {kind: sorted(of, key=lambda row: order.index(row.method)) for kind, of in kinds.items()}
+def percentiles(resampled: Array) -> Interval:
+    """The central interval of level `CONFIDENCE`."""
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(resampled, [tail, 100 - tail])
+    return float(low), float(high)
 
 
-def used(row: Row, unguided: Row) -> float:
-    """The largest loss of a setting as a share of its limit: 1 at the limit.
+def curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The finals of each method, from weak to strong and after the unguided, by its name."""
+    finals = [row for row in rows if row.kind == FINAL]
+    plain = [row for row in finals if row.method == UNGUIDED]
+    found = {}
+    for method in METHODS:
+        own = [row for row in finals if row.method == method]
+        if own and method != UNGUIDED:
+            found[method] = plain + own
+    return found
 
-    The limits are `MOST_LOSS` of fidelity, and `MOST_RATIO` of the nearest and the kernel distance,
-    in either kind of features, to which `NOISE` is added. Infinite where one of these is unknown.
+
+def point(row: Row) -> Point:
+    """Named kept and looks; NaN where undefined."""
+    kept, looks = row.mean(KEPT), row.mean(LOOKS)
+    return nan if kept is None else kept, nan if looks is None else looks
+
+
+def looks_at(points: Sequence[Point], level: float) -> float | None:
+    """The most looks that a curve has at a level of named kept, or at a higher one.
+
+    Args:
+        points: the curve, linear between neighbours.
+
+    Returns:
+        None if no point keeps so much.
     """
-    fidelity, before = row.mean("fidelity"), unguided.mean("fidelity")
-    if fidelity is None or before is None:
-        return inf
-    return max((before - fidelity) / MOST_LOSS, *(used_of(row, name) for name in DISTANCES))
-
-
-def used_of(row: Row, distance: str) -> float:
-    """The same for one of `DISTANCES` alone."""
-    own, named = row.mean(f"{distance}_distance"), row.mean(f"{distance}_named")
-    if own is None or named is None:
-        return inf
-    chance = row.mean(f"{distance}_noise") or 0.0 if distance.endswith("kernel") else 0.0
-    allowed = (MOST_RATIO - 1) * abs(named) + NOISE * chance
-    return (own - named) / allowed if allowed else inf
+    found = [looks for kept, looks in points if kept >= level]
+    for (kept, looks), (next_kept, next_looks) in pairwise(points):
+        if (kept - level) * (next_kept - level) < 0:
+            share = (level - kept) / (next_kept - kept)
+            found.append(looks + share * (next_looks - looks))
+    return max(found, default=None)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A method's best setting.
+class Gain:
+    """What ours gains in looks over the best other method at a level of named kept.
 
     Attributes:
-        row: its row of the sweep.
-        qualifies: whether it is within the limits; if not, none of the method is, and it is the
-            closest.
-        tried: the number of settings it was chosen from.
+        level: of named kept.
+        looks: of each method, by its name; None where it does not keep so much.
+        best_other: the name of the other method with most looks, or None.
+        difference: of ours from it, or None.
+        interval: of the difference, or None.
     """
 
-    row: Row
-    qualifies: bool
-    tried: int
+    level: float
+    looks: Mapping[str, float | None]
+    best_other: str | None
+    difference: float | None
+    interval: Interval | None
 
 
-def choose(rows: Sequence[Row], unguided: Row) -> Choice:
-    """The row with most looks among those within the limits, or the one closest to them.
+def gain(of_methods: Mapping[str, Sequence[Row]], level: float) -> Gain:
+    """The comparison of all curves at a level of named kept."""
+    looks = {name: looks_at([*map(point, rows)], level) for name, rows in of_methods.items()}
+    others = {name: value for name, value in looks.items() if value is not None and name != OURS}
+    best, ours = max(others, key=others.__getitem__, default=None), looks.get(OURS)
+    if best is None or ours is None:
+        return Gain(level, looks, best, None, None)
+    samples = zip(
+        _resampled_looks_at(of_methods[OURS], level),
+        _resampled_looks_at(of_methods[best], level),
+        strict=True,
+    )
+    differences = [a - b for a, b in samples if a is not None and b is not None]
+    rare = len(differences) < CONFIDENCE * RESAMPLES  # the level is often out of reach
+    interval = None if rare else percentiles(np.array(differences))
+    return Gain(level, looks, best, ours - others[best], interval)
 
-    Args:
-        rows: one method's, of the sweep.
-        unguided: the unguided, at the default scale of classifier-free guidance.
+
+def _resampled_looks_at(rows: Sequence[Row], level: float) -> list[float | None]:
+    pairs = [(row.resampled(KEPT), row.resampled(LOOKS)) for row in rows]
+    known = [(kept, looks) for kept, looks in pairs if kept is not None and looks is not None]
+    samples = np.array(known).transpose(2, 0, 1)  # sample, row, measure
+    return [looks_at([(kept, looks) for kept, looks in sample], level) for sample in samples]
+
+
+def choose(of_method: Sequence[Row], plain: Row) -> Row:
+    """The row of a sweep with most looks, on the line from the unguided, on average over `LEVELS`.
+
+    Levels that the unguided does not keep are left out.
     """
-    rounding = 1e-9
-    within = [row for row in rows if used(row, unguided) <= 1 + rounding]
-    if not within:
-        return Choice(min(rows, key=lambda row: used(row, unguided)), False, len(rows))
-    best = max(within, key=lambda row: (row.mean("looks") or 0.0, -used(row, unguided)))
-    return Choice(best, True, len(rows))
+
+    def merit(row: Row) -> float:
+        looks = [looks_at([point(plain), point(row)], level) for level in LEVELS]
+        return fmean([value for value in looks if value is not None] or [-inf])
+
+    return max(of_method, key=merit)
+
+
+def best_other(finals: Sequence[Row]) -> Row:
+    """The row of another method with most looks, of those that keep what ours keeps by default.
+
+    Without ours, or if none keeps so much, the one that keeps most.
+    """
+    others = [row for row in finals if row.method not in (UNGUIDED, OURS)] or list(finals)
+    level = max(
+        (
+            point(row)[0]
+            for row in finals
+            if row.candidate.strength == OURS_DEFAULT and row.method == OURS
+        ),
+        default=inf,
+    )
+    within = [row for row in others if point(row)[0] >= level]
+    if within:
+        return max(within, key=lambda row: point(row)[1])
+    return max(others, key=lambda row: -inf if isnan(point(row)[0]) else point(row)[0])

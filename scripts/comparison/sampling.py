@@ -1,11 +1,39 @@
-"""The base of all methods: each gives the arguments of a call of an SDXL pipeline."""
+"""The base of all methods: what is asked for, and how a method draws it with an SDXL pipeline."""
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from diffusers import StableDiffusionXLPipeline
+from PIL import Image
+
+from scripts.demo.emoji import caption
+
+
+class Prompt(NamedTuple):
+    """A concept, and what else the prompt names: a vendor, a skin tone, both or neither."""
+
+    concept: str
+    vendor: str | None = None
+    tone: str | None = None
+
+    @property
+    def words(self) -> str:
+        return caption(*self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the look is left open."""
+        return self.vendor is None and self.tone is None
+
+
+class Sample(NamedTuple):
+    """An image to generate, and the seed of its noise."""
+
+    prompt: Prompt
+    seed: int
 
 
 class Call(NamedTuple):
@@ -15,6 +43,14 @@ class Call(NamedTuple):
     prompts: list[str]
     generators: list[torch.Generator]
     guidance_scale: float
+
+
+class Draw(Protocol):
+    """Calls the pipeline with the method's arguments, and all steps if no number is given."""
+
+    def __call__(
+        self, samples: Sequence[Sample], steps: int | None = None
+    ) -> list[Image.Image]: ...
 
 
 class Method(ABC):
@@ -50,6 +86,14 @@ class Method(ABC):
     @abstractmethod
     def changes(self, call: Call) -> dict[str, Any]:
         """The keyword arguments that replace or extend those of a plain call."""
+
+    def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
+        """The images of one batch, one a sample; with more than one call if the method selects."""
+        return draw(samples)
+
+    def steps_per_image(self, steps: int) -> int:
+        """How many denoising steps an image takes, with those of images that are not kept."""
+        return steps
 
 
 def check_not_negative(name: str, value: float) -> None:

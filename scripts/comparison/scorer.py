@@ -1,5 +1,8 @@
 """The measures of a trial, from its images alone.
 
+*Looks* are counted among the images of prompts that leave the look open. *Named kept* is the share
+of the other prompts' images that show all that was named.
+
 *Named* images are those whose prompt says which look to draw. A trial's matched set has, for every
 image that shows what was asked, the named one of the same concept, vendor and tone. So it has the
 trial's own mix of looks, generated without guidance, and its distance from the training pictures is
@@ -12,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ import transformers
 from PIL import Image
 from torch import Tensor
 
+from scripts.comparison.measures import KEPT, MEASURES, Scores, Values
+from scripts.comparison.sampling import Prompt
 from scripts.demo.emoji import KERNELS, SIZE, TONES, VENDORS, Emoji, load_sheets
 from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import PromptEmbedder
@@ -28,62 +32,12 @@ from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
-from vendi_guidance.scores.references import (
-    kernel_distance,
-)
+from vendi_guidance.scores.references import kernel_distance
 
 NEIGHBOURS = 5
-FEATURES = ("probe", "pixels")
 
 Look = tuple[str, str, str]
 """A concept, a vendor and a tone."""
-
-Values = dict[str, float | None]
-"""By measure; None where it is undefined."""
-
-
-class Measure(NamedTuple):
-    """How a measure is shown.
-
-    Attributes:
-        title: above its column.
-        form: as `format` takes it.
-        best: "high", "low", or "" where neither is better.
-    """
-
-    title: str
-    form: str
-    best: str
-
-
-MEASURES = {
-    "fidelity": Measure("prompt fidelity", ".3f", "high"),
-    "looks": Measure("looks per prompt", ".2f", "high"),
-    "look_entropy": Measure("entropy of looks", ".2f", "high"),
-    "in_batch_similarity": Measure("in-batch similarity", ".3f", "low"),
-    "conditional_vendi": Measure("Conditional-Vendi", ".2f", "high"),
-    "vendi": Measure("Vendi", ".1f", "high"),
-    "seconds_per_image": Measure("seconds per image", ".3f", "low"),
-    "tones_as_named": Measure("tones as named", ".3f", "high"),
-} | {
-    f"{features}_{name}": Measure(f"{title}, {features}", form, best)
-    for features in FEATURES
-    for name, title, form, best in (
-        ("nearest_distance", "nearest distance", ".3g", "low"),
-        ("nearest_named", "nearest distance of named", ".3g", ""),
-        ("nearest_ratio", "nearest ratio", ".3f", "low"),
-        ("kernel_distance", "kernel distance", ".3g", "low"),
-        ("kernel_named", "kernel distance of named", ".3g", ""),
-        ("kernel_ratio", "kernel ratio", ".3f", "low"),
-        ("kernel_noise", "noise of the kernel distance", ".2g", ""),
-        ("recall", "recall", ".3f", "high"),
-        ("coverage", "coverage", ".3f", "high"),
-    )
-}
-
-DISTANCES = tuple(f"{kind}_{name}" for kind in FEATURES for name in ("nearest", "kernel"))
-
-RATIOS = tuple(f"{distance}_ratio" for distance in DISTANCES)
 
 RESAMPLES = 16
 """Samples of training pictures, for the standard deviation of a kernel distance."""
@@ -130,40 +84,86 @@ class Scorer:
     def measure(
         self,
         images: Sequence[Image.Image],
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         named: Mapping[Look, Image.Image],
         seconds: float,
-    ) -> Values:
-        """All of `MEASURES` for images whose prompts name no look.
+        evaluations: int,
+    ) -> Scores:
+        """All of `MEASURES`; distances and diversity from the images whose prompts are open.
 
-        The training pictures compared with are those of the concepts asked for.
+        The training pictures compared with are those of the concepts that these ask for.
 
         Args:
-            images: n pictures, more than `NEIGHBOURS`.
-            prompts: the n concepts asked for.
-            named: an image of each look of these concepts.
+            images: n pictures, of open prompts more than `NEIGHBOURS`.
+            prompts: what each was asked for.
+            named: an image of each look of the concepts of open prompts.
             seconds: that generating all n took.
+            evaluations: of the network, for all n.
         """
-        seen, own, t = self.probe.looks(images), self.features(images), self.text.embed(prompts)
+        pairs = list(zip(images, prompts, strict=True))
+        kept = self.kept([pair for pair in pairs if not pair[1].is_open])
+        own = [image for image, prompt in pairs if prompt.is_open]
+        values, by_prompt = self._open(own, [p.concept for p in prompts if p.is_open], named)
+        by_prompt[KEPT] = list(kept.values())
+        values |= {
+            KEPT: fmean(kept.values()) if kept else None,
+            "seconds_per_image": seconds / len(images),
+            "evaluations": evaluations / len(images),
+        }
+        return Scores({name: values[name] for name in MEASURES}, by_prompt)
+
+    def kept(self, pairs: Sequence[tuple[Image.Image, Prompt]]) -> dict[Prompt, float]:
+        """For each prompt, the share of its images in which the probe sees all that it names."""
+        if not pairs:
+            return {}
+        found = zip(*self.probe.looks([image for image, _ in pairs]), strict=True)
+        shown: dict[Prompt, list[bool]] = {}
+        for (_, prompt), look in zip(pairs, found, strict=True):
+            as_asked = [name in (None, part) for name, part in zip(prompt, look, strict=True)]
+            shown.setdefault(prompt, []).append(all(as_asked))
+        return {prompt: fmean(of) for prompt, of in shown.items()}
+
+    def _open(
+        self,
+        images: Sequence[Image.Image],
+        prompts: Sequence[str],
+        named: Mapping[Look, Image.Image],
+    ) -> tuple[Values, dict[str, list[float | None]]]:
+        """The measures of images whose prompts are concepts alone, and some by prompt."""
+        own, t = self.features(images), self.text.embed(prompts)
+        seen = self.probe.looks_of(own["probe"])
         labels = seen.labels(prompts)
+        rows = {p: [row for row, other in enumerate(prompts) if other == p] for p in prompts}
+        by_prompt: dict[str, list[float | None]] = {
+            "fidelity": [prompt_fidelity(labels.take(some)) for some in rows.values()],
+            "looks": [float(count) for count in looks_by_group(prompts, labels).values()],
+            "look_entropy": [*look_entropies(prompts, seen)],
+        }
         values: Values = {
             "fidelity": prompt_fidelity(labels),
             "looks": fmean(looks_by_group(prompts, labels).values()),
-            "look_entropy": look_entropy(prompts, seen),
+            "look_entropy": fmean(look_entropies(prompts, seen)),
             "in_batch_similarity": in_batch_similarity(own["probe"], prompts),
             "conditional_vendi": float(conditional_vendi(own["probe"], t, *KERNELS)),
             "vendi": float(vendi(own["probe"], KERNELS[0])),
-            "seconds_per_image": seconds / len(images),
-            "tones_as_named": None,
         }
-        matched = self._matched_features(correct_looks(prompts, seen), named)
+        looks = correct_looks(prompts, seen)
+        matched = self._matched_features(looks, named)
         for kind, reference in self._references(prompts).items():
             distances = _distances(own[kind], matched.get(kind), reference)
             manifold = manifold_scores(own[kind], reference, NEIGHBOURS)
             distances |= {"recall": manifold.recall, "coverage": manifold.coverage}
             distances["kernel_noise"] = kernel_noise(reference, len(images))
             values |= {f"{kind}_{name}": value for name, value in distances.items()}
-        return {name: values[name] for name in MEASURES}
+            by_prompt[f"{kind}_nearest_distance"] = [
+                nearest_distance(own[kind][some], reference) for some in rows.values()
+            ]
+            correct = [[row for row, look in enumerate(looks) if look[0] == p] for p in rows]
+            by_prompt[f"{kind}_nearest_named"] = [
+                nearest_distance(matched[kind][some], reference) if some and matched else None
+                for some in correct
+            ]
+        return values, by_prompt
 
     def _matched_features(
         self, looks: Sequence[Look], named: Mapping[Look, Image.Image]
@@ -183,23 +183,6 @@ class Scorer:
             self._known[concepts] = self.features(self.training.images(concepts))
         return self._known[concepts]
 
-    def share_as_named(
-        self, images: Sequence[Image.Image], named: Sequence[tuple[str | None, ...]]
-    ) -> float | None:
-        """The share of images in which the probe sees what was named; None for no images.
-
-        Args:
-            images: n pictures.
-            named: concept, vendor and tone of each; None where that was left open.
-        """
-        if not images:
-            return None
-        found = zip(*self.probe.looks(images), strict=True)
-        return fmean(
-            all(name in (None, part) for name, part in zip(names, look, strict=True))
-            for names, look in zip(named, found, strict=True)
-        )
-
 
 def looks_of(concepts: Sequence[str]) -> list[Look]:
     """All looks of some concepts."""
@@ -218,8 +201,8 @@ def correct_looks(prompts: Sequence[str], seen: Looks) -> list[Look]:
     return [look for prompt, look in found if prompt == look[0]]
 
 
-def look_entropy(prompts: Sequence[str], seen: Looks) -> float:
-    """The effective number of looks per prompt, the mean over prompts.
+def look_entropies(prompts: Sequence[str], seen: Looks) -> list[float]:
+    """The effective number of looks of each prompt.
 
     It is exp H of the shares of the looks among a prompt's images that show the concept asked for,
     0 where none does.
@@ -227,7 +210,7 @@ def look_entropy(prompts: Sequence[str], seen: Looks) -> float:
     counts = {prompt: Counter[Look]() for prompt in prompts}
     for look in correct_looks(prompts, seen):
         counts[look[0]][look] += 1
-    return math.fsum(_effective_number(of) for of in counts.values()) / len(counts)
+    return [_effective_number(of) for of in counts.values()]
 
 
 def _effective_number(of: Counter[Look]) -> float:

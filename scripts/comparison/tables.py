@@ -4,177 +4,194 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from scripts.comparison.results import (
-    CONFIDENCE,
-    MOST_LOSS,
-    MOST_RATIO,
-    NOISE,
-    Choice,
-    Row,
-    finals_by_kind,
-    used,
-    used_of,
+from scripts.comparison.candidates import UNGUIDED
+from scripts.comparison.measures import FEATURES, KEPT, LOOKS, MEASURES
+from scripts.comparison.plan import (
+    ABLATION,
+    FINAL,
+    INTERLEAVED_FINAL,
+    OTHER_BATCHES,
+    OTHER_SAMPLERS,
+    SWEEP,
 )
-from scripts.comparison.scorer import FEATURES, MEASURES, RATIOS
+from scripts.comparison.results import CONFIDENCE, LEVELS, Row, curves, gain
 from vendi_guidance.storage.files import whole_file
 
 FORMAT = "vendi-guidance comparison"
-VERSION = 1
+VERSION = 2
 
-DIVERSITY = (
-    "fidelity",
-    "looks",
-    "look_entropy",
-    "in_batch_similarity",
-    "conditional_vendi",
-    "vendi",
-    "seconds_per_image",
-    "tones_as_named",
-)
+MAIN = (LOOKS, KEPT, "fidelity", "look_entropy", "probe_nearest_ratio", "pixels_nearest_ratio")
+SHORT = MAIN[:3]
+REST = ("in_batch_similarity", "conditional_vendi", "vendi")
 CLOSENESS = (
     "nearest_distance",
     "nearest_named",
-    "nearest_ratio",
     "kernel_distance",
     "kernel_named",
-    "kernel_ratio",
     "kernel_noise",
     "recall",
     "coverage",
 )
+COSTS = ("evaluations", "seconds_per_image")
 
 
-def records(rows: Sequence[Row], choices: Sequence[Choice]) -> list[dict[str, Any]]:
-    """Each row as JSON values; for the sweep also the limit used and whether it was chosen."""
-    unguided = next(row for row in rows if row.stage == "sweep")
-    chosen = [choice.row for choice in choices]
-    found = []
-    for row in rows:
-        limit = used(row, unguided) if row.stage == "sweep" else inf
-        known = limit if isfinite(limit) else None
-        found.append(row.as_dict() | {"limit_used": known, "chosen": row in chosen})
-    return found
-
-
-def save_csv(path: Path, found: Sequence[dict[str, Any]]) -> None:
-    """A line a row: all of `records` but the values of single seeds; None is empty."""
+def save_csv(path: Path, rows: Sequence[Row]) -> None:
+    """A line a row: its trial, and its measures with their intervals; None is empty."""
     text = io.StringIO()
-    names = [name for name in found[0] if name != "values"]
+    found = [row.as_dict() for row in rows]
+    names = [name for name in found[0] if name != "scores"]
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for record in found:
-        seeds = " ".join(map(str, record["seeds"]))
-        settings = json.dumps(record["settings"])
-        writer.writerow(record | {"seeds": seeds, "settings": settings})
+        plain = {
+            "prompts": len(record["prompts"]),
+            "seeds": len(record["seeds"]),
+            "settings": json.dumps(record["settings"]),
+        }
+        writer.writerow(record | plain)
     _write(path, text.getvalue())
 
 
-def save_json(path: Path, found: Sequence[dict[str, Any]], about: dict[str, Any]) -> None:
-    """All of `records`, and the settings that they share."""
-    content = {"format": FORMAT, "version": VERSION, **about, "rows": found}
+def save_json(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+    """Every number, those of single seeds and prompts too, and the settings that all share."""
+    content = {"format": FORMAT, "version": VERSION, **about}
+    content["rows"] = [row.as_dict() for row in rows]
     _write(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def save_tables(
-    path: Path, rows: Sequence[Row], choices: Sequence[Choice], about: dict[str, Any]
+    path: Path, rows: Sequence[Row], chosen: Sequence[Row], about: dict[str, Any]
 ) -> None:
-    """Every table, as Markdown."""
-    sweep = [row for row in rows if row.stage == "sweep"]
-    parts = [_heading(about, rows)]
-    for (protocol, sampler), finals in finals_by_kind(rows).items():
-        parts += [f"## {protocol.capitalize()}, {sampler}", _numbers(finals, DIVERSITY)]
-        parts += [_numbers(finals, [f"{kind}_{m}" for m in CLOSENESS]) for kind in FEATURES]
-    parts += ["## The settings", _choices(choices, sweep[0])]
-    parts += ["## The sweep", _sweep(sweep, choices)]
+    """Every table, as Markdown.
+
+    Args:
+        chosen: rows of the sweep.
+    """
+    of_kind = {kind: [row for row in rows if row.kind == kind] for kind in _KINDS}
+    finals = of_kind[FINAL]
+    mains = [row for row in finals if len(row.trials) > 1] or finals
+    parts = [
+        _heading(about, finals[0]),
+        "## Final",
+        _final(finals),
+        "## Looks at a level",
+        _gains(rows),
+    ]
+    parts += ["## Further measures", _numbers(mains, REST)]
+    parts += [_numbers(mains, [f"{kind}_{m}" for m in CLOSENESS]) for kind in FEATURES]
+    for kind, title in _KINDS.items():
+        if kind != FINAL and of_kind[kind]:
+            bold = chosen if kind == SWEEP else ()
+            parts += [title, _numbers(of_kind[kind], (*MAIN[:5], *COSTS), bold)]
     _write(path, "\n\n".join(parts) + "\n")
 
 
-def _heading(about: dict[str, Any], rows: Sequence[Row]) -> str:
-    final = next(row for row in rows if row.stage == "final")
-    trial, seeds = final.trials[0], len(final.trials)
-    spread = (
-        f"Means of {seeds} seeds, and half the width of their {CONFIDENCE:.0%} t-interval."
-        if seeds > 1
-        else "One seed."
-    )
+_KINDS = {
+    FINAL: "",
+    INTERLEAVED_FINAL: "## Open and named prompts interleaved",
+    OTHER_SAMPLERS: "## Other samplers and steps",
+    OTHER_BATCHES: "## Other batch sizes",
+    SWEEP: "## Sweep\n\nTuning prompts; chosen settings in bold.",
+    ABLATION: "## Ablations\n\nTuning prompts.",
+}
+
+
+def _heading(about: dict[str, Any], final: Row) -> str:
+    trial = final.trials[0]
+    count = sum(prompt.is_open for prompt in trial.prompts)
     return (
-        f"{len(trial.prompts)} prompts x {trial.images_per_prompt} pictures, "
-        f"{about['steps']} steps, classifier-free scale {about['guidance_scale']:g}, "
-        f"batches of {about['batch_size']}, {about['dtype']}, on {about['machine']}. {spread}\n\n"
-        "Distances are those from the training pictures of the same concepts, in the probe's "
-        "features and in pixels. A ratio is that to the distance of named pictures, which have the "
-        "same looks, each asked for by name, without a push: the probe sees what was named in "
-        f"{about['named_as_asked']:.1%} of them. Bold is more than {MOST_RATIO:g} times "
-        f"as far, of kernel distances by more than {NOISE:g} standard deviations of chance."
+        f"{count} prompts that leave the look open and {len(trial.prompts) - count} that name an "
+        f"attribute x {trial.how.images_per_prompt} pictures, {trial.how.steps} steps, CFG scale "
+        f"{about['guidance_scale']:g}, batches of {trial.how.batch_size}, {about['dtype']}, on "
+        f"{about['machine']}. In brackets: {CONFIDENCE:.0%} bootstrap intervals over prompts. "
+        f"Rows with {len(final.trials)} seeds say so; all others have one.\n\n"
+        "Ratios are those of the distance from the training pictures of the same concepts to that "
+        "of named pictures, which have the same looks, each asked for by name, unguided: the probe "
+        f"sees what was named in {about['named_as_asked']:.1%} of them."
     )
 
 
-def _numbers(rows: Sequence[Row], measures: Sequence[str]) -> str:
-    """A row a method and a column a measure; measures that are undefined for all are left out."""
-    measures = [measure for measure in measures if any(row.known(measure) for row in rows)]
-    titles = ["method", *(MEASURES[measure].title for measure in measures)]
-    cells = [[row.method, *(_cell(row, measure) for measure in measures)] for row in rows]
-    return _markdown(titles, cells)
-
-
-def _choices(choices: Sequence[Choice], unguided: Row) -> str:
-    limits = (
-        f"Of each method's settings in the sweep, the one with most looks that loses at most "
-        f"{MOST_LOSS:g} of fidelity against the unguided and whose nearest and kernel distance, in "
-        f"both kinds of features, are at most {MOST_RATIO:g} times those of named pictures (kernel "
-        f"distances: plus {NOISE:g} standard deviations of chance). "
-        '"Limit used" is the worst of these, 1 at the limit; where no setting keeps within it, the '
-        "one that comes closest is taken."
-    )
+def _final(finals: Sequence[Row]) -> str:
+    """A row a candidate; evaluations as a multiple of the unguided's."""
+    plain = next(row for row in finals if row.method == UNGUIDED).mean("evaluations") or 1.0
+    titles = [MEASURES[measure].title for measure in MAIN]
+    titles = ["method", "setting", "seeds", *titles, "network evaluations", "seconds per image"]
     cells = [
         [
-            choice.row.method,
-            choice.row.candidate.in_words(),
-            str(choice.tried),
-            _cell(choice.row, "fidelity"),
-            _cell(choice.row, "looks"),
-            format(used(choice.row, unguided), ".2f"),
-            "yes" if choice.qualifies else "**none does**",
-        ]
-        for choice in choices
-    ]
-    titles = ["method", "best setting", "of", "prompt fidelity", "looks per prompt", "limit used"]
-    return limits + "\n\n" + _markdown([*titles, "within limits"], cells)
-
-
-def _sweep(rows: Sequence[Row], choices: Sequence[Choice]) -> str:
-    chosen = [choice.row for choice in choices]
-    measures = (*DIVERSITY[:5], *RATIOS)
-    titles = ["method", "setting", *(MEASURES[measure].title for measure in measures), "limit used"]
-    cells = [
-        [
-            f"**{row.method}**" if row in chosen else row.method,
+            row.method,
             row.candidate.in_words(),
-            *(_cell(row, measure) for measure in measures),
-            format(used(row, rows[0]), ".2f"),
+            str(len(row.trials)),
+            *(_cell(row, measure) for measure in MAIN),
+            f"{(row.mean('evaluations') or 0) / plain:.2f} x",
+            _cell(row, "seconds_per_image"),
         ]
-        for row in rows
+        for row in finals
     ]
-    return "Tuning prompts, one seed; chosen settings in bold.\n\n" + _markdown(titles, cells)
+    return _markdown(titles, cells, 2)
+
+
+def _gains(rows: Sequence[Row]) -> str:
+    """A row a level of named kept, and a column a method."""
+    of_methods = curves(rows)
+    cells = []
+    for level in LEVELS:
+        found = gain(of_methods, level)
+        difference = "-"
+        if found.difference is not None:
+            difference = f"{found.difference:+.2f}" + _brackets(found.interval, "+.2f")
+        values = ["-" if looks is None else f"{looks:.2f}" for looks in found.looks.values()]
+        cells.append([f"{level:.2f}", *values, found.best_other or "-", difference])
+    titles = ["named kept", *of_methods, "best other", "ours over it"]
+    note = (
+        "The most looks at this level of named kept or a higher one, by linear interpolation along "
+        "each method's curve from the unguided; - is a level that it never keeps."
+    )
+    return note + "\n\n" + _markdown(titles, cells, 1)
+
+
+def _numbers(rows: Sequence[Row], measures: Sequence[str], bold: Sequence[Row] = ()) -> str:
+    """A row a row and a column a measure; measures that are undefined for all are left out."""
+    measures = [m for m in measures if any(row.mean(m) is not None for row in rows)]
+    titles = ["method", "setting", *(MEASURES[measure].title for measure in measures)]
+    cells = []
+    for row in rows:
+        name = row.name or row.method
+        cells.append(
+            [
+                f"**{name}**" if any(row is one for one in bold) else name,
+                _setting(row),
+                *(_cell(row, measure) for measure in measures),
+            ]
+        )
+    return _markdown(titles, cells, 2)
+
+
+def _setting(row: Row) -> str:
+    """The candidate's settings, and how it was drawn where that differs between rows."""
+    how = row.trials[0].how
+    drawn = {
+        OTHER_SAMPLERS: f"{how.sampler}, {how.steps} steps",
+        OTHER_BATCHES: f"batches of {how.batch_size}",
+    }.get(row.kind)
+    return "; ".join(part for part in (row.candidate.in_words(), drawn) if part)
 
 
 def _cell(row: Row, measure: str) -> str:
-    mean, half_width = row.mean(measure), row.half_width(measure)
-    form = MEASURES[measure].form
-    if mean is None:
-        return "-"
-    number = format(mean, form) + ("" if half_width is None else f" ± {half_width:{form}}")
-    too_far = measure in RATIOS and used_of(row, measure.removesuffix("_ratio")) > 1
-    return f"**{number}**" if too_far else number
+    mean, form = row.mean(measure), MEASURES[measure].form
+    return "-" if mean is None else format(mean, form) + _brackets(row.interval(measure), form)
 
 
-def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [titles, ["---"] + ["--:"] * (len(titles) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def _brackets(interval: tuple[float, float] | None, form: str) -> str:
+    return "" if interval is None else f" ({interval[0]:{form}} to {interval[1]:{form}})"
+
+
+def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """A table whose first `words` columns are words, and the others numbers."""
+    rules = ["---"] * words + ["--:"] * (len(titles) - words)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [titles, rules, *rows])
 
 
 def _write(path: Path, text: str) -> None:

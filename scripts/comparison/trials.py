@@ -1,6 +1,7 @@
 """Trials: which images in which order, and the generator that makes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
@@ -14,87 +15,82 @@ from diffusers import (
     StableDiffusionXLPipeline,
 )
 from PIL import Image
+from torch import nn
 
 from scripts.comparison.candidates import Candidate
-from scripts.comparison.sampling import Method
-from scripts.demo.emoji import SIZE, TONES, caption
+from scripts.comparison.sampling import Method, Prompt, Sample
+from scripts.demo.emoji import SIZE
 
 IN_TURN = "one prompt at a time"
-INTERLEAVED = "prompts interleaved with the same that name a tone"
-VARIATIONS = (None, *TONES)
+INTERLEAVED = "prompts interleaved"
 SAMPLERS: dict[str, Any] = {
-    "euler": EulerDiscreteScheduler,
-    "euler-ancestral": EulerAncestralDiscreteScheduler,
     "ddim": DDIMScheduler,
+    "euler": EulerDiscreteScheduler,
     "dpm": DPMSolverMultistepScheduler,
+    "euler-ancestral": EulerAncestralDiscreteScheduler,
 }
-"""Available as the second sampler."""
 
 Item = TypeVar("Item")
+Report = Callable[[int], Any]
 
 
-class Sample(NamedTuple):
-    """An image to generate.
+class How(NamedTuple):
+    """How a trial's images are drawn.
 
     Attributes:
-        prompt: the concept.
-        seed: of its noise.
-        tone: also named by the prompt, or None.
+        images_per_prompt: how many images of each prompt.
+        protocol: `IN_TURN`, all images of a prompt, then the next prompt; or `INTERLEAVED`, one of
+            each prompt, then the next of each.
+        sampler: one of the generator's.
+        steps: denoising steps.
+        batch_size: the most images generated together.
     """
 
-    prompt: str
-    seed: int
-    tone: str | None = None
-
-    @property
-    def words(self) -> str:
-        return caption(self.prompt, tone=self.tone)
+    images_per_prompt: int
+    protocol: str
+    sampler: str
+    steps: int
+    batch_size: int
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of one candidate over prompts, cached as a whole.
+    """A run of one candidate over prompts, cached as a whole. Its images share a window.
 
     Attributes:
         candidate: the method and its settings.
-        prompts: distinct ones.
-        images_per_prompt: how many images of each.
-        seed: image i of prompt p has the seed seed + p x images_per_prompt + i, in any protocol;
-            prompts that name a tone come after all that do not.
-        protocol: `IN_TURN`, all images of a prompt, then the next prompt; or `INTERLEAVED`, one
-            of each prompt, then one of each that also names the first tone, and so on, and then
-            the next of each; images of different prompts are then similar.
-        sampler: one of the generator's.
+        prompts: distinct ones, in their order.
+        seed: image i of prompt p has the seed seed + p x images_per_prompt + i, in any protocol.
+        how: the rest.
     """
 
     candidate: Candidate
-    prompts: tuple[str, ...]
-    images_per_prompt: int
+    prompts: tuple[Prompt, ...]
     seed: int
-    protocol: str
-    sampler: str
+    how: How
 
     @property
     def pictures(self) -> int:
-        return sum(map(len, self.batches(1)))
+        """The number of images that are kept."""
+        return len(self.prompts) * self.how.images_per_prompt
 
-    def batches(self, size: int) -> list[list[Sample]]:
-        """The samples in order, in batches of at most `size`. No batch has two prompts or,
-        interleaved, the same words twice."""
-        words = [(prompt, tone) for tone in VARIATIONS for prompt in self.prompts]
-        if self.protocol == IN_TURN:
-            words = words[: len(self.prompts)]
+    @property
+    def steps(self) -> int:
+        """The number of denoising steps of single images."""
+        return self.pictures * self.candidate.build().steps_per_image(self.how.steps)
+
+    def batches(self) -> list[list[Sample]]:
+        """The samples in order, in batches. No batch has two prompts or, interleaved, the same
+        prompt twice."""
+        count, size = self.how.images_per_prompt, self.how.batch_size
         samples = [
-            [
-                Sample(prompt, self.seed + row * self.images_per_prompt + i, tone)
-                for i in range(self.images_per_prompt)
-            ]
-            for row, (prompt, tone) in enumerate(words)
+            [Sample(prompt, self.seed + row * count + i) for i in range(count)]
+            for row, prompt in enumerate(self.prompts)
         ]
-        if self.protocol == IN_TURN:
+        if self.how.protocol == IN_TURN:
             return [batch for of_prompt in samples for batch in parts(of_prompt, size)]
         in_order = [sample for one_of_each in zip(*samples, strict=True) for sample in one_of_each]
-        return parts(in_order, min(size, len(words)))
+        return parts(in_order, min(size, len(self.prompts)))
 
 
 def parts(items: Sequence[Item], size: int) -> list[list[Item]]:
@@ -103,30 +99,25 @@ def parts(items: Sequence[Item], size: int) -> list[list[Item]]:
 
 
 class Drawn(NamedTuple):
-    """Images, and the seconds that all took together."""
+    """Images, and what all took together.
+
+    Attributes:
+        images: 64 pixels wide and high.
+        seconds: of time.
+        evaluations: rows that passed through the network.
+    """
 
     images: list[Image.Image]
     seconds: float
+    evaluations: int
 
 
-def samplers_of(pipe: StableDiffusionXLPipeline, second: str | None) -> dict[str, Any]:
-    """The model's own sampler and another, by the names of their classes.
-
-    Args:
-        second: one of `SAMPLERS`; None is Euler, or DDIM where the model has Euler.
-
-    Raises:
-        ValueError: the second is the model's own.
-    """
+def samplers_of(pipe: StableDiffusionXLPipeline) -> dict[str, Any]:
+    """The model's own sampler first, then the other `SAMPLERS` made from it, by name."""
     own: Any = pipe.scheduler
-    if second is None:
-        second = "ddim" if isinstance(own, EulerDiscreteScheduler) else "euler"
-    other = SAMPLERS[second].from_config(own.config)
-    if type(other) is type(own):
-        raise ValueError(
-            f"the model's own sampler is {type(own).__name__}: name another second one"
-        )
-    return {type(one).__name__: one for one in (own, other)}
+    others = {name: kind.from_config(own.config) for name, kind in SAMPLERS.items()}
+    name = next((name for name, kind in SAMPLERS.items() if type(own) is kind), type(own).__name__)
+    return {name: own} | {other: others[other] for other in others if other != name}
 
 
 @dataclass(frozen=True)
@@ -135,14 +126,10 @@ class ImageGenerator:
 
     Attributes:
         pipe: the model.
-        steps: denoising steps.
-        batch_size: images generated together.
-        samplers: the model's own, and others made from it, by the names of their classes.
+        samplers: the model's own, and others made from it, by name.
     """
 
     pipe: StableDiffusionXLPipeline
-    steps: int
-    batch_size: int
     samplers: dict[str, Any]
 
     def draw(
@@ -150,37 +137,50 @@ class ImageGenerator:
         method: Method,
         batches: Sequence[Sequence[Sample]],
         guidance_scale: float,
-        sampler: str,
-        drawn: Callable[[int], Any] = lambda _count: None,
+        how: How,
+        report: Report = lambda _steps: None,
     ) -> Drawn:
         """Generate batches one after the other.
 
         Args:
             method: a new one, with an empty window.
-            drawn: called with the number of images after each batch.
+            how: of which the sampler and the number of steps are used.
+            report: called after each call of the pipeline with its denoising steps of single
+                images.
 
         Returns:
-            The images in the order of the samples, 64 pixels wide and high.
+            The images in the order of the samples.
         """
-        self.pipe.scheduler = self.samplers[sampler]
-        images: list[Image.Image] = []
-        begun = perf_counter()
-        for batch in batches:
-            generators = [torch.Generator().manual_seed(sample.seed) for sample in batch]
-            prompts = [sample.words for sample in batch]
-            given = method.arguments(self.pipe, prompts, generators, guidance_scale)
-            images += self.pipe(**given, num_inference_steps=self.steps).images
-            drawn(len(batch))
-        seconds = perf_counter() - begun
-        return Drawn([image.convert("RGB").resize((SIZE, SIZE)) for image in images], seconds)
+        self.pipe.scheduler = self.samplers[how.sampler]
 
-    def run(self, trial: Trial, drawn: Callable[[int], Any] = lambda _count: None) -> Drawn:
+        def call(samples: Sequence[Sample], steps: int | None = None) -> list[Image.Image]:
+            generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
+            words = [sample.prompt.words for sample in samples]
+            given = method.arguments(self.pipe, words, generators, guidance_scale)
+            steps = steps or how.steps
+            images = self.pipe(**given, num_inference_steps=steps).images
+            report(steps * len(samples))
+            return [image.convert("RGB").resize((SIZE, SIZE)) for image in images]
+
+        begun = perf_counter()
+        with _rows_through(self.pipe.unet.conv_in) as rows:
+            images = [image for batch in batches for image in method.images(call, batch)]
+        return Drawn(images, perf_counter() - begun, sum(rows))
+
+    def run(self, trial: Trial, report: Report = lambda _steps: None) -> Drawn:
         """The images of a trial, in the order of its `batches`."""
         candidate = trial.candidate
         return self.draw(
-            candidate.build(),
-            trial.batches(self.batch_size),
-            candidate.guidance_scale,
-            trial.sampler,
-            drawn,
+            candidate.build(), trial.batches(), candidate.guidance_scale, trial.how, report
         )
+
+
+@contextmanager
+def _rows_through(layer: nn.Module) -> Iterator[list[int]]:
+    """The batch sizes that a layer is called with meanwhile."""
+    sizes: list[int] = []
+    handle = layer.register_forward_hook(lambda _layer, _given, result: sizes.append(len(result)))
+    try:
+        yield sizes
+    finally:
+        handle.remove()

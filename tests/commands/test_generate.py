@@ -17,7 +17,7 @@ from tests.helpers.commands import assert_refused, contents
 from tests.helpers.runs import Run, read_run
 from vendi_guidance import SlidingWindow
 from vendi_guidance.commands import evaluate, generate
-from vendi_guidance.guidance.settings import PRESETS
+from vendi_guidance.guidance.settings import PRESETS, Settings, dial
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 
@@ -59,7 +59,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
     assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
     first = run.rows[0]
-    assert first["diversity_scale"] == PRESETS["standard"].scale
+    assert first["diversity_scale"] == Settings().scale
     assert first["diversity_window"] == 300
     assert first["steps"] == STEPS
     assert first["seconds"] > 0
@@ -67,8 +67,11 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert "skipped" not in result.output
 
 
-def test_scale_zero_is_the_stock_pipeline_bit_by_bit(make, tmp_path, tiny_sdxl_folder):
-    result = make("cat", "--diversity-scale", 0, "--images-per-prompt", 3, "--batch-size", 3)
+@pytest.mark.parametrize("option", ["--diversity", "--diversity-scale"])
+def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(
+    make, tmp_path, tiny_sdxl_folder, option
+):
+    result = make("cat", option, 0, "--images-per-prompt", 3, "--batch-size", 3)
     run = made(result, tmp_path / "out")
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
     stock.set_progress_bar_config(disable=True)
@@ -82,39 +85,50 @@ def test_scale_zero_is_the_stock_pipeline_bit_by_bit(make, tmp_path, tiny_sdxl_f
         assert np.array_equal(np.asarray(image), np.asarray(other))
 
 
+def test_the_dial_sets_what_is_not_given(make, tmp_path):
+    [row] = made(make("cat", "--diversity", 1, "--diversity-rounds", 2), tmp_path / "out").rows
+    assert row["diversity_rounds"] == 2
+    assert all(row[f"diversity_{name}"] == value for name, value in dial(1).items())
+
+
 def test_settings_are_a_presets_but_for_those_given(make, tmp_path):
-    options = (
-        "--diversity-preset",
-        "published",
-        "--diversity-every",
-        3,
-        "--diversity-cfg-start",
-        0.5,
-    )
+    options = ("--diversity-preset", "published", "--diversity-every", 3)
     [row] = made(make("cat", *options), tmp_path / "out").rows
     published = PRESETS["published"]
-    for name in ("objective", "scale", "stop", "space", "step_rule", "sigma_latent"):
+    for name in ("objective", "scale", "rounds", "space", "sigma_latent"):
         assert row[f"diversity_{name}"] == getattr(published, name)
-    assert (row["diversity_every"], row["diversity_cfg_start"]) == (3, 0.5)
+    assert row["diversity_every"] == 3
 
 
 def test_words_set_settings_of_a_preset_to_none(make, tmp_path):
-    words = {"cfg-start": "automatic", "center": "none", "truncation": "all"}
-    words |= {"sigma-prompt": "automatic"}
+    words = {"sigma-latent": "automatic", "sigma-prompt": "automatic", "truncation": "all"}
     options = [word for name, value in words.items() for word in (f"--diversity-{name}", value)]
-    [row] = made(make("cat", "--diversity-preset", "varied", *options), tmp_path / "out").rows
-    assert PRESETS["varied"].cfg_start is not None
+    [row] = made(make("cat", "--diversity-preset", "published", *options), tmp_path / "out").rows
+    assert PRESETS["published"].sigma_latent is not None
     assert all(row[f"diversity_{name.replace('-', '_')}"] is None for name in words)
-    assert row["diversity_scale"] == PRESETS["varied"].scale
+    assert row["diversity_scale"] == PRESETS["published"].scale
 
 
 def test_the_words_for_none_belong_to_their_settings(make):
-    for name, word in (("cfg-start", "all"), ("scale", "none"), ("truncation", "automatic")):
+    for name, word in (("sigma-latent", "all"), ("scale", "none"), ("truncation", "automatic")):
         assert_refused(make("cat", f"--diversity-{name}", word), f"--diversity-{name}", word)
     text = CliRunner().invoke(generate.main, ["--help"]).output
-    assert "--diversity-center [prompt|global|none]" in text
-    assert "--diversity-cfg-start [NUMBER|automatic]" in text
+    assert "--diversity-sigma-latent [NUMBER|automatic]" in text
     assert "--diversity-truncation [NUMBER|all]" in text
+
+
+def test_with_the_memory_of_a_call_batches_do_not_know_of_earlier_ones(make, tmp_path):
+    options = ("--images-per-prompt", 4, "--batch-size", 2, "--diversity-memory", "call")
+    whole = made(make("cat", *options), tmp_path / "out")
+    later = made(
+        make("cat", *options, "--images-per-prompt", 2, "--seed", 2, output=tmp_path / "later"),
+        tmp_path / "later",
+    )
+    assert np.array_equal(pixels(whole)[2:], pixels(later))
+    options = (*options[:-1], "session")
+    known = made(make("cat", *options, output=tmp_path / "known"), tmp_path / "known")
+    assert np.array_equal(pixels(whole)[:2], pixels(known)[:2])
+    assert not np.array_equal(pixels(whole)[2:], pixels(known)[2:])
 
 
 def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
@@ -191,13 +205,20 @@ def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
         "sigma prompt": (["--diversity-sigma-prompt", -1], ("--diversity-sigma-prompt", "-1")),
         "sigma NaN": (["--diversity-sigma-latent", "nan"], ("sigma", "nan")),
         "objective": (["--diversity-objective", "vscore"], ("'vscore'", "conditional-rke")),
-        "step rule": (["--diversity-step-rule", "big"], ("'big'", "adaptive")),
-        "preset": (["--diversity-preset", "best"], ("'best'", "published")),
-        "cfg start": (["--diversity-cfg-start", 2], ("--diversity-cfg-start", "2")),
-        "start after stop": (
-            ["--diversity-start", 0.8, "--diversity-stop", 0.2],
-            ("start", "0.8", "0.2"),
+        "memory": (["--diversity-memory", "long"], ("'long'", "session")),
+        "dial negative": (["--diversity", -0.1], ("--diversity", "-0.1")),
+        "dial above 1": (["--diversity", 1.1], ("--diversity", "1.1")),
+        "dial NaN": (["--diversity", "nan"], ("between 0", "nan")),
+        "dial in words": (["--diversity", "high"], ("--diversity", "high")),
+        "dial and preset": (
+            ["--diversity", 0.5, "--diversity-preset", "published"],
+            ("published", "strength", "0.5"),
         ),
+        "rounds": (["--diversity-rounds", -1], ("--diversity-rounds", "-1")),
+        "level 0": (["--diversity-level", 0], ("--diversity-level", "0")),
+        "level NaN": (["--diversity-level", "nan"], ("level", "nan")),
+        "preset": (["--diversity-preset", "best"], ("'best'", "published")),
+        "cfg": (["--diversity-cfg", 2], ("--diversity-cfg", "2")),
         "steps 0": (["--steps", 0], ("--steps", "0")),
         "guidance scale": (["--guidance-scale", "nan"], ("guidance-scale", "nan")),
         "device": (["--device", "toaster"], ("'toaster'",)),

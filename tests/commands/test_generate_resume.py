@@ -20,6 +20,7 @@ from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import callback, memory
+from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA
@@ -239,14 +240,17 @@ def test_other_settings_are_refused_by_name(make, tmp_path, monkeypatch):
     monkeypatch.undo()
     before = repeatable(tmp_path / "out")
     assert_refused(
-        make("--resume", "--steps", 4, "--diversity-center", "global"),
+        make("--resume", "--steps", 4, "--diversity-truncation", 3),
         "began with other settings",
         "--steps is 4, was 2",
-        "--diversity-center is global, was none",
+        "--diversity-truncation is 3, was none",
     )
     assert_refused(
         make("--resume", "--diversity-preset", "published"),
-        "--diversity-step-rule is normalized, was signal",
+        "--diversity-space is latent, was denoised",
+    )
+    assert_refused(
+        make("--resume", "--diversity-memory", "call"), "--diversity-memory is call, was session"
     )
     assert_refused(make("--resume", "--no-metadata"), "--no-metadata is given, was not given")
     assert_refused(make("--resume", "--batch-size", 3), "--batch-size is 3, was 2")
@@ -421,8 +425,8 @@ def test_every_picture_says_what_it_was_made_with(peace_folder):
         assert text["prompt"] == "cat"
         assert text["seed"] == str(row["seed"])
         assert text["model"] == row["model"]
-        assert text["diversity_objective"] == "conditional-rke"
-        assert text["diversity_scale"] == "4.0"
+        assert text["diversity_objective"] == Settings().objective
+        assert text["diversity_scale"] == str(Settings().scale)
         assert json.loads(text["versions"])["torch"] == TORCH
         assert len(text["model_sha256"]) == 64
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from vendi_guidance.guidance.classifier_free import READ_SCALE_AT_EACH_STEP
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -43,12 +41,6 @@ def test_modules_and_tests_that_the_docs_name_exist():
     }
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
-def test_the_pipelines_whose_cfg_can_be_delayed_are_listed():
-    text = (DOCS / "pipelines.md").read_text()
-    listed = text[text.index("* CFG can be delayed") : text.index("`READ_SCALE_AT_EACH_STEP`")]
-    assert set(re.findall(r"`(\w+Pipeline)`", listed)) == READ_SCALE_AT_EACH_STEP
 
 
 def broken_links(page):

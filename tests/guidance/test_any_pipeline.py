@@ -111,7 +111,7 @@ UNKNOWN_SCHEDULER = ["CogVideoX"]
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_CALLBACK if name not in WITHOUT_PROMPTS])
-def test_so_do_the_standard_settings_where_the_scheduler_is_known(name):
+def test_so_do_the_default_settings_where_the_scheduler_is_known(name):
     guidance = VendiGuidance()
     if name in UNKNOWN_SCHEDULER:
         with pytest.raises(ValueError, match='DDIMScheduler: use preset="published"'):

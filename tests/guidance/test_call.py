@@ -37,10 +37,10 @@ def test_a_scheduler_is_let_go_of_when_a_call_raises(sdxl, error):
 
 def test_attached_gives_the_arguments_of_on(sdxl):
     one, other = VendiGuidance(), VendiGuidance()
-    with other.attached(sdxl, guidance_scale=3.0) as given:
+    with other.attached(sdxl, torch.Generator().manual_seed(1)) as given:
         attached = draw(sdxl, **given)
         assert len(other.window) == 0  # until the call has succeeded
-    assert torch.equal(draw(sdxl, **one.on(sdxl, guidance_scale=3.0)), attached)
+    assert torch.equal(draw(sdxl, **one.on(sdxl, torch.Generator().manual_seed(1))), attached)
     assert torch.equal(one.window.features, other.window.features)
 
 
@@ -51,6 +51,21 @@ def test_a_call_after_one_that_was_cut_short_is_as_after_none():
         again(pipeline(), index, index, {"latents": latents, "prompt_embeds": prompts})
     results = [denoise(each, latents, prompts) for each in (fresh, again)]
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_stock_call_after_one_that_was_cut_short_is_the_stock_pipelines(sdxl, last):
+    stock, guidance = draw(sdxl), VendiGuidance(rounds=2)
+
+    def fail(pipe, index, timestep, tensors):
+        tensors = guidance(pipe, index, timestep, tensors)
+        if index == last:
+            raise KeyboardInterrupt
+        return tensors
+
+    with pytest.raises(KeyboardInterrupt):
+        draw(sdxl, **guidance.on(sdxl) | {"callback_on_step_end": fail})
+    assert torch.equal(draw(sdxl), stock)
 
 
 def test_samples_held_back_enter_in_order_when_they_are_committed():

@@ -9,11 +9,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from vendi_guidance.guidance.objectives import (
+    OBJECTIVES,
     RKE,
     ConditionalRKE,
     ConditionalVendi,
+    MedianGaussian,
     Objective,
     Vendi,
+    greedy_determinant,
 )
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows
 from vendi_guidance.kernels.standard import Cosine, Gaussian
@@ -61,7 +64,7 @@ def test_golden_scores_and_gradients(case, name):
     z, prompts, window = golden_case(case)
     sigmas = case["sigma_latent"], case["sigma_prompt"]
     objective = objectives(*sigmas, case["truncation"])[name]
-    score, gradient = objective.value_and_gradient(z, prompts, window)
+    score, gradient = objective.gradient(z, prompts, window)
     expected = case["objectives"][name]
     assert score.item() == pytest.approx(expected["score"], rel=1e-9)
     expected_gradient = torch.tensor(expected["gradient"], dtype=torch.float64)
@@ -76,7 +79,7 @@ def finite_differences(objective, z, prompts, window, step=1e-5):
         for sign in (1, -1):
             moved = z.clone()
             moved[index] += sign * step
-            ends.append(objective.value_and_gradient(moved, prompts, window)[0])
+            ends.append(objective.gradient(moved, prompts, window)[0])
         gradient[index] = (ends[0] - ends[1]) / (2 * step)
     return gradient
 
@@ -132,7 +135,7 @@ SITUATIONS = [
 def test_gradients_are_those_of_finite_differences(where, name, truncation):
     z, prompts, window = situation(where)
     objective = objectives(truncation=truncation)[name]
-    score, gradient = objective.value_and_gradient(z, prompts, window)
+    score, gradient = objective.gradient(z, prompts, window)
     assert gradient.shape == z.shape
     assert torch.isfinite(gradient).all() and torch.isfinite(score)
     expected = finite_differences(objective, z, prompts, window)
@@ -144,7 +147,7 @@ def test_gradients_are_those_of_finite_differences(where, name, truncation):
 def test_objectives_hold_for_any_kernel(kernel):
     z, prompts, window = situation("usual")
     for objective in (RKE(kernel), ConditionalVendi(kernel, Gaussian(0.3))):
-        _, gradient = objective.value_and_gradient(z, prompts, window)
+        _, gradient = objective.gradient(z, prompts, window)
         expected = finite_differences(objective, z, prompts, window)
         assert (gradient - expected).norm() < 1e-6 * expected.norm()
 
@@ -160,7 +163,7 @@ def test_scores_are_those_of_the_evaluator():
         "conditional-rke": scores.conditional_rke(x, t, latent, prompt),
     }
     for name, objective in objectives(truncation=5).items():
-        score, _ = objective.value_and_gradient(z, prompts, window)
+        score, _ = objective.gradient(z, prompts, window)
         assert score.item() == pytest.approx(expected[name].item(), rel=1e-9)
 
 
@@ -183,55 +186,54 @@ def test_gradients_are_finite_whatever_the_window(n, b, copies, size, dtype, see
         latents[-1] = z[0].float()
         window.append(latents, torch.randn(n, 3, generator=r))
     for objective in objectives().values():
-        score, gradient = objective.value_and_gradient(z, torch.randn(b, 3, generator=r), window)
+        score, gradient = objective.gradient(z, torch.randn(b, 3, generator=r), window)
         assert torch.isfinite(score) and torch.isfinite(gradient).all()
 
 
 def test_a_gradient_points_away_from_a_neighbour_of_the_same_prompt():
     window = filled_window(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
     z = torch.tensor([[1.0, 0.2]])
-    _, same = objectives()["conditional-rke"].value_and_gradient(
-        z, torch.tensor([[1.0, 0.0]]), window
-    )
-    _, other = objectives()["conditional-rke"].value_and_gradient(
-        z, torch.tensor([[0.0, 1.0]]), window
-    )
+    _, same = objectives()["conditional-rke"].gradient(z, torch.tensor([[1.0, 0.0]]), window)
+    _, other = objectives()["conditional-rke"].gradient(z, torch.tensor([[0.0, 1.0]]), window)
     assert same[0, 1] > 0
     assert other.norm() < 1e-4 * same.norm()
 
 
-@pytest.mark.parametrize("n", [0, 4])
-@pytest.mark.parametrize("name", list(objectives()))
-def test_the_mean_of_similar_is_weighted_by_the_prompt_kernel(name, n):
-    r = torch.Generator().manual_seed(n)
-    z, features = (torch.randn(count, 2, 3, generator=r).double() for count in (3, n))
-    t = torch.randn(n + 3, 5, generator=r).double()
-    t[-1] = t[-2]
-    mean = objectives(sigma_prompt=1.0)[name].mean_of_similar(
-        z, t[n:], filled_window(features, t[:n])
+def test_an_automatic_bandwidth_is_a_share_of_the_median_distance_for_similar_prompts():
+    apart = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    features = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
+    t = apart[torch.arange(6) % 2]
+    found = ConditionalRKE(MedianGaussian(0.7), Gaussian(0.1)).gradient(
+        features[4:], t[4:], window := filled_window(features[:4], t[:4])
     )
-    assert mean.shape == z.shape
-    known = torch.cat([features, z]).flatten(1)
-    known = known / known.norm(dim=1, keepdim=True)
-    for i, own in enumerate(z):
-        d = unit_rows(t) - unit_rows(t)[n + i]
-        weights = (-d.square().sum(1) / 2).exp() if name.startswith("cond") else torch.ones(n + 3)
-        expected = sum(w * f for w, f in zip(weights, known, strict=True)) / weights.sum()
-        assert torch.allclose(mean[i].flatten(), own.norm() * expected, atol=1e-9)
+    unit = unit_rows(features)
+    distances = [(unit[i] - unit[j]).norm() for i in (4, 5) for j in range(i % 2, 6, 2) if j != i]
+    median = torch.stack(distances).median().item()
+    expected = ConditionalRKE(Gaussian(0.7 * median), Gaussian(0.1)).gradient(
+        features[4:], t[4:], window
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
-def test_crowding_is_one_for_a_duplicate_and_zero_where_nothing_is_similar():
-    window = filled_window(torch.eye(4)[:2], torch.tensor([[1.0, 0.0]] * 2))
-    prompts = torch.tensor([[1.0, 0.0]] * 2)
-    z = torch.stack([3 * torch.eye(4)[0], torch.eye(4)[3]])
-    crowding = objectives()["conditional-rke"].gradient(z, prompts, window).crowding
-    assert crowding.tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
-    alone = objectives()["rke"].gradient(z[:1], None, SlidingWindow(3)).crowding
-    assert alone.tolist() == [0.0]
+@pytest.mark.parametrize("copies", [1, 4])
+def test_an_automatic_bandwidth_is_one_where_there_are_no_distances(copies):
+    z = torch.ones(copies, 5, dtype=torch.float64)
+    score, gradient = RKE(MedianGaussian(0.7)).gradient(z, None, SlidingWindow(1))
+    assert score.item() == pytest.approx(1) and torch.equal(gradient, torch.zeros_like(z))
+
+
+@pytest.mark.parametrize("name", list(objectives()))
+def test_similarity_is_the_prompt_kernel_and_one_where_prompts_do_not_count(name):
+    t = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).double()
+    t[-1] = t[-2]
+    similarity = objectives(sigma_prompt=1.0)[name].similarity(t, torch.ones(3, 2, 3).double())
+    expected = Gaussian(1.0).gram(unit_rows(t)) if name.startswith("cond") else torch.ones(3, 3)
+    torch.testing.assert_close(similarity, expected.double())
 
 
 def test_a_zero_latent_gets_no_gradient():
-    _, gradient = objectives()["rke"].value_and_gradient(
+    _, gradient = objectives()["rke"].gradient(
         torch.zeros(2, 5), None, filled_window(torch.eye(5), torch.ones(5, 1))
     )
     assert torch.equal(gradient, torch.zeros(2, 5))
@@ -243,21 +245,19 @@ def test_a_zero_latent_gets_no_gradient():
         (lambda: Vendi(Gaussian(1.0), truncation=0), "truncation.*0"),
         (lambda: Gaussian(0.0), r"sigma.*0\.0"),
         (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).value_and_gradient(
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).gradient(
                 torch.ones(1, 2), None, SlidingWindow(2)
             ),
             "needs prompt embeddings",
         ),
         (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).value_and_gradient(
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).gradient(
                 torch.ones(2, 2), torch.ones(3, 2), SlidingWindow(2)
             ),
             "2 latents but 3 prompts",
         ),
         (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).mean_of_similar(
-                torch.ones(1, 2), None, SlidingWindow(2)
-            ),
+            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).similarity(None, torch.ones(1, 2)),
             "needs prompt embeddings",
         ),
     ],
@@ -268,9 +268,8 @@ def test_bad_input_is_named(call, message):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("center", [None, "prompt"])
 @pytest.mark.parametrize("name", list(objectives()))
-def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, center, dtype):
+def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, dtype):
     r = torch.Generator().manual_seed(0)
     kinds, t = torch.randn(5, 256, generator=r), torch.randn(5, 8, generator=r)
     chosen = torch.arange(44) % 5
@@ -279,22 +278,21 @@ def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, center,
     for storage in (torch.float32, dtype):
         window = SlidingWindow(40, dtype=storage, device="cpu")
         window.append(latents[:40], t[chosen[:40]])
-        ascent = objectives()[name].gradient(latents[40:], t[chosen[40:]], window, center)
+        ascent = objectives()[name].gradient(latents[40:], t[chosen[40:]], window)
         gradients.append(ascent.gradient)
     exact, stored = gradients
     error = (stored - exact).norm(dim=1) / exact.norm(dim=1)
     assert error.max() < (2e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
-@pytest.mark.parametrize("center", [None, "prompt", "global"])
 @pytest.mark.parametrize("name", ["rke", "conditional-rke"])
-def test_the_rke_pair_takes_a_window_on_another_device_and_waits_for_no_number(name, center):
+def test_the_rke_pair_takes_a_window_on_another_device_and_waits_for_no_number(name):
     # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
     z, prompts = torch.empty(3, 4, 2, 2, device="meta"), torch.empty(3, 5, device="meta")
     window = SlidingWindow(40, dtype=torch.float16, device="cpu")
     window.append(torch.rand(40, 4, 2, 2), torch.rand(40, 5))
-    for _ in range(2 if center is None else 1):
-        ascent = objectives()[name].gradient(z, prompts, window, center)
+    for _ in range(2):
+        ascent = objectives()[name].gradient(z, prompts, window)
         assert {x.device.type for x in ascent} == {"meta"}
         assert ascent.gradient.shape == z.shape and ascent.gradient.dtype == torch.float32
 
@@ -306,3 +304,27 @@ def test_rounding_does_not_move_exact_copies(name):
     z = (3 * latents).expand(2, 300)
     ascent = objectives()[name].gradient(z, prompts.expand(2, 4), window)
     assert torch.equal(ascent.gradient, torch.zeros(2, 300))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_candidates_are_taken_one_by_one_for_the_largest_determinant(seed):
+    r = torch.Generator().manual_seed(seed)
+    x = torch.randn(3 * 4, 6, generator=r, dtype=torch.float64)
+    kernel = Gaussian(2.0).gram(x)
+    taken = greedy_determinant(kernel, 3).tolist()
+    rows: list[int] = []
+    for _ in range(4):  # the same by brute force
+        free = [row for row in range(12) if row % 4 not in {one % 4 for one in rows}]
+        rows.append(max(free, key=lambda row: kernel[[*rows, row]][:, [*rows, row]].det()))
+    assert taken == [next(row // 4 for row in rows if row % 4 == place) for place in range(4)]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_candidate_like_a_remembered_sample_or_another_one_is_not_taken(name):
+    a, b, c, d = torch.eye(4, dtype=torch.float64)
+    prompts = torch.ones(2, 3, dtype=torch.float64)
+    window = filled_window(a[None], prompts[:1])
+    candidates = torch.stack([torch.stack([a, b]), torch.stack([c, c])])
+    assert objectives()[name].choose(candidates, prompts, window).tolist() == [1, 0]
+    candidates = torch.stack([torch.stack([a, b]), torch.stack([d, c])])
+    assert objectives()[name].choose(candidates, prompts, window).tolist()[0] == 1

@@ -36,12 +36,12 @@ def test_guidance_takes_every_setting():
 def test_a_guided_call_shows_the_stock_parameters_and_ours(guided, stock):
     theirs = inspect.signature(stock.__call__).parameters
     ours = inspect.signature(guided.__call__).parameters
-    assert [name for name in ours if not name.startswith("diversity_")] == list(theirs)
+    assert [name for name in ours if not name.startswith("diversity")] == list(theirs)
     assert {name: ours[name].default for name in theirs} == {
         name: it.default for name, it in theirs.items()
     }
     added = {name.removeprefix("diversity_") for name in ours.keys() - theirs.keys()}
-    assert added == {*NAMES, "preset", "window"}
+    assert added == {*NAMES, "diversity", "memory", "preset", "window"}
 
 
 @pytest.mark.parametrize("guided", GUIDED)
@@ -54,15 +54,16 @@ def test_help_explains_every_setting(guided):
         assert f"{setting.name} (default" in Settings.__doc__
 
 
-@pytest.mark.parametrize("name", ["center", "cfg_start", "sigma_prompt", "truncation"])
-def test_none_can_be_set_where_it_is_a_value(name):
-    value = {"center": "prompt", "cfg_start": 0.5, "sigma_prompt": 0.2, "truncation": 3}[name]
+@pytest.mark.parametrize(
+    ("name", "value"), [("sigma_latent", 0.5), ("sigma_prompt", 0.2), ("truncation", 3)]
+)
+def test_none_can_be_set_where_it_is_a_value(name, value):
     given = Settings(**{name: value})
     assert getattr(given.changed(**{name: NOT_GIVEN}), name) == value
     assert getattr(given.changed(**{name: None}), name) is None
 
 
-@pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "renoise_stop"])
+@pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "rounds", "cfg"])
 def test_none_is_refused_where_it_is_no_value(name):
     with pytest.raises(ValueError, match=f"{name} must be .* got None"):
         Settings().changed(**{name: None})
@@ -74,7 +75,7 @@ def test_a_setting_that_does_not_exist_is_named_with_those_that_do():
 
 
 def test_the_registered_config_and_repr_say_the_settings_of_now():
-    guidance = VendiGuidance(preset="published", schedule=lambda share: 1 - share)
+    guidance = VendiGuidance(preset="published")
     guidance.settings = guidance.settings.changed(every=7)
     config = json.loads(guidance.to_json_string())
     assert (config["every"], config["scale"]) == (7, 0.03)
@@ -85,8 +86,8 @@ def test_the_registered_config_and_repr_say_the_settings_of_now():
 def settings_table() -> str:
     """The README's table of settings."""
 
-    def shown(setting, preset):
-        value = getattr(PRESETS[preset], setting.name)
+    def shown(setting, settings):
+        value = getattr(settings, setting.name)
         return (
             setting.metadata["none"]
             if value is None
@@ -95,9 +96,9 @@ def settings_table() -> str:
             else str(value)
         )
 
-    lines = ["| setting | standard | published | varied | |", "|---|---|---|---|---|"]
+    lines = ["| setting | default | published | |", "|---|---|---|---|"]
     for setting in dataclasses.fields(Settings):
-        values = [shown(setting, preset) for preset in ("standard", "published", "varied")]
+        values = [shown(setting, settings) for settings in (Settings(), PRESETS["published"])]
         lines.append(f"| `{setting.name}` | {' | '.join(values)} | {setting.metadata['help']} |")
     return "\n".join(lines)
 

@@ -78,12 +78,10 @@ def test_gradients_are_finite_for_two_thousand_random_windows(round_):
         window = SlidingWindow(max(1, n), dtype=draw.one_of(STORAGE))
         if n:
             window.append(latents[b:], prompts[b:])
-        center = draw.one_of([None, "global", "prompt"])
         for name, objective in objectives(draw.one_of([None, None, 1, 5, 100])).items():
-            ascent = objective.gradient(latents[:b], prompts[:b], window, center)
+            ascent = objective.gradient(latents[:b], prompts[:b], window)
             assert torch.isfinite(ascent.gradient).all(), (seed, name)
             assert 0.9 < ascent.score < 1.01 * (n + b), (seed, name)
-            assert (ascent.crowding >= 0).all() and (ascent.crowding <= 1).all(), (seed, name)
 
 
 @pytest.mark.parametrize("name", list(OBJECTIVES))

@@ -25,11 +25,21 @@ def draw(pipe, cfg=False, pictures=1, text=False, **more):
     return pipe(**given | more)[0]
 
 
+@pytest.mark.parametrize("off", [{"diversity": 0}, {"diversity_scale": 0}])
 @pytest.mark.parametrize("cfg", [False, True])
-def test_scale_zero_is_bit_identical_to_the_stock_pipeline(cfg):
+def test_without_diversity_it_is_bit_identical_to_the_stock_pipeline(cfg, off):
     pipe = make()
-    assert torch.equal(draw(pipe, cfg, diversity_scale=0), draw(make(FluxPipeline), cfg))
+    assert torch.equal(draw(pipe, cfg, **off), draw(make(FluxPipeline), cfg))
     assert len(pipe.guidance.window) == 0
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+def test_rounds_guide_and_leave_the_transformer_as_it_was(cfg):
+    pipe = make()
+    guided = draw(pipe, cfg, diversity=1, diversity_rounds=2)
+    assert guided.isfinite().all() and pipe.guidance.skipped == 0
+    assert not torch.allclose(guided, draw(make(FluxPipeline), cfg), atol=1e-3)
+    assert "forward" not in vars(pipe.transformer) and "step" not in vars(pipe.scheduler)
 
 
 @pytest.mark.parametrize("space", ["latent", "denoised"])
@@ -64,6 +74,21 @@ def test_a_users_callback_gets_what_it_asks_for():
     draw(pipe, callback_on_step_end=note, callback_on_step_end_tensor_inputs=["prompt_embeds"])
     assert seen == [["latents"]] * 3 + [["prompt_embeds"]] * 3
     assert len(pipe.guidance.window) == 4
+
+
+def test_a_users_callback_sees_guided_latents():
+    left = {}
+
+    def note(pipe, index, timestep, tensors):
+        left[index] = tensors["latents"].clone()
+        return {}
+
+    guided = draw(make(), diversity_rounds=2, callback_on_step_end=note)
+    assert torch.equal(left[2], guided)
+    changed = dict(left)
+    draw(make(FluxPipeline), callback_on_step_end=note)
+    assert torch.equal(changed[0], left[0])  # at flow time 1 there is no signal and no round
+    assert not torch.allclose(changed[1], left[1], atol=1e-3)
 
 
 def test_the_stock_class_is_left_as_it_was():

@@ -81,11 +81,12 @@ def scheduler_named(kind, **config):
     return getattr(diffusers, kind)(**TRAINED, **config)
 
 
+@pytest.mark.parametrize("off", [{"diversity": 0}, {"diversity_scale": 0}])
 @pytest.mark.parametrize("cfg", [False, True])
-def test_scale_zero_is_bit_identical_to_the_stock_pipeline(name, cfg):
+def test_without_diversity_it_is_bit_identical_to_the_stock_pipeline(name, cfg, off):
     pipe = make(name)
     plain = draw(make(name, guided=False), name, cfg)
-    assert torch.equal(draw(pipe, name, cfg, diversity_scale=0), plain)
+    assert torch.equal(draw(pipe, name, cfg, **off), plain)
     assert len(pipe.guidance.window) == 0
 
 
@@ -127,14 +128,35 @@ def test_every_objective_and_space_guides(name, objective, space):
     assert pipe.guidance.skipped == 0
 
 
-def test_noise_is_drawn_anew_from_the_generator_of_the_call(name):
+@pytest.mark.parametrize("cfg", [False, True])
+@pytest.mark.parametrize("kind", ["DDIMScheduler", "DPMSolverMultistepScheduler"])
+def test_rounds_are_made_in_place(name, kind, cfg):
+    seen = {}
+
+    def latents(pipe, **more):
+        def note(step, timestep, latents):
+            seen[step] = latents.clone()
+
+        final = draw(pipe, name, cfg, num_inference_steps=6, callback=note, **more)
+        return [*seen.values(), final]
+
+    pipe = make(name, scheduler=scheduler_named(kind))
+    guided = latents(pipe, diversity_rounds=2)
+    plain = latents(make(name, guided=False, scheduler=scheduler_named(kind)))
+    assert torch.equal(guided[-1], guided[-2]) and guided[-1].isfinite().all()
+    changed = [not torch.equal(*pair) for pair in zip(guided, plain, strict=True)]
+    assert changed == sorted(changed) and changed[-1]  # from the rounds on
+    assert len(pipe.guidance.window) == 2 and pipe.guidance.skipped == 0
+    assert "forward" not in vars(pipe.transformer) and "step" not in vars(pipe.scheduler)
+
+
+def test_fresh_noise_is_that_of_the_generator_of_the_call(name):
     pipe = make(name)
-    options = {"diversity_renoise_stop": 1.0, "num_inference_steps": 6}
-    first = draw(pipe, name, **GUIDED_EVERY_STEP, **options)
-    for other in (options, options | {"diversity_renoise_stop": 0.0}):
-        pipe.guidance.window.clear()
-        again = draw(pipe, name, **GUIDED_EVERY_STEP, **other)
-        assert torch.equal(first, again) == (other is options)
+    options = {"diversity_memory": "call", "diversity_rounds": 2, "num_inference_steps": 6}
+    first = draw(pipe, name, **options)
+    assert torch.equal(draw(pipe, name, **options), first)
+    other = {"generator": torch.Generator().manual_seed(1)}
+    assert not torch.allclose(draw(pipe, name, **options, **other), first, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)

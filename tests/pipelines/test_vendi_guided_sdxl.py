@@ -14,7 +14,7 @@ from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
 from safetensors.torch import load_file
 
 from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
-from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.guidance.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = ["a cat", "a cat", "a dog"]
@@ -42,8 +42,9 @@ def draw(pipe, prompts=PROMPTS, seed=0, **options):
     return pipe(prompts, **options).images
 
 
-def test_scale_zero_is_bit_identical_to_the_stock_pipeline(guided, stock):
-    assert np.array_equal(draw(guided, diversity_scale=0), draw(stock))
+@pytest.mark.parametrize("off", [{"diversity": 0}, {"diversity_scale": 0}])
+def test_without_diversity_it_is_bit_identical_to_the_stock_pipeline(guided, stock, off):
+    assert np.array_equal(draw(guided, **off), draw(stock))
     assert len(guided.guidance.window) == 0
 
 
@@ -56,8 +57,9 @@ def test_guidance_changes_pictures_and_remembers_them(guided, stock):
 
 def test_options_of_a_call_hold_for_that_call(guided):
     draw(guided, diversity_scale=0.5, diversity_objective="rke", diversity_every=1)
-    assert guided.guidance.settings == PRESETS["standard"]
-    assert guided.guidance.settings.objective == "conditional-rke"
+    assert guided.guidance.settings == Settings()
+    draw(guided, diversity=1)
+    assert guided.guidance.settings == Settings()
     draw(guided, diversity_window=2)  # prompts were remembered, though "rke" did not look at them
     assert guided.guidance.window.size == len(guided.guidance.window) == 2
 
@@ -87,54 +89,52 @@ def test_prompts_are_the_positive_rows_with_and_without_classifier_free_guidance
 @pytest.mark.parametrize(
     "options",
     [
+        {"diversity": 0.9},
         {"diversity_preset": "published"},
+        {"diversity_objective": "rke"},
+        {"diversity_scale": 0.1},
+        {"diversity_rounds": 2},
+        {"diversity_rounds": 0},
+        {"diversity_level": 0.05},
+        {"diversity_cfg": 0.0},
         {"diversity_space": "latent"},
-        {"diversity_center": "prompt"},
-        {"diversity_schedule": "cosine"},
-        {"diversity_schedule": lambda share: 1 - share},
-        {"diversity_renoise_start": 0.0, "diversity_renoise_stop": 0.0},
-        {"diversity_step_rule": "adaptive"},
-        {"diversity_step_rule": "normalized"},
-        {"diversity_cfg_start": 0.0},
+        {"diversity_sigma_latent": 0.2},
+        {"diversity_sigma_prompt": 5.0},
+        {"diversity_truncation": 1},
     ],
+    ids=str,
 )
-def test_every_other_option_has_an_effect(guided, options):
-    every_step = {"diversity_scale": 0.3, "diversity_every": 1}
-    usual = draw(guided, **every_step)
+def test_every_option_has_an_effect(guided, options):
+    usual = draw(guided)
     guided.guidance.window.clear()
-    images = draw(guided, **every_step, **options)
+    images = draw(guided, **options)
     assert np.isfinite(images).all() and not np.array_equal(images, usual)
 
 
-def test_the_noise_drawn_anew_comes_from_the_generator_of_the_call(guided):
-    options = {"diversity_renoise_stop": 1.0}
-    first = draw(guided, **options)
-    guided.guidance.window.clear()
-    assert np.array_equal(draw(guided, **options), first)
+def test_fresh_noise_is_that_of_the_generators_of_the_call(guided):
+    first = draw(guided, diversity_memory="call")
+    assert np.array_equal(draw(guided, diversity_memory="call"), first)
+    assert not np.array_equal(draw(guided, seed=1, diversity_memory="call"), first)
 
 
-@pytest.mark.parametrize(("cfg_start", "then"), [(0.0, 1), (0.5, 2)])
-def test_classifier_free_guidance_rests_until_its_start(guided, cfg_start, then):
-    """`then`: the step that comes first, of 4, at the scale asked for or SDXL's own."""
-
-    def note(pipe, index, timestep, tensors):
-        scales.append(round(pipe.guidance_scale, 6))  # our own callback has set the next step's
-        return tensors
-
-    for given, full in (({}, 5.0), ({"guidance_scale": 3.0}, 3.0)):
-        scales = []
-        draw(guided, diversity_cfg_start=cfg_start, callback_on_step_end=note, **given)
-        assert scales == [1.0] * (then - 1) + [full] * (5 - then)
+def test_a_session_remembers_and_a_call_does_not(guided):
+    first = draw(guided)
+    assert not np.array_equal(draw(guided), first)
+    draw(guided, diversity_memory="call")
+    assert len(guided.guidance.window) == 6 and guided.guidance.keeps == "session"
 
 
 def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
     taken = set(inspect.signature(guided.__call__).parameters)
     settings = {field.name for field in dataclasses.fields(Settings)}
-    assert {f"diversity_{name}" for name in [*settings, "window"]} <= taken
+    others = {"diversity", "diversity_preset", "diversity_window", "diversity_memory"}
+    assert {f"diversity_{name}" for name in settings} | others <= taken
 
 
 def test_a_diversity_argument_that_does_not_exist_is_named(guided):
-    with pytest.raises(TypeError, match=r"takes no 'diversity_scal', only diversity_preset, "):
+    with pytest.raises(
+        TypeError, match=r"takes no 'diversity_scal', only diversity, diversity_pre"
+    ):
         draw(guided, diversity_scal=0.3)
 
 
@@ -249,6 +249,13 @@ def test_every_public_name_exists_and_an_unknown_one_is_an_attribute_error():
         ({"diversity_every": 0}, "every must be .* got 0"),
         ({"diversity_window": 0}, "window must be .* got 0"),
         ({"diversity_objective": "x"}, "objective must be .* got 'x'"),
+        ({"diversity_memory": "x"}, "memory must be one of session, call, got 'x'"),
+        ({"diversity": -0.1}, "strength must be between 0, .* got -0.1"),
+        ({"diversity": 1.1}, "strength must be between 0, .* got 1.1"),
+        ({"diversity": float("nan")}, "strength must be between 0, .* got nan"),
+        ({"diversity": "high"}, "strength must be between 0, .* got 'high'"),
+        ({"diversity": None}, "strength must be between 0, .* got None"),
+        ({"diversity": 0.5, "diversity_preset": "published"}, "instead of a strength, got .* 0.5"),
     ],
 )
 def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, message):
@@ -256,4 +263,5 @@ def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, me
     with pytest.raises(ValueError, match=message):
         draw(guided, **options)
     assert len(guided.guidance.window) == 3
-    assert guided.guidance.settings == PRESETS["standard"]
+    assert guided.guidance.settings == Settings() and guided.guidance.keeps == "session"
+    assert "step" not in vars(guided.scheduler) and "forward" not in vars(guided.unet)

@@ -30,6 +30,7 @@ STRONG = [
     LimitedInterval(0.3, 0.7),
     CADS(),
     SeedVariance(3.0),
+    SeedVariance(3.0, pooled=False),
     ParticleGuidance(5.0),
     ParticleGuidance(5.0, least_sigma=0),
 ]
@@ -121,10 +122,10 @@ def test_a_method_changes_samples_but_not_the_latents_they_start_from(
     if scheduler == "euler":
         request.getfixturevalue("euler")
     plain = stock(pipe)
-    start = seen[0].sample
+    start = seen[0].sample[-len(PROMPTS) :]
     seen.clear()
     changed = draw(pipe, method)
-    assert torch.equal(seen[0].sample, start)
+    assert torch.equal(seen[0].sample[-len(PROMPTS) :], start)
     assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
 
 
@@ -144,7 +145,7 @@ def test_a_method_draws_the_same_again_and_leaves_pipeline_and_generators_as_the
     assert torch.equal(stock(pipe), plain)
 
 
-@pytest.mark.parametrize("method", named(STRONG[:3]))
+@pytest.mark.parametrize("method", named(STRONG[:4]))
 def test_a_sample_does_not_depend_on_the_batch_it_is_drawn_in(pipe, method):
     together = draw(pipe, method)
     alone = [draw(pipe, method, [prompt], i) for i, prompt in enumerate(PROMPTS)]
@@ -160,18 +161,22 @@ def test_a_method_works_without_classifier_free_guidance(pipe, seen, method):
     assert unlike_stock == (not isinstance(method, LimitedInterval))  # it has nothing to limit
 
 
-def test_guidance_is_on_in_its_interval_and_off_elsewhere(pipe, seen):
+def test_guidance_is_on_in_its_interval_and_not_evaluated_elsewhere(pipe, seen):
     draw(pipe, LimitedInterval(0.3, 0.7))
+    rows = [len(call.sample) for call in seen]
+    assert rows == [3] * 3 + [6] * 4 + [3] * 3
     reference = DDIMScheduler.from_config(pipe.scheduler.config)
     reference.set_timesteps(STEPS)
     for step in range(STEPS - 1):
-        unconditional, conditional = seen[step].output.chunk(2)
-        guided = unconditional + SCALE * (conditional - unconditional)
-        noise = guided if 3 <= step < 7 else conditional
-        now = seen[step].sample.chunk(2)[0]
+        noise = seen[step].output[-3:]
+        if 3 <= step < 7:
+            unconditional = seen[step].output[:3]
+            guided = unconditional + SCALE * (noise - unconditional)
+            assert not torch.allclose(guided, noise, atol=1e-3)  # or there were nothing to tell
+            noise = guided
+        now = seen[step].sample[:3]
         after = reference.step(noise, seen[step].timestep, now).prev_sample
-        torch.testing.assert_close(seen[step + 1].sample.chunk(2)[0], after, atol=1e-5, rtol=1e-5)
-        assert not torch.allclose(guided, conditional, atol=1e-3)  # or there were nothing to tell
+        torch.testing.assert_close(seen[step + 1].sample[:3], after, atol=1e-5, rtol=1e-5)
 
 
 def test_an_empty_interval_is_sampling_without_guidance(pipe):
@@ -231,6 +236,16 @@ def test_variance_noise_is_the_same_at_the_first_steps_and_gone_after_them(pipe,
         assert not torch.equal(given[0], plain)
         assert all(torch.equal(one, given[0]) for one in given[:3])
         assert all(torch.equal(one, plain) for one in given[3:])
+
+
+def test_variance_noise_can_leave_the_pooled_embedding_alone(pipe, seen):
+    draw(pipe, SeedVariance(3.0, pooled=False), steps=1)
+    tokens, pooled = own_embeddings(pipe)
+    assert torch.equal(seen[0].pooled.chunk(2)[1], pooled)
+    alone = seen[0].tokens.chunk(2)[1]
+    assert not torch.equal(alone, tokens)
+    draw(pipe, SeedVariance(3.0), steps=1)
+    assert torch.equal(seen[1].tokens.chunk(2)[1], alone)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 1.0])

@@ -29,7 +29,6 @@ def test_help_says_what_it_does_and_what_comes_out():
         ("--probe", "none", "there is no probe in none"),
         ("--model", "none", "there is no SDXL in none"),
         ("--training-pictures", "none", "there are no training pictures"),
-        ("--second-sampler", "ddim", "own sampler is DDIMScheduler: name another"),
         ("--method", "magic", "'magic' is not one of"),
     ],
 )

@@ -6,86 +6,95 @@ import json
 import pytest
 from PIL import Image
 
-from scripts.comparison.candidates import Candidate
-from scripts.comparison.figures import front, save_grids, save_pareto
-from scripts.comparison.results import Row, choose
-from scripts.comparison.scorer import FEATURES, MEASURES, RATIOS
-from scripts.comparison.tables import records, save_csv, save_json, save_tables
-from scripts.comparison.trials import IN_TURN, Trial
+from scripts.comparison.candidates import METHODS, OURS_DEFAULT, at, ours, unguided
+from scripts.comparison.figures import STYLES, save_curves, save_grids
+from scripts.comparison.measures import KEPT, LOOKS, MEASURES, Scores
+from scripts.comparison.plan import ABLATION, FINAL, OTHER_SAMPLERS, SWEEP
+from scripts.comparison.results import Row
+from scripts.comparison.sampling import Prompt
+from scripts.comparison.tables import save_csv, save_json, save_tables
+from scripts.comparison.trials import IN_TURN, How, Trial
 
 ABOUT = {
-    "steps": 12,
     "guidance_scale": 5.0,
-    "batch_size": 8,
     "dtype": "bfloat16",
     "machine": "a machine",
     "named_as_asked": 0.975,
 }
+HOW = How(16, IN_TURN, "ddim", 12, 8)
+PROMPTS = (Prompt("ear"), Prompt("leg"), Prompt("leg", tone="dark"))
 
 
-def row(method: str, stage: str, settings: dict, *looks: float, **changes) -> Row:
-    values = dict.fromkeys(MEASURES, 0.5) | dict.fromkeys(RATIOS, 1.0) | {"fidelity": 1.0}
-    values |= {f"{features}_kernel_noise": 0.0 for features in FEATURES} | changes
-    trial = Trial(Candidate(method, settings, 5.0), ("ear", "leg"), 16, 0, IN_TURN, "DDIMScheduler")
-    return Row(stage, (trial,) * len(looks), tuple(values | {"looks": one} for one in looks))
+def row(candidate, kind: str, looks: list[float], kept: float, seeds=1, name="", **how) -> Row:
+    values = dict.fromkeys(MEASURES, 0.5) | {LOOKS: sum(looks) / len(looks), KEPT: kept}
+    values |= {"evaluations": 24.0, "pixels_kernel_ratio": None}
+    scores = Scores(values, {LOOKS: looks, KEPT: [kept]})
+    trial = Trial(candidate, PROMPTS, 0, HOW._replace(**how))
+    return Row(kind, (trial,) * seeds, (scores,) * seeds, name)
 
 
-TOO_FAR = {"pixels_kernel_distance": 0.617, "pixels_kernel_ratio": 1.234}
-SWEEP = [
-    row("unguided", "sweep", {}, 2.0),
-    row("cads", "sweep", {"scale": 0.5}, 3.0),
-    row("cads", "sweep", {"scale": 1.0}, 4.0, **TOO_FAR),
-    row("cads", "sweep", {"scale": 2.0}, 6.0, fidelity=0.5, probe_nearest_named=None),
+def cads(scale: float):
+    return at("cads", scale, {}, 5.0)
+
+
+ROWS = [
+    row(unguided(5.0), FINAL, [2.0, 2.0], 1.0, seeds=3),
+    row(cads(0.25), FINAL, [3.0, 5.0], 0.98),
+    row(cads(0.5), FINAL, [5.0, 5.0], 0.9),
+    row(ours(OURS_DEFAULT, 5.0), FINAL, [8.0, 9.0], 0.97),
+    row(unguided(5.0), OTHER_SAMPLERS, [2.0, 3.0], 1.0, sampler="euler", steps=8),
+    row(unguided(5.0), SWEEP, [2.0, 2.0], 1.0),
+    row(cads(0.5), SWEEP, [3.0, 3.0], 1.0),
+    row(ours(OURS_DEFAULT, 5.0), ABLATION, [3.0, 3.0], 1.0, name="no renoising"),
 ]
-FINALS = [row("unguided", "final", {}, 2.0, 2.2, 2.4), row("cads", "final", {}, 3.0, 3.0, 3.3)]
-ROWS = [*SWEEP, *FINALS]
-CHOICES = [choose(SWEEP[:1], SWEEP[0]), choose(SWEEP[1:], SWEEP[0])]
 
 
 def test_csv_and_json_hold_every_row_setting_and_number(tmp_path):
-    found = records(ROWS, CHOICES)
-    save_csv(tmp_path / "a.csv", found)
-    save_json(tmp_path / "a.json", found, ABOUT)
+    save_csv(tmp_path / "a.csv", ROWS)
+    save_json(tmp_path / "a.json", ROWS, ABOUT)
     content = json.loads((tmp_path / "a.json").read_text())
     with (tmp_path / "a.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert content["steps"] == 12
+    assert content["dtype"] == "bfloat16"
     assert len(lines) == len(content["rows"]) == len(ROWS)
     for line, record, of in zip(lines, content["rows"], ROWS, strict=True):
         assert json.loads(line["settings"]) == record["settings"] == of.candidate.settings
-        assert record["values"] == list(of.values)
+        assert line["kind"] == record["kind"] == of.kind
+        assert line["steps"] == str(record["steps"])
+        assert record["scores"][0]["by_prompt"][LOOKS] == of.scores[0].by_prompt[LOOKS]
+        assert record["prompts"] == ["ear", "leg", "leg, dark skin tone"]
         for measure in MEASURES:
             assert record[measure] == of.mean(measure)
             assert line[measure] == ("" if of.mean(measure) is None else str(of.mean(measure)))
-    assert [record["chosen"] for record in content["rows"]] == [True, True] + [False] * 4
-    assert content["rows"][2]["limit_used"] == pytest.approx(2.34)
-    assert content["rows"][3]["limit_used"] is None  # a ratio is not known
+    assert (content["rows"][1]["looks_low"], content["rows"][1]["looks_high"]) == (3, 5)
+    assert lines[1]["vendi_low"] == "" and lines[0]["seeds"] == "3"
 
 
-def test_tables_name_what_was_chosen_what_exceeds_a_limit_and_the_spread_over_seeds(tmp_path):
-    save_tables(tmp_path / "tables.md", ROWS, CHOICES, ABOUT)
+def test_tables_have_points_intervals_costs_gains_and_choices(tmp_path):
+    save_tables(tmp_path / "tables.md", ROWS, [ROWS[6]], ABOUT)
     text = (tmp_path / "tables.md").read_text()
-    assert "2 prompts x 16 pictures, 12 steps" in text
-    assert "| unguided | 1.000 ± 0.000 | 2.20 ± 0.50 |" in text
-    assert "| cads | scale 0.5 | 3 | 1.000 | 3.00 | 0.00 | yes |" in text
-    assert "| **cads** | scale 0.5 |" in text and "| cads | scale 1.0 |" in text
-    assert "**1.234**" in text and "**1.000 ±" not in text
+    assert "2 prompts that leave the look open and 1 that name an attribute x 16 pictures" in text
+    assert "| cads | scale 0.25 | 1 | 4.00 (3.00 to 5.00) | 0.980 (0.980 to 0.980) |" in text
+    assert "| 1.00 x |" in text
+    assert "| 0.97 | 4.12 | 8.50 | cads | +4.38 (" in text
+    assert "ddim" not in text and "; euler, 8 steps |" in text
+    assert "| **cads** | scale 0.5 |" in text
+    assert "| no renoising |" in text
+    assert "batch sizes" not in text  # there are none
     tables = [part for part in text.split("\n\n") if part.startswith("|")]
-    assert len(tables) == 5  # the finals' three, the choices' and the sweep's
     for table in tables:
         assert len({line.count(" | ") for line in table.splitlines()}) == 1
 
 
-def test_the_front_holds_what_nothing_beats():
-    points = [(1.0, 0.9), (2.0, 0.8), (1.5, 0.7), (2.0, 0.6), (0.5, 0.9)]
-    assert front(points, most=True) == [(1.0, 0.9), (2.0, 0.8)]
-    assert front(points, most=False) == [(0.5, 0.9)]
-    assert front([(1.0, 1.0), (1.0, 1.0)], most=True) == [(1.0, 1.0)]
+def test_every_method_has_a_colour_and_a_marker_of_its_own():
+    assert set(STYLES) == set(METHODS)
+    colours, markers = zip(*STYLES.values(), strict=True)
+    assert len(set(colours)) == len(set(markers)) == len(METHODS)
 
 
-@pytest.mark.parametrize("diversity", ["looks", "in_batch_similarity"])
-def test_a_pareto_picture_is_drawn(tmp_path, diversity):
-    save_pareto(tmp_path / "a.png", ROWS, diversity)
+@pytest.mark.parametrize("x", [KEPT, "evaluations"])
+def test_a_picture_of_curves_is_drawn(tmp_path, x):
+    save_curves(tmp_path / "a.png", ROWS, x)
     with Image.open(tmp_path / "a.png") as opened:
         assert opened.width > 800 and len(opened.convert("RGB").getcolors(1 << 20)) > 50
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
+from scripts.comparison.measures import KEPT, MEASURES, RATIOS, Values
+from scripts.comparison.sampling import Prompt
 from scripts.comparison.scorer import (
-    MEASURES,
-    RATIOS,
     Scorer,
     correct_looks,
-    look_entropy,
+    look_entropies,
     looks_of,
     pixels,
 )
@@ -34,6 +34,11 @@ def training(scorer) -> dict:
     return dict(zip(looks_of(CONCEPTS), scorer.training.images(CONCEPTS), strict=True))
 
 
+def values_of(scorer, images, concepts, named) -> Values:
+    """The measures of images whose prompts are open."""
+    return scorer.measure(images, [*map(Prompt, concepts)], named, 1.0, 320).values
+
+
 def blurred(image: Image.Image, width: int = 32) -> Image.Image:
     return image.resize((width, width)).resize(image.size)
 
@@ -52,15 +57,15 @@ def test_only_pictures_of_what_was_asked_for_have_a_look_that_counts():
 
 def test_the_entropy_of_looks_counts_them_by_how_even_they_are():
     dark, light = ("ear", "noto", "dark"), ("ear", "noto", "light")
-    assert look_entropy(["ear"] * 4, seen(dark, dark, light, light)) == pytest.approx(2)
-    assert look_entropy(["ear"] * 4, seen(dark, dark, dark, dark)) == pytest.approx(1)
+    assert look_entropies(["ear"] * 4, seen(dark, dark, light, light)) == pytest.approx([2])
+    assert look_entropies(["ear"] * 4, seen(dark, dark, dark, dark)) == pytest.approx([1])
     uneven = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
-    assert look_entropy(["ear"] * 4, seen(dark, dark, dark, light)) == pytest.approx(uneven)
+    assert look_entropies(["ear"] * 4, seen(dark, dark, dark, light)) == pytest.approx([uneven])
 
 
-def test_the_entropy_of_looks_is_a_mean_over_prompts_of_which_a_failed_one_has_none():
+def test_a_prompt_none_of_whose_images_is_correct_has_no_looks():
     ear, leg = ("ear", "noto", "dark"), ("leg", "noto", "dark")
-    assert look_entropy(["ear", "nose"], seen(ear, leg)) == pytest.approx(0.5)
+    assert look_entropies(["ear", "nose"], seen(ear, leg)) == pytest.approx([1, 0])
 
 
 def test_pixels_lie_between_minus_one_and_one():
@@ -70,10 +75,11 @@ def test_pixels_lie_between_minus_one_and_one():
 
 
 def test_the_training_pictures_themselves_are_perfect(scorer, training):
-    prompts = [look[0] for look in training]
-    values = scorer.measure(list(training.values()), prompts, training, seconds=18.0)
+    prompts = [Prompt(look[0]) for look in training]
+    scores = scorer.measure(list(training.values()), prompts, training, 18.0, 36 * 32)
+    values, by_prompt = scores
     assert list(values) == list(MEASURES)
-    assert values["tones_as_named"] is None
+    assert values[KEPT] is None and by_prompt[KEPT] == []
     for kind in ("probe", "pixels"):
         assert values[f"{kind}_nearest_distance"] == 0
         assert values[f"{kind}_kernel_distance"] < 0.01
@@ -81,29 +87,43 @@ def test_the_training_pictures_themselves_are_perfect(scorer, training):
         assert values[f"{kind}_nearest_ratio"] is None  # to what is at distance zero
     assert values["fidelity"] == 1
     assert values["looks"] >= 17  # the probe takes a tone for another now and then
-    assert values["seconds_per_image"] == 0.5
+    assert values["seconds_per_image"] == 0.5 and values["evaluations"] == 32
+    for name, of_prompts in by_prompt.items():
+        assert len(of_prompts) == (0 if name == KEPT else len(CONCEPTS))
+    assert sum(by_prompt["looks"]) / 2 == values["looks"]
+    assert by_prompt["fidelity"] == [1, 1]
 
 
-def test_a_tone_is_as_named_where_the_picture_shows_concept_and_tone(scorer, training):
-    looks = [(concept, "noto", tone) for concept in CONCEPTS for tone in ("yellow", "dark")]
-    images, concepts = [training[look] for look in looks], [look[0] for look in looks]
+def test_what_is_named_is_kept_where_the_picture_shows_it_and_the_concept(scorer, training):
+    images = [training["ear", "noto", tone] for tone in ("yellow", "dark")]
 
-    def share(concepts, tones):
-        return scorer.share_as_named(
-            images, [(c, None, t) for c, t in zip(concepts, tones, strict=True)]
-        )
+    def kept(*prompts: Prompt) -> list[float]:
+        pairs = [(image, prompt) for prompt in prompts for image in images]
+        return list(scorer.kept(pairs).values())
 
-    assert share(concepts, ["yellow", "dark"] * len(CONCEPTS)) == 1
-    assert share(concepts, ["dark"] * len(looks)) == 0.5
-    assert share(concepts[::-1], ["yellow", "dark"] * len(CONCEPTS)) == 0
-    assert scorer.share_as_named([], []) is None
+    dark, fluent, both = Prompt("ear", None, "dark"), Prompt("ear", "fluent"), Prompt("ear", "noto")
+    assert kept(dark, fluent, both) == [0.5, 0, 1]
+    assert kept(Prompt("ear", "noto", "dark"), Prompt("ear", "twemoji", "dark")) == [0.5, 0]
+    assert kept(Prompt("leg", None, "dark"), Prompt("leg", "noto")) == [0, 0]
+    assert scorer.kept([]) == {}
+
+
+def test_images_of_named_prompts_count_for_what_is_kept_alone(scorer, training):
+    ears = [training[look] for look in looks_of(["ear"])]
+    plain = scorer.measure(ears, [Prompt("ear")] * 18, training, 1.0, 18)
+    asked = [Prompt("leg", None, "dark")] * 2 + [Prompt("leg", "noto")]
+    legs = [training["leg", "noto", tone] for tone in ("dark", "light", "light")]
+    both = scorer.measure([*ears, *legs], [Prompt("ear")] * 18 + asked, training, 1.0, 21)
+    assert both.values[KEPT] == 0.75 and both.by_prompt[KEPT] == [0.5, 1]
+    apart = {KEPT, "seconds_per_image"}
+    assert {name for name in MEASURES if both.values[name] != plain.values[name]} == apart
 
 
 def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(scorer, training):
     ears = [training[look] for look in looks_of(["ear"])]
-    values = scorer.measure(ears, ["ear"] * 18, training, 1.0)
+    values = values_of(scorer, ears, ["ear"] * 18, training)
     assert values["pixels_coverage"] == 1
-    swapped = scorer.measure(ears, ["leg"] * 18, training, 1.0)
+    swapped = values_of(scorer, ears, ["leg"] * 18, training)
     assert swapped["pixels_coverage"] < 1 and swapped["pixels_nearest_distance"] > 1
     assert swapped["fidelity"] == swapped["looks"] == swapped["look_entropy"] == 0
     assert all(swapped[name] is None for name in RATIOS)  # nothing is correct: nothing to match
@@ -117,14 +137,14 @@ def test_a_run_that_looks_as_named_pictures_do_has_ratio_one(scorer, training):
     assert len(looks) > 8
     run = [named[look] for look in looks] * 2  # of each look as often as the run has it
     prompts = [look[0] for look in looks] * 2
-    values = scorer.measure(run, prompts, named, 1.0)
+    values = values_of(scorer, run, prompts, named)
     assert [values[name] for name in RATIOS] == pytest.approx([1] * len(RATIOS))
 
     rest = [look for look in named if look not in looks]
     noise = np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8)
     others = {look: Image.fromarray(noise) for look in rest}
-    assert scorer.measure(run, prompts, named | others, 1.0) == values
-    other = scorer.measure(run, prompts, named | {looks[0]: Image.fromarray(noise)}, 1.0)
+    assert values_of(scorer, run, prompts, named | others) == values
+    other = values_of(scorer, run, prompts, named | {looks[0]: Image.fromarray(noise)})
     assert other["pixels_nearest_ratio"] < values["pixels_nearest_ratio"]
 
 
@@ -136,7 +156,7 @@ def test_the_matched_set_has_a_look_as_often_as_the_run(scorer, training):
     def of_named(yellows: int, darks: int) -> float:
         images = [training[yellow]] * yellows + [training[dark]] * darks
         prompts = ["ear"] * yellows + ["leg"] * darks
-        values = scorer.measure(images, prompts, named, 1.0)
+        values = values_of(scorer, images, prompts, named)
         assert values["fidelity"] == 1 and values["looks"] == 1
         return values["pixels_nearest_named"]
 
@@ -146,9 +166,3 @@ def test_the_matched_set_has_a_look_as_often_as_the_run(scorer, training):
     assert of_named(8, 1) == pytest.approx((8 * near + far) / 9, rel=1e-4)
     assert of_named(1, 8) == pytest.approx((near + 8 * far) / 9, rel=1e-4)
     assert far > 2 * near
-
-
-def test_named_pictures_are_checked_by_the_probe(scorer, training):
-    assert scorer.share_as_named(list(training.values()), list(training)) > 0.95
-    exchanged = dict(zip(training, reversed(training.values()), strict=True))
-    assert scorer.share_as_named(list(exchanged.values()), list(exchanged)) == 0

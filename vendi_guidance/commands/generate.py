@@ -7,13 +7,13 @@ the seconds each image took. Image number i is made from seed + i.
 
 \b
   vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 8 --output waving
-  vendi-guidance generate prompts.txt --model MODEL --diversity-preset varied --output varied
-  vendi-guidance generate prompts.txt --model MODEL --diversity-scale 0 --output unguided
+  vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output varied
+  vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output unguided
 
 Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
-them away from what is remembered for similar prompts, and from one another. A larger
---diversity-scale gives more variety, and in the end noise; with scale 0 this is the stock pipeline.
-An image then depends on the earlier ones, not on its seed alone.
+them away from what is remembered for similar prompts, and from one another. --diversity is the
+dial: 0 is the stock pipeline, 1 gives the most variety. An image then depends on the earlier ones,
+not on its seed alone; with --diversity-memory call it depends on its batch only.
 
 Ctrl-C and SIGTERM stop after the current batch. The same command with --resume continues a run that
 was stopped, killed or crashed, and makes the images that an uninterrupted run makes. Several
@@ -37,6 +37,7 @@ import torch
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import NONE, Command, Option, asset
+from vendi_guidance.guidance.callback import KEEPS
 from vendi_guidance.guidance.settings import PRESETS, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
@@ -54,7 +55,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """An option for each setting of guidance; what is not given comes from the preset."""
+    """An option for each setting of guidance; what is not given comes from the dial."""
     for setting in reversed(fields(Settings)):
         about = setting.metadata
         if about["command_line"]:
@@ -62,7 +63,7 @@ def setting_options(command: Callable[..., None]) -> Callable[..., None]:
                 f"--diversity-{setting.name.replace('_', '-')}",
                 type=option_type(about),
                 none=about["none"],
-                show_default="the preset's",
+                show_default="the dial's",
                 help=about["help"],
             )(command)
     return command
@@ -73,7 +74,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     if about["choices"] is not None:
         return click.Choice(about["choices"])
     if about["type"] is int:
-        return COUNT
+        return click.IntRange(about["least"])
     low, high = about["range"]
     return click.FloatRange(low, None if isinf(high) else high, min_open=about["above"])
 
@@ -88,11 +89,22 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
+    "--diversity",
+    "strength",
+    type=click.FloatRange(0, 1),
+    show_default="0.5",
+    help="The dial: 0 is the stock pipeline, 1 the most variety.",
+)
+@how(
+    "--diversity-memory",
+    type=click.Choice(KEEPS),
+    default="session",
+    help="What images avoid: session, all earlier ones; call, those of their batch only.",
+)
+@how(
     "--diversity-preset",
     type=click.Choice(list(PRESETS)),
-    default="standard",
-    help="Source of the settings that are not given: standard keeps closest to the prompt, varied "
-    "gives the most variety, published is the paper's.",
+    help="Settings in place of the dial's: published is the paper's.",
 )
 @setting_options
 @how(

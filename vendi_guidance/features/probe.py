@@ -82,15 +82,42 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         pairs = zip(self.names, best, strict=True)
         return Looks._make([names[i] for i in row] for names, row in pairs)
 
-    def asked(self, prompts: Sequence[str]) -> list[str | None]:
-        """The concept that each of n prompts names before its first comma, in any case; None where
-        the probe does not know it."""
-        known = {concept.casefold(): concept for concept in self.names[0]}
-        return [known.get(prompt.split(",")[0].strip().casefold()) for prompt in prompts]
+    def asked(self, prompts: Sequence[str]) -> list["Asked | None"]:
+        """What each of n prompts names, in any case: "waving hand, dark skin tone, fluent style";
+        None where the probe does not know the concept, before the first comma."""
+        return [self._asked(prompt) for prompt in prompts]
+
+    def _asked(self, prompt: str) -> "Asked | None":
+        concepts, vendors, tones = ({name.casefold(): name for name in of} for of in self.names)
+        concept, *rest = (part.strip().casefold() for part in prompt.split(","))
+        if concept not in concepts:
+            return None
+        styles = [vendors.get(part.removesuffix(" style")) for part in rest]
+        skins = [tones.get(part.removesuffix(" skin tone")) for part in rest]
+        return Asked(
+            concepts[concept], next(filter(None, styles), None), next(filter(None, skins), None)
+        )
+
+
+class Asked(NamedTuple):
+    """What a prompt names: a concept, and perhaps its vendor and tone."""
+
+    concept: str
+    vendor: str | None = None
+    tone: str | None = None
+
+    def seen_in(self, concept: str, vendor: str, tone: str) -> "Asked":
+        """What an image shows of what the prompt names."""
+        return Asked(concept, self.vendor and vendor, self.tone and tone)
+
+    def __str__(self) -> str:
+        tone, vendor = f"{self.tone} skin tone", f"{self.vendor} style"
+        return ", ".join([self.concept, *[tone] * bool(self.tone), *[vendor] * bool(self.vendor)])
 
 
 class ProbeLabeler:
-    """Labels by a probe (see `Labeler`). `sha256` is that of the network whose features
+    """Labels by a probe (see `Labeler`): an image is right if it shows all that its prompt names,
+    and its variant is its vendor and tone. `sha256` is that of the network whose features
     `from_features` takes, as embedders' settings have it."""
 
     def __init__(self, probe: Probe) -> None:
@@ -102,7 +129,13 @@ class ProbeLabeler:
 
     def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
         """The same from the images' features: (n, 128), by the probe's own network."""
-        return self.probe.looks_of(features).labels(self.probe.asked(prompts))
+        asked, looks = self.probe.asked(prompts), self.probe.looks_of(features)
+        shown = [
+            str((one or Asked(concept)).seen_in(concept, vendor, tone))
+            for one, concept, vendor, tone in zip(asked, *looks, strict=True)
+        ]
+        variants = list(zip(looks.vendors, looks.tones, strict=True))
+        return Labels([one and str(one) for one in asked], shown, variants)
 
 
 def probe_pixels(image: Image.Image) -> Tensor:

@@ -4,11 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 from vendi_guidance.guidance.ascent import Ascend
-from vendi_guidance.guidance.classifier_free import DelayedCFG, can_delay_cfg, cannot_delay_cfg
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.network import Network
 from vendi_guidance.guidance.prediction import Prediction, Watch, continue_from_here
-from vendi_guidance.guidance.renoise import Renoise
-from vendi_guidance.guidance.settings import CFG_START, Settings
+from vendi_guidance.guidance.rounds import Rounds
+from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Generator, Step
+
+CFG_STOP = 0.75
+"""The noise-to-signal ratio below which CFG is off after rounds: it only makes pictures more
+alike there (Kynkäänniemi et al., NeurIPS 2024)."""
 
 
 class Call:
@@ -18,58 +23,55 @@ class Call:
         ValueError: the settings need what this pipeline or its scheduler do not offer.
     """
 
-    def __init__(
-        self, pipeline: Any, settings: Settings, generator: Generator, cfg: DelayedCFG
-    ) -> None:
+    def __init__(self, pipeline: Any, settings: Settings, generator: Generator) -> None:
         self.settings = settings
         self.has_begun = False
         self._generator = generator
-        self._is_guided = settings.scale > 0
-        # in this order: guidance moves what renoising leaves
-        self._modifiers = (Renoise(settings), Ascend(settings))
-        self._cfg = cfg if self._delays_cfg(pipeline) else None
+        self._modifier = Rounds(settings) if settings.rounds else Ascend(settings)
         self._watch: Watch | None = None
-        # last, so that a call that is refused leaves the scheduler alone
-        self._watches(pipeline)
-
-    @property
-    def delays_cfg(self) -> bool:
-        """Whether CFG is off at the call's first steps."""
-        return self._cfg is not None
+        self._network: Network | None = None
+        self._follow(pipeline)
 
     def close(self) -> None:
-        """Let go of the scheduler."""
+        """Let go of the scheduler and the network."""
+        if self._network is not None:
+            self._network.stop()
         if self._watch is not None:
             self._watch.stop()
-        self._watch = None
+        self._watch = self._network = None
 
-    def due(self, step: Step) -> list[Renoise | Ascend]:
-        """What is to modify this step; to be asked once at every step. Sets CFG for the next."""
+    def is_due(self, step: Step) -> bool:
+        """Whether this step is to be modified; to be asked once at every step."""
         self.has_begun = True
-        if self._cfg is not None:
-            start = self.settings.cfg_start
-            next_share = (step.index + 1) / step.count
-            self._cfg.switch(step.pipeline, next_share >= (CFG_START if start is None else start))
-        if not self._is_guided:
-            return []
-        is_predicted = self._watches(step.pipeline)
-        due = [modifier for modifier in self._modifiers if modifier.is_due(step)]
-        if not due or step.is_last or not is_predicted:
-            return []
-        return due if continue_from_here(step.pipeline.scheduler) else []
+        if self.settings.scale == 0 or not self._follow(step.pipeline):
+            return False
+        step = replace(step, network=self._network)
+        due = self._modifier.is_due(step)
+        due = due and (step.is_last or continue_from_here(step.pipeline.scheduler))
+        if self._network is not None:
+            self._network.cfg = self._share_of_cfg(self._network, due)
+        return due
 
-    def with_prediction(self, step: Step) -> Step:
-        """The step with the prediction that the scheduler made in it, and the call's generator.
+    def modify(self, step: Step, memory: Memory) -> Step:
+        """The step with guided latents.
 
         Raises:
-            ValueError: the prediction has another shape than the latents.
+            ValueError: the prediction has another shape than the latents, or rounds cannot be made.
         """
-        return replace(step, prediction=self._prediction(step), generator=self._generator)
+        prediction = None if self._watch is None else self._prediction(self._watch, step)
+        step = replace(
+            step, prediction=prediction, network=self._network, generator=self._generator
+        )
+        return self._modifier(step, memory)
 
-    def _prediction(self, step: Step) -> Prediction | None:
-        if self._watch is None:
-            return None
-        prediction = self._watch.prediction
+    def _share_of_cfg(self, network: Network, are_due: bool) -> float:
+        """At the next step."""
+        are_made = are_due or (isinstance(self._modifier, Rounds) and self._modifier.are_made)
+        return self.settings.cfg if are_made and network.levels[1].ratio > CFG_STOP else 0.0
+
+    @staticmethod
+    def _prediction(watch: Watch, step: Step) -> Prediction:
+        prediction = watch.prediction
         if prediction.denoised.shape != step.latents.shape:
             raise ValueError(
                 f"the scheduler predicts latents of shape {tuple(prediction.denoised.shape)}, the "
@@ -78,22 +80,15 @@ class Call:
             )
         return prediction
 
-    def _watches(self, pipeline: Any) -> bool:
-        """Watch the scheduler if a prediction is needed; False if the last step was not watched."""
-        if not (self._is_guided and self.settings.needs_prediction):
+    def _follow(self, pipeline: Any) -> bool:
+        """Watch the scheduler and the network if they are needed; False if the last step was not
+        watched."""
+        if self.settings.scale == 0 or not self.settings.needs_prediction:
             return True
         if self._watch is not None and self._watch.scheduler is pipeline.scheduler:
-            return self._watch.has_seen
+            return self._watch.steps > 0
         self.close()
         self._watch = Watch(pipeline.scheduler).start()
+        if self.settings.rounds:
+            self._network = Network(pipeline, self._watch).start()
         return False
-
-    def _delays_cfg(self, pipeline: Any) -> bool:
-        start = self.settings.cfg_start
-        if start == 0 or not self._is_guided:
-            return False
-        if start is None:
-            return can_delay_cfg(pipeline)
-        if not can_delay_cfg(pipeline):
-            raise ValueError(cannot_delay_cfg(pipeline))
-        return True

@@ -1,6 +1,6 @@
 """Diversity guidance as a diffusers callback.
 
-Every few denoising steps, each latent in flight moves a little towards a higher diversity score of
+While samples are denoised, each latent in flight moves towards a higher diversity score of
 everything generated so far (Jalali et al., AISTATS 2026, equation (14)); a finished sample enters
 the window. The pipeline's own code stays as it is.
 """
@@ -14,7 +14,6 @@ from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
 from vendi_guidance.guidance.call import Call
-from vendi_guidance.guidance.classifier_free import DelayedCFG
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.prompts import (
     is_pooled_clip,
@@ -24,14 +23,17 @@ from vendi_guidance.guidance.prompts import (
 )
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
-    PRESETS,
     SIGMA_PROMPT,
     Settings,
     describe,
+    dial,
     show_settings,
 )
 from vendi_guidance.guidance.step import Generator, Step
 from vendi_guidance.guidance.window import SlidingWindow
+
+KEEPS = ("session", "call")
+"""How long finished samples can be remembered."""
 
 
 class VendiGuidance(PipelineCallback):
@@ -41,21 +43,24 @@ class VendiGuidance(PipelineCallback):
     the earlier ones; see `on`. The b samples of a call are guided together, against the window and
     against one another. They enter the window after their last step. Latents keep their norm.
 
-    With `scale=0` it does nothing and remembers nothing, unless `record` is set. Otherwise what is
-    remembered changes what follows: the same seed gives another image in a later call.
-    `guidance.window.clear()` makes the next call independent of all earlier ones.
+    At strength 0 it does nothing and remembers nothing, unless `record` is set. Otherwise what is
+    remembered changes what follows: the same seed gives another image in a later call, unless
+    `memory="call"`.
 
     Args:
+        strength (default 0.5): The dial, from 0, the stock pipeline bit for bit, to 1, the most
+            variety. It sets {dialled}.
+        memory (default session): "session" remembers finished samples from call to call, "call"
+            none: samples of a call are guided by one another, and by what the window already holds.
         window (default 300): How many finished samples to remember, or a `SlidingWindow`.
-        preset (default standard): Where the settings that are not given come from: "standard",
-            "varied" or "published", the paper's.
+        preset (default None): "published", the paper's settings, in place of a strength.
         exemplars (default None): (n, ...) finished latents, or features of another `space`, that
             samples need not move away from; `exemplar_features` makes them of images.
         prompt_input (default None): The pipeline's tensor that tells prompts apart, remembered
             whatever the objective; for SDXL the pooled "add_text_embeds" does so best. None is,
             for a conditional objective, the best that the pipeline offers (with `on`) or
             "prompt_embeds" (without).
-        record (default False): Let samples enter the window at scale 0 too.
+        record (default False): Let samples enter the window at strength 0 too.
         {settings}
 
     Attributes:
@@ -81,7 +86,9 @@ class VendiGuidance(PipelineCallback):
         every: int = NOT_GIVEN,
         window: int | SlidingWindow = 300,
         *,
-        preset: str = "standard",
+        strength: float = NOT_GIVEN,
+        memory: str = "session",
+        preset: str | None = None,
         exemplars: Tensor | None = None,
         prompt_input: str | None = None,
         record: bool = False,
@@ -89,12 +96,12 @@ class VendiGuidance(PipelineCallback):
     ) -> None:
         # without PipelineCallback's own arguments, which say when a callback stops
         settings |= {"objective": objective, "scale": scale, "every": every}
-        self.settings = PRESETS["standard"].changed(preset, **settings)
+        self.settings = Settings().changed(preset, strength, **settings)
         self.memory = Memory(window, exemplars)
+        self.keeps = memory
         self.generator: Generator = None
         self.record = record
         self._prompt_input = prompt_input
-        self._cfg = DelayedCFG()
         self._call: Call | None = None
 
     @property
@@ -143,9 +150,18 @@ class VendiGuidance(PipelineCallback):
     def _settings_now(self) -> Settings:
         return self.settings if self._call is None else self._call.settings
 
-    def on(
-        self, pipeline: Any, generator: Generator = None, guidance_scale: float | None = None
-    ) -> dict[str, Any]:
+    @property
+    def keeps(self) -> str:
+        """ "session" or "call": how long finished samples are remembered."""
+        return self._keeps
+
+    @keeps.setter
+    def keeps(self, keeps: str) -> None:
+        if keeps not in KEEPS:
+            raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {keeps!r}")
+        self._keeps = keeps
+
+    def on(self, pipeline: Any, generator: Generator = None) -> dict[str, Any]:
         """The arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
 
         They ask for the best prompt embeddings that this pipeline offers. `callback_on_step_end=
@@ -154,31 +170,32 @@ class VendiGuidance(PipelineCallback):
         Args:
             pipeline: the one that will be called.
             generator: what it will be called with, for fresh noise to come from.
-            guidance_scale: of CFG; give it here instead of to the pipeline if CFG begins late.
 
         Raises:
             ValueError: the settings need what this pipeline or its scheduler do not offer.
         """
-        return self._attach(pipeline, self.settings, generator, guidance_scale)
+        return self._attach(pipeline, self.settings, generator)
 
     @contextmanager
     def attached(
         self,
         pipeline: Any,
         generator: Generator = None,
-        guidance_scale: float | None = None,
+        *,
+        memory: str | None = None,
         **changes: Any,
     ) -> Iterator[dict[str, Any]]:
         """`on`, with other settings for this call, and a window that stays as it was if it raises:
-        `with guidance.attached(pipe, preset="varied") as given: pipe(prompts, **given)`."""
-        settings = self.settings.changed(**changes)
+        `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`."""
+        settings, keeps = self.settings.changed(**changes), self.keeps
         try:
+            self.keeps = keeps if memory is None else memory
             with self.memory.holding() as finished:
-                yield self._attach(pipeline, settings, generator, guidance_scale)
+                yield self._attach(pipeline, settings, generator)
             self.memory.commit(finished)
         finally:
             self._let_go()
-            self.generator = None
+            self.generator, self.keeps = None, keeps
 
     def callback_fn(
         self,
@@ -194,41 +211,34 @@ class VendiGuidance(PipelineCallback):
         if call is None or (step_index == 0 and call.has_begun):
             call = self._begin(pipeline, settings, self.generator)
         step = Step(pipeline, step_index, callback_kwargs["latents"])
-        due = call.due(step)
-        if not (due or step.is_last):
+        is_due = call.is_due(step)
+        if not (is_due or step.is_last):
             return callback_kwargs
         if self.prompt_input is not None:
             step = replace(step, prompts=self._prompt_features(pipeline, callback_kwargs))
-        if due:
-            step = call.with_prediction(step)
-        for modify in due:
-            step = modify(step, self.memory)
+        if is_due:
+            step = call.modify(step, self.memory)
         if step.is_last:
-            features = settings.build_space().remember(pipeline, step.latents)
-            self.memory.add(features, step.prompts)
+            if self.keeps == "session":
+                features = settings.build_space().remember(pipeline, step.latents)
+                self.memory.add(features, step.prompts)
             self._let_go()
         return {**callback_kwargs, "latents": step.latents}
 
-    def _attach(
-        self, pipeline: Any, settings: Settings, generator: Generator, guidance_scale: float | None
-    ) -> dict[str, Any]:
-        call = self._begin(pipeline, settings, generator)
+    def _attach(self, pipeline: Any, settings: Settings, generator: Generator) -> dict[str, Any]:
+        self._begin(pipeline, settings, generator)
         names = self.tensor_inputs
         if self.prompt_input is not None and self._prompt_input is None:
             names = ["latents", *prompt_inputs(pipeline)]
-        arguments: dict[str, Any] = {
+        return {
             "callback_on_step_end": self.callback_fn,
             "callback_on_step_end_tensor_inputs": names,
         }
-        if guidance_scale is not None:
-            first = self._cfg.first(guidance_scale) if call.delays_cfg else guidance_scale
-            arguments["guidance_scale"] = first
-        return arguments
 
     def _begin(self, pipeline: Any, settings: Settings, generator: Generator) -> Call:
         self._let_go()
         self.generator = generator
-        self._call = Call(pipeline, settings, generator, self._cfg)
+        self._call = Call(pipeline, settings, generator)
         return self._call
 
     def _let_go(self) -> None:
@@ -246,4 +256,6 @@ class VendiGuidance(PipelineCallback):
 
 
 show_settings(VendiGuidance.__init__)
-VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(settings=describe().strip())
+VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(
+    settings=describe().strip(), dialled=", ".join(f"`{name}`" for name in dial(0.5))
+)

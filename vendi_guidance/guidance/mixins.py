@@ -1,4 +1,4 @@
-"""What the guided pipelines have in common: `diversity_*` arguments around a stock pipeline's call.
+"""What the guided pipelines have in common: `diversity` arguments around a stock pipeline's call.
 
 A guided pipeline is a class with one of the two mixins below as its first base and the stock
 pipeline as its last.
@@ -17,21 +17,27 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.settings import describe, show_settings
+from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
+DIAL = "diversity"
 PREFIX = "diversity_"
+
+OF_A_CALL = {DIAL: float, "diversity_preset": str, "diversity_window": int, "diversity_memory": str}
+"""The arguments of a call beside the settings."""
 
 Callback = Callable[..., dict[str, Any] | None]
 
 CALL = """Generate as {stock} does, whose arguments all hold, with these settings for this call.
 
         Your own callback is called with guided latents. If the call raises, the window stays as it
-        was. The same seed gives another image once something is remembered:
-        `pipe.guidance.window.clear()` makes a call independent of earlier ones.
+        was. The same seed gives another image once something is remembered, unless
+        `diversity_memory="call"`.
 
         Args (those not given are as in `pipe.guidance`):
-        diversity_preset: "standard", "varied" or "published".
+        diversity: The dial: 0 is exactly {stock}, 1 the most variety, 0.5 the default.
+        diversity_preset: "published", the paper's settings.
         diversity_window: How many samples to remember from now on.
+        diversity_memory: "session" to remember samples of this call, "call" not to.
         {settings}
 
         Raises:
@@ -43,7 +49,7 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
 
 
 class DiversityGuided:
-    """A pipeline whose calls take `diversity_*` arguments; with `diversity_scale=0` a stock one."""
+    """A pipeline whose calls take `diversity`; with `diversity=0` a stock one."""
 
     stock: ClassVar[type[DiffusionPipeline]]
     """The pipeline that is guided: the last base."""
@@ -98,8 +104,8 @@ class GuidedByCallback(DiversityGuided):
 
     @contextmanager
     def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        scale, users = given["guidance_scale"], given["callback_on_step_end"]
-        with self.guidance.attached(self, given["generator"], scale, **changes) as arguments:
+        users = given["callback_on_step_end"]
+        with self.guidance.attached(self, given["generator"], **changes) as arguments:
             if users is not None:
                 asked = given["callback_on_step_end_tensor_inputs"]
                 inputs = list(getattr(users, "tensor_inputs", asked))
@@ -172,17 +178,21 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
 
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        changes = {name: kwargs.pop(name) for name in list(kwargs) if name.startswith(PREFIX)}
+        names = [name for name in kwargs if name == DIAL or name.startswith(PREFIX)]
+        changes = {name: kwargs.pop(name) for name in names}
         for name in changes.keys() - set(ours):  # stock pipelines may ignore unknown arguments
             raise TypeError(f"{type(self).__name__} takes no {name!r}, only {', '.join(ours)}")
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
-        given = {name.removeprefix(PREFIX): value for name, value in changes.items()}
+        given = {
+            "strength" if name == DIAL else name.removeprefix(PREFIX): it
+            for name, it in changes.items()
+        }
         return self._call_guided(call, given)
 
     first = [
-        Parameter(PREFIX + name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
-        for name, kind in (("preset", str), ("window", int))
+        Parameter(name, Parameter.KEYWORD_ONLY, default=NOT_GIVEN, annotation=kind)
+        for name, kind in OF_A_CALL.items()
     ]
     ours = show_settings(__call__, PREFIX, first)
     __call__.__doc__ = CALL.format(

@@ -11,6 +11,7 @@ so it costs two passes over the window. All gradients are closed forms: Jalali e
 Derivatives of eigenvectors, which diverge for repeated eigenvalues, never occur.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -19,26 +20,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.centering import beyond_rounding, mean_removal, subtract_means
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, squared_norm, unit_rows
 from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 
 
 class Gradient(NamedTuple):
-    """A score, its gradient, and how crowded each sample's neighbourhood is.
+    """A score and its gradient.
 
     Attributes:
         score: 0-d float64, of window and in-flight samples together.
         gradient: of the score in the features in flight, shaped like them, float32 or float64.
-        crowding: (b,) in [0, 1]: the largest similarity to another sample of a similar prompt; 0
-            where no other sample is more similar than at a right angle, 1 for a duplicate.
     """
 
     score: Tensor
     gradient: Tensor
-    crowding: Tensor
 
 
 class _Similarities(NamedTuple):
@@ -49,10 +47,62 @@ class _Similarities(NamedTuple):
     prompts: Tensor | None  # (b, m) unit length
 
 
+@dataclass(frozen=True)
+class MedianGaussian:
+    """A Gaussian kernel whose bandwidth follows the distances between samples of similar prompts.
+
+    Attributes:
+        share: the bandwidth as a share of their median distance, > 0.
+    """
+
+    share: float
+
+    def fit(self, inner: Tensor, similarity: Tensor) -> Gaussian:
+        """The kernel, from (b, N + b) inner products of features and similarities of prompts."""
+        others = _with_diagonal(similarity.clone(), 0) > 0.5
+        squared = (2 - 2 * inner[others]).clamp(min=0)
+        median = float(squared.median().sqrt()) if len(squared) else 1.0
+        # of duplicates no bandwidth is right
+        return Gaussian(self.share * median if math.isfinite(median) and median > 0 else 1.0)
+
+
+NEAREST = 256
+"""Of a large window, the samples most similar to a candidate decide which one is taken."""
+
+RIDGE = 1e-4
+"""Added to a kernel's diagonal: a window may hold duplicates."""
+
+
+def greedy_determinant(kernel: Tensor, count: int) -> Tensor:
+    """One of `count` candidates for each of b places, each the best addition to those before it: a
+    large determinant of their kernel matrix (Chen et al., NeurIPS 2018, algorithm 1).
+
+    Args:
+        kernel: (count b, count b), positive semidefinite; row i is a candidate for place i mod b.
+
+    Returns:
+        (b,) numbers below count. O(count b^3).
+    """
+    size = len(kernel) // count
+    factors = kernel.new_zeros(size, len(kernel))  # rows of the Cholesky factor
+    gains = kernel.diagonal().clone()  # by which a row would multiply the determinant
+    taken = torch.zeros(size, dtype=torch.long, device=kernel.device)
+    for step in range(size):
+        best = int(gains.argmax())
+        taken[best % size] = best // size
+        row = kernel[best] - factors[:step, best] @ factors[:step]
+        factors[step] = row / gains[best].clamp(min=RIDGE).sqrt()
+        gains = gains - factors[step].square()
+        gains[best % size :: size] = -math.inf
+    return taken
+
+
 class Objective(ABC):
     """A score of all samples so far, as a function of the features in flight."""
 
-    kernel_latent: SphereKernel
+    kernel_latent: SphereKernel | MedianGaussian
+    """The gradient takes a bandwidth that follows the features as constant."""
+
     kernel_prompt: SphereKernel | None = None
     """None if the objective does not compare prompts."""
 
@@ -60,29 +110,14 @@ class Objective(ABC):
         """The same whatever the prompts."""
         return self
 
-    def value_and_gradient(
-        self, features: Tensor, prompts: Tensor | None, window: SlidingWindow
-    ) -> tuple[Tensor, Tensor]:
-        """The first two of `gradient`."""
-        return self.gradient(features, prompts, window)[:2]
-
     @torch.no_grad()
-    def gradient(
-        self,
-        features: Tensor,
-        prompts: Tensor | None,
-        window: SlidingWindow,
-        center: str | None = None,
-    ) -> Gradient:
+    def gradient(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Gradient:
         """The score of window and in-flight samples together, and its gradient in the features.
 
         Args:
             features: (b, ...) of the samples in flight, of any length, b >= 1.
             prompts: (b, m) their prompt embeddings; None for an unconditional objective.
             window: the N >= 0 samples remembered.
-            center: the mean to subtract before features are scaled to unit length again: "prompt",
-                over window and batch, weighted by the prompt kernel with the sample's own prompt;
-                "global", the plain mean; or None. Without a prompt kernel the two are one.
 
         Returns:
             Finite values for finite input; float64 for float64 features and float32 otherwise.
@@ -94,132 +129,108 @@ class Objective(ABC):
         z, n = as_rows(features), len(window)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         unit = unit_rows(z)
-        inner = torch.cat([window.products(unit), unit @ unit.T], dim=1)
-        unit_prompts, prompt = self._prompt_similarities(prompts, window, inner)
-        if center is None:
-            latent = _with_diagonal(self.kernel_latent.on_sphere(inner), 1)
-            similar = _Similarities(latent, prompt, unit_prompts)
-            score, weights = self._score_and_weights(similar, window, window.cache)
-            _with_diagonal(weights, 0)  # k(z, z) is 1 wherever z goes
-            crowding = self._crowding(similar)
-        else:
-            score, weights, crowding = self._centered(inner, prompt, unit_prompts, window, center)
+        similar, kernel = self._similarities(unit, prompts, window)
+        score, weights = self._score_and_weights(similar, window, kernel)
+        _with_diagonal(weights, 0)  # k(z, z) is 1 wherever z goes
         weights = weights.to(unit)
         pull = window.add_weighted(weights[:, n:] @ unit, weights[:, :n])
         tangent = pull - (pull * unit).sum(dim=1, keepdim=True) * unit
-        gradient = (beyond_rounding(tangent, weights) / norm).where(norm != 0, 0)
-        return Gradient(score, gradient.view_as(features), crowding)
+        gradient = (_beyond_rounding(tangent, weights) / norm).where(norm != 0, 0)
+        return Gradient(score, gradient.view_as(features))
 
     @torch.no_grad()
-    def mean_of_similar(
-        self, features: Tensor, prompts: Tensor | None, window: SlidingWindow | None
-    ) -> Tensor:
-        """The mean of the unit-length features in flight, and of the window's if given, weighted by
-        the similarity of prompts: one for each sample, scaled by its norm, shaped like features.
+    def choose(self, candidates: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
+        """Which candidate to take of each sample, so that they differ from one another and from the
+        window's: greedily, the determinant of the joint kernel matrix is made large.
+
+        Args:
+            candidates: (c, b, ...) features, c for each sample in flight.
+            prompts: (b, m) embeddings of the samples' prompts, or None.
+            window: the samples remembered; the nearest of them count.
+
+        Returns:
+            (b,) numbers below c.
 
         Raises:
             ValueError: samples that do not fit one another or the window.
         """
-        self._check(features, prompts, window)
-        z, n = as_rows(features), 0 if window is None else len(window)
-        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        unit = unit_rows(z)
-        like = unit.new_empty(len(unit), n + len(unit))
-        _, weights = self._prompt_similarities(prompts, window, like)
-        weights = weights / weights.sum(dim=1, keepdim=True)
-        mean = weights[:, n:] @ unit
-        if window is not None:
-            window.add_weighted(mean, weights[:, :n])
-        return (mean * norm).view_as(features)
+        count, b = candidates.shape[:2]
+        self._check(candidates[0], prompts, window)
+        repeated = None if prompts is None else prompts.repeat(count, 1)
+        unit = unit_rows(as_rows(candidates.flatten(0, 1)))
+        similar, kernel = self._similarities(unit, repeated, window)
+        border, among = (similar.latent * similar.prompt).split([len(window), count * b], dim=1)
+        if len(window):
+            nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices
+            known = window.latent_gram(kernel) * window.prompt_gram(self.kernel_prompt)
+            known = known[nearest][:, nearest].to(border)
+            known.diagonal().add_(RIDGE)
+            among = among - border[:, nearest] @ torch.linalg.solve(known, border[:, nearest].T)
+        return greedy_determinant(among.double(), count)
 
-    def _check(
-        self, features: Tensor, prompts: Tensor | None, window: SlidingWindow | None
-    ) -> None:
+    @torch.no_grad()
+    def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
+        """(b, b) similarity of the prompts of samples in flight, as `like`: 1 for the same.
+
+        Raises:
+            ValueError: the objective compares prompts and gets none.
+        """
+        self._check(like, prompts, SlidingWindow(1))
+        one = like.new_empty(len(like), len(like))
+        return self._prompt_similarities(prompts, SlidingWindow(1), one)[1]
+
+    def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
         if self.kernel_prompt is not None and prompts is None:
             raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
-        if window is not None and self.kernel_prompt is None:
+        if self.kernel_prompt is None:
             window.check_shape(features)
-        elif window is not None:
+        else:
             window.check(features, prompts)
 
+    def _similarities(
+        self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
+    ) -> tuple[_Similarities, SphereKernel]:
+        """Of (b, D) unit-length features, and the kernel that compares them."""
+        inner = torch.cat([window.products(unit), unit @ unit.T], dim=1)
+        unit_prompts, prompt = self._prompt_similarities(prompts, window, inner)
+        kernel = self.kernel_latent
+        if isinstance(kernel, MedianGaussian):
+            kernel = kernel.fit(inner, prompt)
+        latent = _with_diagonal(kernel.on_sphere(inner), 1)
+        return _Similarities(latent, prompt, unit_prompts), kernel
+
     def _prompt_similarities(
-        self, prompts: Tensor | None, window: SlidingWindow | None, like: Tensor
+        self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
     ) -> tuple[Tensor | None, Tensor]:
         """(b, m) unit-length prompts, and (b, N + b) their kernel with all, as `like`."""
         if self.kernel_prompt is None or prompts is None:
             return None, torch.ones_like(like)
         unit = unit_rows(as_rows(prompts)).to(like)
-        known = None if window is None else window.prompts
-        known = unit[:0] if known is None else known.to(unit)
+        known = unit[:0] if window.prompts is None else window.prompts.to(unit)
         products = torch.cat([unit @ known.T, unit @ unit.T], dim=1)
         return unit, _with_diagonal(self.kernel_prompt.on_sphere(products), 1)
 
-    def _centered(
-        self,
-        inner: Tensor,
-        prompt: Tensor,
-        prompts: Tensor | None,
-        window: SlidingWindow,
-        center: str,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Score, weights (b, N + b) and crowding with means subtracted."""
-        n, b = len(window), len(inner)
-        all_prompts, off, fixed = self._fixed_in_batch(prompt, prompts, window, center)
-        centered = subtract_means(off, fixed, inner)
-        latent = self.kernel_latent.on_sphere(centered.inner).fill_diagonal_(1)
-        # every row changes when one sample moves, so all samples count as in flight
-        everyone = _Similarities(latent, all_prompts, prompts)
-        score, weights = self._score_and_weights(everyone, None, window.cache)
-        weights = weights.to(inner).fill_diagonal_(0)
-        crowding = self._crowding(_Similarities(latent[n:], prompt, prompts))
-        return score, centered.pull_back(weights, b), crowding
-
-    def _fixed_in_batch(
-        self, prompt: Tensor, prompts: Tensor | None, window: SlidingWindow, center: str
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The whole prompt kernel matrix, and `subtract_means`' first two arguments: computed once
-        for a batch."""
-        key = ("centering", self.kernel_prompt, center, prompt.dtype, prompt.device)
-        known, b, result = window.cache.get(key, (None, None, None))
-        if b != len(prompt) or not _same(known, prompts):
-            whole = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
-            off = mean_removal(whole if center == "prompt" else torch.ones_like(whole))
-            before = off[:, : len(window)]
-            result = whole, off, before @ window.inner_products.to(whole) @ before.T
-            window.cache[key] = (prompts, len(prompt), result)
-        return result
-
-    def _crowding(self, similar: _Similarities) -> Tensor:
-        # measured from the similarity at a right angle, that of samples with nothing in common
-        least = self.kernel_latent.on_sphere(similar.latent.new_zeros(()))
-        others = ((similar.latent - least) / (1 - least)).clamp(0, 1) * similar.prompt
-        return _with_diagonal(others, 0).amax(dim=1)
-
     @abstractmethod
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow | None, cache: dict[Hashable, Any]
+        self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
     ) -> tuple[Tensor, Tensor]:
-        """The score, and (b, N + b) weights w of the module's formula.
-
-        `window` holds the N samples not in flight, None for N = 0; `cache` values for later steps.
-        """
+        """The score, and (b, N + b) weights w of the module's formula."""
 
 
 class _OrderTwo(Objective):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
 
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow | None, cache: dict[Hashable, Any]
+        self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
     ) -> tuple[Tensor, Tensor]:
         joint = similar.latent * similar.prompt
         of_prompts, of_both = _squared_norm(similar.prompt), _squared_norm(joint)
-        if window is not None:
-            known = window.squared_norms(self.kernel_latent, self.kernel_prompt)
-            of_prompts = of_prompts + known[0].to(joint.device)
-            of_both = of_both + known[1].to(joint.device)
+        known = window.squared_norms(kernel, self.kernel_prompt)
+        of_prompts = of_prompts + known[0].to(joint.device)
+        of_both = of_both + known[1].to(joint.device)
         score = of_prompts / of_both
-        slope = self.kernel_latent.slope_on_sphere(similar.latent)
+        slope = kernel.slope_on_sphere(similar.latent)
         return score, joint.mul_(similar.prompt).mul_(slope).mul_(-4 * score / of_both)
 
 
@@ -232,12 +243,10 @@ class _OrderOne(Objective):
         truncate(torch.ones(1), self.truncation)  # refuses what is no rank, before any image
 
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow | None, cache: dict[Hashable, Any]
+        self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
     ) -> tuple[Tensor, Tensor]:
-        latent, prompt = similar.latent, similar.prompt
-        if window is not None:
-            prompt = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
-            latent = _bordered(window.latent_gram(self.kernel_latent), latent)
+        prompt = _bordered(window.prompt_gram(self.kernel_prompt), similar.prompt)
+        latent = _bordered(window.latent_gram(kernel), similar.latent)
         joint = prompt * latent
         n, b = len(joint), len(similar.latent)
         if n <= FLOAT64_UP_TO:
@@ -246,9 +255,9 @@ class _OrderOne(Objective):
             return joint.new_full((), torch.nan), torch.full_like(similar.latent, torch.nan)
         eigenvalues, eigenvectors = torch.linalg.eigh(joint / n)
         entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
-        score = (entropy - self._prompt_entropy(prompt, similar, cache)).exp().double()
+        score = (entropy - self._prompt_entropy(prompt, similar, window.cache)).exp().double()
         slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
-        slope = self.kernel_latent.slope_on_sphere(similar.latent)
+        slope = kernel.slope_on_sphere(similar.latent)
         return score, 2 / n * score * slope_in_joint * similar.prompt * slope
 
     def _prompt_entropy(
@@ -271,14 +280,14 @@ class _OrderOne(Objective):
 class RKE(_OrderTwo):
     """n^2 / |K_Z|_F^2."""
 
-    kernel_latent: SphereKernel
+    kernel_latent: SphereKernel | MedianGaussian
 
 
 @dataclass(frozen=True)
 class ConditionalRKE(_OrderTwo):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2."""
 
-    kernel_latent: SphereKernel
+    kernel_latent: SphereKernel | MedianGaussian
     kernel_prompt: SphereKernel
 
     def of_latents_alone(self) -> RKE:
@@ -293,7 +302,7 @@ class Vendi(_OrderOne):
         ValueError: truncation < 1.
     """
 
-    kernel_latent: SphereKernel
+    kernel_latent: SphereKernel | MedianGaussian
     truncation: int | None = None
 
 
@@ -301,12 +310,23 @@ class Vendi(_OrderOne):
 class ConditionalVendi(_OrderOne):
     """exp(H(K_Z∘K_T / n) - H(K_T / n)), both truncated as `Vendi` is."""
 
-    kernel_latent: SphereKernel
+    kernel_latent: SphereKernel | MedianGaussian
     kernel_prompt: SphereKernel
     truncation: int | None = None
 
     def of_latents_alone(self) -> Vendi:
         return Vendi(self.kernel_latent, self.truncation)
+
+
+def _beyond_rounding(rows: Tensor, terms: Tensor) -> Tensor:
+    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m).
+
+    A guidance step uses the gradient's direction alone. Where the gradient is zero, rounding must
+    not decide the direction.
+    """
+    smallest = 16 * torch.finfo(rows.dtype).eps * terms.abs().sum(dim=1, keepdim=True)
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows.masked_fill(length <= smallest, 0)  # NaN stays
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

@@ -1,8 +1,7 @@
 """The prediction of clean latents that a diffusers scheduler makes at each step.
 
-A noise level is a pair (a, s): a sample there is a x0 + s eps, eps of unit variance. A sample and
-the network's output for it give a prediction of x0 (for velocities: Salimans & Ho, 2022), which
-pipelines do not keep.
+A sample of known noise level and the network's output for it give a prediction of x0 (for
+velocities: Salimans & Ho, 2022), which pipelines do not keep.
 """
 
 import copy
@@ -15,6 +14,24 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from vendi_guidance.guidance.patching import Patch
+
+
+class Level(NamedTuple):
+    """A noise level: samples there are signal x0 + noise eps."""
+
+    signal: float
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """Noise to signal; infinite where there is no signal."""
+        return self.noise / self.signal if self.signal else math.inf
+
+    def mix(self, clean: Tensor, noise: Tensor) -> Tensor:
+        """A sample at this level."""
+        return self.signal * clean + self.noise * noise
 
 
 class Prediction(NamedTuple):
@@ -32,6 +49,13 @@ class Prediction(NamedTuple):
     noise: float
 
 
+class StepTaken(NamedTuple):
+    """What a scheduler was given at a step: (b, ...) sample and model output."""
+
+    sample: Tensor
+    output: Tensor
+
+
 class Watch:
     """Records a scheduler's last step while it is on: `with Watch(scheduler) as watch`.
 
@@ -41,6 +65,9 @@ class Watch:
     Args:
         scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
 
+    Attributes:
+        steps: how many steps there have been since the start.
+
     Raises:
         ValueError: the prediction of this scheduler, or with its settings, is not known.
     """
@@ -48,27 +75,21 @@ class Watch:
     def __init__(self, scheduler: Any) -> None:
         self._reader = _Reader.of(scheduler)
         self.scheduler = scheduler
-        self._watched: MethodType | None = None
-        self._before: Any = None  # a `step` that the instance had of its own
-        self._last: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+        self.steps = 0
+        self._patch = Patch(scheduler, "step", self._wrap)
+        self._last: tuple[Any, dict[str, Any]] | None = None
         self._prediction: Prediction | None = None
 
     def start(self) -> "Watch":
         """Record each step from now on; a second start does nothing."""
-        if self._watched is None:
-            self._before = vars(self.scheduler).get("step")
-            self._watched = MethodType(self._wrap(self.scheduler.step), self.scheduler)
-            self.scheduler.step = self._watched
+        self._patch.apply()
         return self
 
     def stop(self) -> None:
         """Leave the scheduler as it was and forget its step; a second stop does nothing."""
-        # a later wrapper around ours stays, and ours only passes on
-        if self._watched is not None and vars(self.scheduler).get("step") is self._watched:
-            del self.scheduler.step
-            if self._before is not None:
-                self.scheduler.step = self._before
-        self._watched = self._before = self._last = self._prediction = None
+        self._patch.remove()
+        self._last = self._prediction = None
+        self.steps = 0
 
     def __enter__(self) -> "Watch":
         return self.start()
@@ -79,30 +100,69 @@ class Watch:
     @property
     def has_seen(self) -> bool:
         """Whether there has been a step since the start."""
-        return self._prediction is not None or self._last is not None
+        return self._last is not None
+
+    @property
+    def step(self) -> StepTaken:
+        """What the scheduler was given at the last step."""
+        _, given = self._known
+        return StepTaken(given["sample"], given["model_output"])
 
     @property
     def prediction(self) -> Prediction:
         """Of the last step, computed when first asked for; ValueError if its level is not known."""
         if self._prediction is None:
-            if self._last is None:
-                raise RuntimeError("no step of the scheduler has been watched yet")
-            self._prediction = self._reader.read(*self._last)
-            self._last = None
+            denoised = self._reader.denoise(*self.step, self.levels[0])
+            self._prediction = Prediction(denoised, *self.levels[1])
         return self._prediction
 
+    @property
+    def levels(self) -> tuple[Level, Level]:
+        """Before and after the last step; ValueError if they are not known."""
+        return self._reader.levels(*self._known)
+
+    def denoise(self, sample: Tensor, output: Tensor) -> Tensor:
+        """x0 from another sample at the level before the last step, and its model output."""
+        return self._reader.denoise(sample, output, self.levels[0])
+
+    def restart(self, clean: Tensor, noise: Tensor) -> None:
+        """Let a multistep scheduler take the next step as if all before had found these.
+
+        Args:
+            clean, noise: (b, ...) of which its last sample should have been the mixture.
+        """
+        scheduler = self.scheduler
+        match _owner(scheduler).__name__:
+            case "PNDMScheduler":
+                output = self._reader.output(clean, noise, self.levels[0])
+                scheduler.ets = [output.to(self.step.output.dtype)] * len(scheduler.ets)
+            case "LMSDiscreteScheduler":
+                scheduler.derivatives = [noise] * len(scheduler.derivatives)
+        if hasattr(scheduler, "lower_order_nums"):
+            scheduler.lower_order_nums = 0
+
+    @property
+    def _known(self) -> tuple[Any, dict[str, Any]]:
+        if self._last is None:
+            raise RuntimeError("no step of the scheduler has been watched yet")
+        return self._last
+
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(type(self.scheduler).step)
+
         @functools.wraps(type(self.scheduler).step)  # pipelines look at its parameters
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             if scheduler is not self.scheduler:  # a deep copy, which brought this along
                 return type(scheduler).step(scheduler, *args, **kwargs)
             result = inner(*args, **kwargs)
-            if self._watched is not None:
-                self._last = (copy.copy(scheduler), args, kwargs)  # the tensors are shared
+            if self._patch.is_on:
+                given = parameters.bind(scheduler, *args, **kwargs).arguments
+                self._last = (copy.copy(scheduler), given)  # the tensors are shared
                 self._prediction = None
+                self.steps += 1
             return result
 
-        return step
+        return MethodType(step, self.scheduler)
 
 
 def continues(scheduler: Any) -> bool:
@@ -161,27 +221,41 @@ class _Reader(NamedTuple):
             raise _unknown(f"{owner.__name__} {kind}")
         return cls(numbers, level, config.prediction_type)
 
-    def read(self, scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prediction:
-        """From the scheduler as it was after a step, and the step's arguments."""
-        given = inspect.signature(type(scheduler).step).bind(scheduler, *args, **kwargs).arguments
+    def levels(self, scheduler: Any, given: dict[str, Any]) -> tuple[Level, Level]:
+        """Before and after a step, from the scheduler after it and the step's arguments."""
         if given.get("s_churn") or given.get("per_token_timesteps") is not None:
             raise _unknown(f"{type(scheduler).__name__} with s_churn or per_token_timesteps")
         before, after = self.numbers(scheduler, given["timestep"])
-        signal, noise = LEVELS[self.level](float(before))
-        dtype = torch.promote_types(given["sample"].dtype, torch.float32)
-        sample = given["sample"].to(dtype)
-        output = given["model_output"][:, : sample.shape[1]].to(dtype)  # then a learned variance
+        return LEVELS[self.level](float(before)), LEVELS[self.level](float(after))
+
+    def denoise(self, sample: Tensor, output: Tensor, level: Level) -> Tensor:
+        """x0 from a sample at a level, and the model's output for it."""
+        signal, noise = level
+        sample = sample.to(torch.promote_types(sample.dtype, torch.float32))
+        output = output[:, : sample.shape[1]].to(sample.dtype)  # then a learned variance
         match self.predicts:
             case "epsilon":
-                denoised = (sample - noise * output) / signal
+                return (sample - noise * output) / signal
             case "v_prediction":  # the velocity belongs to the sample scaled to unit variance
                 norm = math.hypot(signal, noise)
-                denoised = (signal / norm**2) * sample - (noise / norm) * output
+                return (signal / norm**2) * sample - (noise / norm) * output
             case "flow_prediction":
-                denoised = sample - noise * output
+                return sample - noise * output
             case _:
-                denoised = output
-        return Prediction(denoised, *LEVELS[self.level](float(after)))
+                return output
+
+    def output(self, clean: Tensor, noise: Tensor, level: Level) -> Tensor:
+        """The model output from which `denoise` makes these."""
+        match self.predicts:
+            case "epsilon":
+                return noise
+            case "v_prediction":
+                norm = math.hypot(*level)
+                return (level.signal * noise - level.noise * clean) / norm
+            case "flow_prediction":
+                return noise - clean
+            case _:
+                return clean
 
 
 def _owner(scheduler: Any) -> type:
@@ -197,11 +271,11 @@ def _unknown(what: str) -> ValueError:
     )
 
 
-LEVELS: dict[str, Callable[[float], tuple[float, float]]] = {
-    "sigma": lambda sigma: (1.0, sigma),
-    "scaled sigma": lambda sigma: (1 / math.hypot(1, sigma), sigma / math.hypot(1, sigma)),
-    "flow": lambda sigma: (1 - sigma, sigma),
-    "alpha_bar": lambda alpha_bar: (math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)),
+LEVELS: dict[str, Callable[[float], Level]] = {
+    "sigma": lambda sigma: Level(1.0, sigma),
+    "scaled sigma": lambda sigma: Level(1 / math.hypot(1, sigma), sigma / math.hypot(1, sigma)),
+    "flow": lambda sigma: Level(1 - sigma, sigma),
+    "alpha_bar": lambda alpha_bar: Level(math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)),
 }
 """Signal and noise, from the number by which a family of schedulers states its noise level."""
 

@@ -23,6 +23,7 @@ PROMPTS_FIRST = (
     "StableCascade",
     "StableDiffusionInstructPix2Pix",
     "Wuerstchen",
+    "ZImage",
 )
 TOKENS_PER_FRAME = ("AnimateDiff",)
 POOLED_BY_LANGUAGE_MODEL = ("Kolors",)
@@ -111,12 +112,17 @@ def best_of(names: Iterable[str]) -> str | None:
     return next((name for name in (*POOLED, *TOKENS) if name in known), None)
 
 
+def has_prompts_first(pipeline: Any) -> bool:
+    """Whether the rows of prompts precede those of negative prompts."""
+    return _is_a(pipeline, PROMPTS_FIRST)
+
+
 def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
     """The rows of prompts, one for each image, or for the first frame of each video."""
     per_frame = rows.ndim > 2 and _is_a(pipeline, TOKENS_PER_FRAME)
     frames = latents.shape[2] if per_frame else 1
     count = len(latents) * frames
-    first = 0 if _is_a(pipeline, PROMPTS_FIRST) else max(len(rows) - count, 0)
+    first = 0 if has_prompts_first(pipeline) else max(len(rows) - count, 0)
     return rows[first : first + count : frames]
 
 

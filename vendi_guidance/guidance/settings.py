@@ -5,7 +5,7 @@ from the fields of `Settings`; a test holds the README's table against them.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, signature
 from numbers import Real
@@ -13,21 +13,15 @@ from textwrap import fill
 from typing import Any
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.guidance.objectives import OBJECTIVES, Objective
+from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
-
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda _share: 1.0,
-    "linear": lambda share: 1 - share,
-    "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
-}
 
 LARGEST_SCALE = 1e6
 """A step of this length already replaces the latent; a much longer one overflows."""
 
-CFG_START = 0.3
-"""The automatic `cfg_start`: about the share that Kynkäänniemi et al. (NeurIPS 2024) leave out."""
+SIGMA_SHARE = 0.7
+"""The automatic `sigma_latent`, as a share of the median distance."""
 
 SIGMA_PROMPT = 0.3
 """The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
@@ -46,10 +40,18 @@ NOT_GIVEN: Any = _NotGiven()
 def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
     """A field of `Settings`, of type float, int (a count of at least 1) or str.
 
-    `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `choices`,
-    the names allowed; `none`, a word for what None means; `command_line`, not offered if False.
+    `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `least`,
+    of an int; `choices`, the names allowed; `none`, a word for what None means; `command_line`, not
+    offered if False.
     """
-    usual = {"range": None, "above": False, "choices": None, "none": None, "command_line": True}
+    usual = {
+        "range": None,
+        "least": 1,
+        "above": False,
+        "choices": None,
+        "none": None,
+        "command_line": True,
+    }
     return field(default=default, metadata={"help": help, "type": type, **usual, **about})
 
 
@@ -58,11 +60,10 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
     if value is None and about["none"] is not None:
         return
     if about["choices"] is not None:
-        is_custom = (name == "schedule" and callable(value)) or hasattr(value, "view")
-        if not is_custom and value not in about["choices"]:
+        if not hasattr(value, "view") and value not in about["choices"]:
             raise ValueError(f"{name} must be one of {', '.join(about['choices'])}, got {value!r}")
     elif about["type"] is int:
-        check_count(name, value)
+        check_count(name, value, about["least"])
     else:
         low, high = about["range"]
         in_range = isinstance(value, Real) and low <= float(value) <= high and value != math.inf
@@ -75,48 +76,60 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """How guidance moves latents. The defaults are the preset "standard".
+    """How guidance moves latents. The defaults are those of strength 0.5.
 
     Raises:
         ValueError: a value out of its range, named in the message.
     """
 
     objective: str = _setting(
-        "conditional-rke",
+        "conditional-vendi",
         'The score to raise. "conditional-rke" and "conditional-vendi" compare samples of similar '
         'prompts, "rke" and "vendi" all samples.',
         str,
         choices=tuple(OBJECTIVES),
     )
     scale: float = _setting(
-        4.0,
-        "The length of a guidance step, in the unit of step_rule. 0 turns guidance off: the stock "
-        "pipeline, bit for bit.",
+        5.3,
+        "The length of a guidance step. In rounds: of the first one, in distances between the "
+        "predictions for similar prompts. Without rounds: as a share of the norm of the latents. 0 "
+        "turns guidance off: the stock pipeline, bit for bit.",
         range=(0, LARGEST_SCALE),
     )
-    every: int = _setting(
-        1,
-        "Guide every N-th denoising step, the first one included, the last one never. Where the "
-        "scheduler would discard a change, guidance waits for the next step that keeps it.",
+    rounds: int = _setting(
+        8,
+        "How many times the denoising step at the noise level `level` is repeated. Each round adds "
+        "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
+        "CFG is off until then. 0 is guidance as published, without repetitions.",
+        int,
+        least=0,
+    )
+    candidates: int = _setting(
+        2,
+        "How many draws of noise a round tries for each sample, to keep the one that differs most "
+        "from the others. Each is one evaluation of the network.",
         int,
     )
-    start: float = _setting(0.0, "The share of the steps where guidance begins.", range=(0, 1))
-    stop: float = _setting(0.3, "The share of the steps where guidance ends.", range=(0, 1))
-    schedule: str | Callable[[float], float] = _setting(  # noqa: RUF009
-        "constant",
-        "How scale changes between start and stop: constant, or down to 0. In Python also a "
-        "function of the share of the way, 0 to 1, that returns a factor.",
-        str,
-        choices=tuple(SCHEDULES),
+    level: float = _setting(
+        0.17,
+        "The noise level of the rounds: noise to signal, divided by the square root of the number "
+        "of elements of a latent. Higher is earlier: it keeps more of what prompts say, and "
+        "decides less.",
+        range=(0, math.inf),
+        above=True,
     )
-    step_rule: str = _setting(
-        "signal",
-        'The unit of scale. "normalized", as published: the norm of the latents. "adaptive": that '
-        "times the sample's largest similarity to another sample of a similar prompt, from 0 to 1. "
-        '"signal": as adaptive, with the norm of the clean part of the latents, which is small at '
-        "the first steps.",
-        str,
-        choices=("normalized", "adaptive", "signal"),
+    cfg: float = _setting(
+        0.5,
+        "The share of classifier-free guidance (CFG) after the rounds: a scale w becomes "
+        "1 + cfg (w - 1). CFG restores what prompts say, and draws samples together.",
+        range=(0, 1),
+    )
+    every: int = _setting(
+        10,
+        "With rounds=0, guide every N-th denoising step, the first one included, the last one "
+        "never. Where the scheduler would discard a change, guidance waits for the next step that "
+        "keeps it.",
+        int,
     )
     space: str | Space = _setting(  # noqa: RUF009
         "denoised",
@@ -125,46 +138,13 @@ class Settings:
         str,
         choices=tuple(SPACES),
     )
-    center: str | None = _setting(
+    sigma_latent: float | None = _setting(
         None,
-        'The mean to subtract from what is compared: "prompt", of samples of similar prompts; '
-        '"global", of all samples.',
-        str,
-        choices=("prompt", "global"),
-        none="none",
-    )
-    renoise_start: float = _setting(
-        0.1,
-        "The share of the steps where renoising begins: at each step, the noise in the latents is "
-        "replaced by fresh noise before guidance moves them, so that the model can correct what "
-        "guidance distorted.",
-        range=(0, 1),
-    )
-    renoise_stop: float = _setting(
-        0.3,
-        "The share of the steps where renoising ends. Equal to renoise_start: no renoising.",
-        range=(0, 1),
-    )
-    renoise_shrink: float = _setting(
-        0.0,
-        "How far renoising moves each predicted image towards the mean prediction for similar "
-        "prompts, 0 to 1. It cancels the drift away from the mean and keeps the repulsion between "
-        "samples.",
-        range=(0, 1),
-    )
-    cfg_start: float | None = _setting(
-        None,
-        "The share of the steps before classifier-free guidance (CFG) begins; until then its scale "
-        "is 1 and negative prompts have no effect. Automatic is 0.3 in pipelines that look up "
-        "their guidance scale at each step, and 0 in all others.",
-        range=(0, 1),
-        none="automatic",
-    )
-    sigma_latent: float = _setting(
-        0.35,
-        "The bandwidth of the Gaussian kernel on unit-length latents, or on what space compares.",
+        "The bandwidth of the Gaussian kernel on unit-length latents, or on what space compares. "
+        f"Automatic is {SIGMA_SHARE} times the median distance between samples of similar prompts.",
         range=(0, math.inf),
         above=True,
+        none="automatic",
     )
     sigma_prompt: float | None = _setting(
         None,
@@ -188,16 +168,17 @@ class Settings:
     def __post_init__(self) -> None:
         for setting in fields(self):
             _check(setting.name, getattr(self, setting.name), setting.metadata)
-        for start, stop in (("start", "stop"), ("renoise_start", "renoise_stop")):
-            first, last = getattr(self, start), getattr(self, stop)
-            if first > last:
-                raise ValueError(f"{start} must not exceed {stop}, got {first} and {last}")
 
-    def changed(self, preset: str | None = None, **changes: Any) -> "Settings":
+    def changed(
+        self, preset: str | None = None, strength: float = NOT_GIVEN, **changes: Any
+    ) -> "Settings":
         """These settings, or those of a preset, with changes by name; NOT_GIVEN is no change.
 
+        Args:
+            strength: sets what the dial sets, before the changes.
+
         Raises:
-            ValueError: an unknown preset, or a value out of its range.
+            ValueError: an unknown preset, a value out of its range, or a preset and a strength.
             TypeError: an unknown name.
         """
         if preset is not None and preset not in PRESETS:
@@ -205,14 +186,18 @@ class Settings:
         if unknown := changes.keys() - vars(self).keys():
             known = ", ".join(vars(self))
             raise TypeError(f"there is no setting {min(unknown)!r}: the settings are {known}")
+        dialled = {} if strength is NOT_GIVEN else dial(strength)
+        if preset is not None and dialled.get("scale"):
+            raise ValueError(
+                f"preset {preset!r} has a scale instead of a strength, got strength {strength!r}"
+            )
         given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
-        return replace(PRESETS[preset] if preset else self, **given)
+        return replace(PRESETS[preset] if preset else self, **{**dialled, **given})
 
     @property
     def needs_prediction(self) -> bool:
         """Whether the scheduler's prediction of clean latents is read."""
-        renoises = self.renoise_start < self.renoise_stop
-        return renoises or self.step_rule == "signal" or self.build_space().needs_prediction
+        return self.rounds > 0 or self.build_space().needs_prediction
 
     @property
     def is_conditional(self) -> bool:
@@ -221,7 +206,10 @@ class Settings:
 
     def build_objective(self, sigma_prompt: float) -> Objective:
         """The objective, its prompt kernel of bandwidth `sigma_prompt`."""
-        kernels = [Gaussian(self.sigma_latent), Gaussian(sigma_prompt)][: 1 + self.is_conditional]
+        latent = (
+            MedianGaussian(SIGMA_SHARE) if not self.sigma_latent else Gaussian(self.sigma_latent)
+        )
+        kernels = [latent, Gaussian(sigma_prompt)][: 1 + self.is_conditional]
         truncation = [self.truncation] if self.objective.endswith("vendi") else []
         return OBJECTIVES[self.objective](*kernels, *truncation)
 
@@ -229,41 +217,29 @@ class Settings:
         """The space where samples are compared."""
         return SPACES[self.space] if isinstance(self.space, str) else self.space
 
-    def scale_at(self, share: float) -> float:
-        """The scale after this share of all steps, start <= share < stop."""
-        schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
-        return self.scale * schedule((share - self.start) / (self.stop - self.start))
+
+def dial(strength: float) -> dict[str, Any]:
+    """What the dial sets, by name, from 0, the stock pipeline, to 1, the most variety.
+
+    Raises:
+        ValueError: strength outside [0, 1].
+    """
+    if not isinstance(strength, Real) or not 0 <= float(strength) <= 1:
+        raise ValueError(
+            f"strength must be between 0, no guidance, and 1, the most variety, got {strength!r}"
+        )
+    return {
+        "scale": 2 * Settings.scale * float(strength),
+        "level": Settings.level * 2 ** (0.5 - float(strength)),
+    }
 
 
 PRESETS = {
-    "standard": Settings(),
-    "varied": Settings(
-        objective="conditional-vendi",
-        scale=0.4,
-        stop=0.8,
-        schedule="linear",
-        step_rule="normalized",
-        renoise_start=0.3,
-        renoise_stop=0.8,
-        renoise_shrink=0.15,
-        cfg_start=0.8,
-        sigma_latent=0.5,
-    ),
     "published": Settings(
-        scale=0.03,
-        every=10,
-        stop=1.0,
-        step_rule="normalized",
-        space="latent",
-        renoise_start=0.0,
-        renoise_stop=0.0,
-        cfg_start=0.0,
-        sigma_latent=0.8,
-    ),
+        objective="conditional-rke", scale=0.03, rounds=0, space="latent", sigma_latent=0.8
+    )
 }
-"""`standard` keeps more of what a prompt says; `varied` drew the most different images in
-docs/comparison.md, but loses details of the prompt and leaves CFG off for most of the steps;
-`published` is Jalali et al. (AISTATS 2026), appendix E."""
+"""`published` is Jalali et al. (AISTATS 2026), appendix E."""
 
 
 def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = ()) -> list[str]:

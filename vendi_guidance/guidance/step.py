@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vendi_guidance.guidance.network import Network
 from vendi_guidance.guidance.prediction import Prediction
 
 Generator = torch.Generator | Sequence[torch.Generator] | None
@@ -22,6 +23,7 @@ class Step:
         latents: (b, ...) as the sampler left them.
         prompts: (b, m) embeddings, or None where prompts are not compared.
         prediction: of clean latents, made in this step, or None where it is not needed.
+        network: to repeat the step with, or None where it is not needed.
         generator: of fresh noise.
     """
 
@@ -30,6 +32,7 @@ class Step:
     latents: Tensor
     prompts: Tensor | None = None
     prediction: Prediction | None = None
+    network: Network | None = None
     generator: Generator = None
 
     @property
@@ -37,11 +40,6 @@ class Step:
         """How many steps the call has."""
         count = getattr(self.pipeline, "num_timesteps", None)
         return len(self.pipeline.scheduler.timesteps) if count is None else count
-
-    @property
-    def share(self) -> float:
-        """The share of the steps before this one, in [0, 1)."""
-        return self.index / self.count
 
     @property
     def is_last(self) -> bool:

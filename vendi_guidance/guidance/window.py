@@ -183,13 +183,13 @@ class SlidingWindow:
 
     def latent_gram(self, kernel: SphereKernel) -> Tensor:
         """(N, N) kernel matrix of the remembered features."""
-        return self._cached(("latent", kernel), lambda: self._gram(self._features, kernel))
+        return self._cached("latent", kernel, lambda: self._gram(self._features, kernel))
 
     def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
         """(N, N) kernel matrix of the remembered prompts; all ones for None."""
         if kernel is None:
             return torch.ones_like(self.inner_products)
-        return self._cached(("prompt", kernel), lambda: self._gram(self._prompts, kernel))
+        return self._cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
 
     def squared_norms(
         self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
@@ -200,12 +200,15 @@ class SlidingWindow:
             prompt = self.prompt_gram(kernel_prompt)
             return squared_norm(prompt), squared_norm(self.latent_gram(kernel_latent) * prompt)
 
-        return self._cached(("squared norms", kernel_latent, kernel_prompt), compute)
+        return self._cached("squared norms", (kernel_latent, kernel_prompt), compute)
 
-    def _cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        if key not in self.cache:
-            self.cache[key] = compute()
-        return self.cache[key]
+    def _cached(self, name: str, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """One value a name: bandwidths that follow the features differ from step to step."""
+        known, value = self.cache.get(name, (None, None))
+        if known != key:
+            value = compute()
+            self.cache[name] = key, value
+        return value
 
     def resize(self, size: int) -> None:
         """Remember up to `size` samples from now on; the oldest leave when there is no room.

@@ -119,7 +119,8 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
     prompts = open_prompts(options.prompts)
     named = ("pipeline", "steps", "guidance_scale", "batch_size", "dtype")
     look = {name: getattr(options, name) for name in named}
-    chosen = {"window": guidance.window.size, **asdict(guidance.settings)}
+    chosen = {"memory": guidance.keeps, "window": guidance.window.size}
+    chosen |= asdict(guidance.settings)
     del chosen["beta"]  # it belongs to exemplars, and there are none
     look |= {f"diversity_{name}": value for name, value in chosen.items()}
     settings = look | {

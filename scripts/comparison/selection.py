@@ -1,0 +1,154 @@
+"""Selection: draw more images than are needed and keep the most diverse ones.
+
+It is what users do by hand. The subset has, found greedily, the largest determinant of a Gaussian
+kernel between thumbnails: fast greedy MAP inference of determinantal point processes (Chen et al.,
+NeurIPS 2018, algorithm 1).
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from scripts.comparison.sampling import Call, Draw, Method, Sample
+from vendi_guidance.checks import check_count
+
+THUMBNAIL = 16
+"""Width and height in pixels of what is compared: not the features that results are judged by."""
+
+POOL_SEED_STEP = 10_000_000
+"""Between a sample's seed and those of the further candidates for its place."""
+
+
+@dataclass(frozen=True)
+class Select(Method):
+    """Draws `pool` times as many images of each prompt of a batch, and keeps the most diverse.
+
+    The first candidate for each place has the sample's own seed.
+
+    Raises:
+        ValueError: pool < 1.
+    """
+
+    pool: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("pool", self.pool)
+
+    def changes(self, call: Call) -> dict[str, Any]:
+        return {}
+
+    def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
+        _, images = self._draw_pool(draw, samples, None)
+        prompts = [sample.prompt for sample in samples]
+        return [images[row] for row in most_diverse(images, prompts)]
+
+    def steps_per_image(self, steps: int) -> int:
+        return self.pool * steps
+
+    def _draw_pool(
+        self, draw: Draw, samples: Sequence[Sample], steps: int | None
+    ) -> tuple[list[Sample], list[Image.Image]]:
+        """The candidates and their images: all samples with their own seeds, then the others."""
+        parts = [
+            [Sample(prompt, seed + k * POOL_SEED_STEP) for prompt, seed in samples]
+            for k in range(self.pool)
+        ]
+        images = [image for part in parts for image in draw(part, steps)]
+        return [sample for part in parts for sample in part], images
+
+
+@dataclass(frozen=True)
+class SelectPreviews(Select):
+    """Selects among previews of few steps, and draws with all steps what was selected.
+
+    Preview and image start from the same noise.
+
+    Raises:
+        ValueError: pool or preview_steps < 1.
+    """
+
+    preview_steps: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("preview_steps", self.preview_steps)
+
+    def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
+        candidates, previews = self._draw_pool(draw, samples, self.preview_steps)
+        rows = most_diverse(previews, [sample.prompt for sample in samples])
+        return draw([candidates[row] for row in rows])
+
+    def steps_per_image(self, steps: int) -> int:
+        return steps + self.pool * self.preview_steps
+
+
+def most_diverse(images: Sequence[Image.Image], prompts: Sequence[Hashable]) -> list[int]:
+    """The rows of a diverse subset of a pool: for each prompt as many images as are asked for.
+
+    Args:
+        images: p x n images; image i shows prompt i mod n.
+        prompts: the n prompts asked for; each is selected by itself.
+
+    Returns:
+        n rows of `images`, in the order of `prompts`.
+    """
+    features = thumbnails(images)
+    taken = {}
+    for prompt in dict.fromkeys(prompts):
+        rows = [row for row in range(len(images)) if prompts[row % len(prompts)] == prompt]
+        best = greedy_log_det(median_gaussian(features[rows]), prompts.count(prompt))
+        taken[prompt] = iter([rows[place] for place in best])
+    return [next(taken[prompt]) for prompt in prompts]
+
+
+def thumbnails(images: Sequence[Image.Image]) -> Tensor:
+    """(n, 3 x 16 x 16) of n images, float64 in [0, 1]."""
+    small = [image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)) for image in images]
+    return (
+        torch.from_numpy(np.stack([np.asarray(image) for image in small])).double().flatten(1) / 255
+    )
+
+
+def median_gaussian(x: Tensor) -> Tensor:
+    """(n, n) Gaussian kernel exp(-|a - b|^2 / 2 s^2), its bandwidth s the median distance.
+
+    Args:
+        x: (n, d). Distances of 0 do not count for the median; if all are, the kernel is ones.
+    """
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    apart = torch.pdist(x)
+    apart = apart[apart > 0]
+    if not len(apart):
+        return torch.ones_like(distances)
+    return (-distances.square() / (2 * apart.median() ** 2)).exp()
+
+
+def greedy_log_det(kernel: Tensor, count: int) -> list[int]:
+    """Rows of a subset with a large determinant, each the best addition to those before it.
+
+    Args:
+        kernel: (n, n), positive semidefinite.
+        count: of rows, 1 <= count <= n. O(count^2 n) time.
+
+    Raises:
+        ValueError: count is out of its range.
+    """
+    if not 1 <= count <= len(kernel):
+        raise ValueError(f"count must lie between 1 and {len(kernel)}, got {count}")
+    factors = kernel.new_zeros(count, len(kernel))  # rows of the Cholesky factor
+    gains = kernel.diagonal().clone()  # by which a row would multiply the determinant
+    chosen: list[int] = []
+    for step in range(count):
+        best = int(gains.argmax())
+        chosen.append(best)
+        projected = factors[:step, best] @ factors[:step]
+        # copies of chosen rows gain nothing but rounding errors
+        factors[step] = (kernel[best] - projected) / gains[best].clamp_min(1e-12).sqrt()
+        gains = gains - factors[step].square()
+        gains[chosen] = -torch.inf
+    return chosen

@@ -1,0 +1,351 @@
+"""The watched network, on tiny pipelines of nearly every kind: repeated steps and scaled CFG."""
+
+from contextlib import contextmanager
+from functools import cache
+from itertools import product
+
+import diffusers
+import pytest
+import torch
+
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.network import NETWORKS, Network
+from vendi_guidance.guidance.prediction import Watch
+
+PROMPTS = [0, 1]
+SCALE = 3.0  # of CFG in CASES
+NO_PREDICTION = ["CogVideoX"]
+NAMES = [name for name in CASES if name not in NO_PREDICTION]
+WITH_CALLBACK = [name for name in NAMES if CASES[name].callback]
+IN_TWO_EVALUATIONS = ["Flux", "Chroma", "Lumina2", "CogView4", "Qwen-Image"]
+RESCALED = ["Lumina2", "Qwen-Image"]  # CFG that keeps a norm is not linear in its scale
+OFF = 1 + 1e-9  # a scale at which diffusers still evaluates both predictions
+SCHEDULERS = [
+    "DDIM",
+    "DDPM",
+    "DEISMultistep",
+    "DPMSolverMultistep",
+    "DPMSolverSinglestep",
+    "EulerAncestralDiscrete",
+    "EulerDiscrete",
+    "HeunDiscrete",
+    "KDPM2AncestralDiscrete",
+    "KDPM2Discrete",
+    "LCM",
+    "LMSDiscrete",
+    "PNDM",
+    "TCD",
+    "UniPCMultistep",
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@cache
+def pipeline(name):
+    return CASES[name].make()
+
+
+def module_of(pipe):
+    return next(getattr(pipe, name) for name in NETWORKS if getattr(pipe, name, None) is not None)
+
+
+@contextmanager
+def watching(pipe, cfg=1.0):
+    """A network whose CFG has this share from the second step on."""
+    with Watch(pipe.scheduler) as watch:
+        network = Network(pipe, watch).start()
+        network.cfg = cfg
+        try:
+            yield network, watch
+        finally:
+            network.stop()
+
+
+def call(name, pipe=None, at_step=None, guided=True, embeddings=None, **more):
+    """Latents of a call; `at_step(index, latents)` may return others."""
+
+    def callback(pipe, index, timestep, tensors):
+        changed = at_step(index, tensors["latents"])
+        return tensors if changed is None else {**tensors, "latents": changed}
+
+    given = CASES[name].arguments(PROMPTS, guided=guided) | (embeddings or {})
+    if at_step is not None and CASES[name].callback:
+        given["callback_on_step_end"] = callback
+    elif at_step is not None:
+        given["callback"] = lambda index, timestep, latents: at_step(index, latents)
+    return (pipe or pipeline(name))(**given | more)[0]
+
+
+def scaled(name, cfg, **how):
+    with watching(pipeline(name), cfg):
+        return call(name, **how)
+
+
+def rows_evaluated(name, cfg, guided=True):
+    """By step, the rows of each evaluation of the network."""
+    evaluations = []
+    with watching(pipeline(name), cfg):
+        rows = []
+
+        def at_step(index, latents):
+            evaluations.append(rows.copy())
+            rows.clear()
+
+        leaf = next(it for it in module_of(pipeline(name)).modules() if not [*it.children()])
+        hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+        try:
+            call(name, at_step=at_step, guided=guided)
+        finally:
+            hook.remove()
+    return evaluations
+
+
+# Repeated steps
+
+
+@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
+def test_the_same_latents_give_the_same_prediction_where_cfg_is_off(name, guided):
+    pairs = []
+
+    def at_step(index, latents):
+        if index or not (guided or "PAG" in name):  # the first step has all of CFG
+            pairs.append((network.denoise(watch.step.sample), watch.prediction.denoised))
+
+    with watching(pipeline(name), cfg=0.0) as (network, watch):
+        call(name, at_step=at_step, guided=guided)
+    assert pairs
+    for again, prediction in pairs:
+        torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_so_they_do_with_every_scheduler(kind):
+    pipe = CASES["SDXL"].make()
+    pipe.scheduler = getattr(diffusers, f"{kind}Scheduler").from_config(pipe.scheduler.config)
+    errors = []
+
+    def at_step(index, latents):
+        again, prediction = network.denoise(watch.step.sample), watch.prediction.denoised
+        errors.append(((again - prediction).norm() / prediction.norm()).item())
+
+    with watching(pipe) as (network, watch):
+        call("SDXL", pipe, at_step, guided=False, num_inference_steps=5)
+    assert errors and max(errors) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["SDXL", "Flux", "Z-Image"])
+def test_other_latents_give_the_prediction_that_a_call_with_them_makes(name):
+    start = torch.randn(2, *CASES[name].latent, generator=torch.Generator().manual_seed(5))
+    found = []
+
+    def denoise(index, latents):
+        if index == 0:
+            found.append(network.denoise(start))
+
+    def read(index, latents):
+        if index == 0:
+            found.append(watch.prediction.denoised)
+
+    pipe = pipeline(name)
+    with watching(pipe) as (network, watch):
+        call(name, at_step=denoise)
+    with watching(pipe) as (network, watch):
+        call(name, at_step=read, guided=False, latents=start)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", WITH_CALLBACK)
+def test_a_repeated_step_changes_nothing_that_follows(name):
+    def at_step(index, latents):
+        network.denoise(watch.step.sample + 1)
+
+    plain = call(name)
+    with watching(pipeline(name)) as (network, watch):
+        assert torch.equal(call(name, at_step=at_step), plain)
+
+
+# The share of CFG
+
+
+@pytest.mark.parametrize("name", WITH_CALLBACK)
+def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name):
+    first = {}
+
+    def keep(index, latents):
+        first.setdefault("latents", latents)
+
+    def start_there(index, latents):
+        return first["latents"] if index == 0 else None
+
+    found = scaled(name, 0.0, at_step=keep)
+    plain = {"pag_scale": 0.0} if "PAG" in name else {}
+    expected = call(name, at_step=start_there, guided=False, **plain)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.equal(found, call(name))
+
+
+@pytest.mark.parametrize("name", WITH_CALLBACK)
+def test_with_all_of_cfg_no_bit_changes(name):
+    assert torch.equal(scaled(name, 1.0), call(name))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
+def test_a_share_of_cfg_is_a_smaller_scale(share):
+    pipe = pipeline("SDXL")
+
+    def lower(index, latents):
+        pipe._guidance_scale = max(OFF, 1 + share * (SCALE - 1))
+
+    found = scaled("SDXL", share)
+    torch.testing.assert_close(found, call("SDXL", at_step=lower), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_CALLBACK if name not in RESCALED])
+def test_half_of_cfg_lies_halfway(name):
+    none, half, full = (scaled(name, cfg, num_inference_steps=2) for cfg in (0.0, 0.5, 1.0))
+    torch.testing.assert_close(half, (none + full) / 2, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff"])
+def test_without_cfg_only_the_rows_of_prompts_are_evaluated(name):
+    [plain, *_] = rows_evaluated(name, 0.0, guided=False)
+    [first, *others] = rows_evaluated(name, 0.0)
+    assert sum(first) == 2 * sum(plain)
+    assert others == [plain] * len(others) != []
+
+
+@pytest.mark.parametrize("name", IN_TWO_EVALUATIONS)
+def test_without_cfg_the_network_is_evaluated_once_a_step(name):
+    [first, *others] = rows_evaluated(name, 0.0)
+    assert [len(each) for each in others] == [len(first) // 2] * len(others) != []
+
+
+def test_as_many_tokens_as_rows_are_not_taken_for_rows():
+    rows = 2 * len(PROMPTS)
+    r = torch.Generator().manual_seed(3)
+    tokens = {
+        name: [torch.randn(rows, 16, generator=r) for _ in PROMPTS]
+        for name in ("prompt_embeds", "negative_prompt_embeds")
+    }
+    first = {}
+
+    def at_step(index, latents):
+        first.setdefault("latents", latents)
+        if index:
+            again = network.denoise(watch.step.sample)
+            torch.testing.assert_close(again, watch.prediction.denoised, rtol=1e-4, atol=1e-4)
+
+    def start_there(index, latents):
+        return first["latents"] if index == 0 else None
+
+    with watching(pipeline("Z-Image"), cfg=0.0) as (network, watch):
+        found = call("Z-Image", at_step=at_step, embeddings=tokens)
+    alone = {"prompt_embeds": tokens["prompt_embeds"]}
+    expected = call("Z-Image", at_step=start_there, guided=False, embeddings=alone)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# The module is left as it was
+
+
+def test_the_network_is_left_as_it_was_after_a_call_and_after_an_error():
+    pipe = pipeline("SDXL")
+    for at_step, error in ((None, None), (lambda index, latents: 1 / 0, ZeroDivisionError)):
+        guidance = VendiGuidance(rounds=2)
+        with guidance.attached(pipe) as given:
+            assert "forward" in vars(pipe.unet)
+            if error is None:
+                pipe(**CASES["SDXL"].arguments(PROMPTS), **given)
+            else:
+                with pytest.raises(error):
+                    call("SDXL", at_step=at_step)
+        assert "forward" not in vars(pipe.unet)
+
+
+def test_a_forward_of_the_instance_stays_in_force_and_in_place():
+    pipe, calls = CASES["SDXL"].make(), []
+    stock = pipe.unet.forward
+
+    def own(*args, **kwargs):
+        calls.append(args)
+        return stock(*args, **kwargs)
+
+    pipe.unet.forward = own
+    with watching(pipe):
+        call("SDXL", pipe)
+    assert len(calls) == 3 and vars(pipe.unet)["forward"] is own
+
+
+def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kept():
+    pipe = CASES["SDXL"].make()
+    with watching(pipe) as (network, _):
+        watched = pipe.unet.forward
+        pipe.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
+    assert vars(pipe.unet)["forward"] is own
+    assert torch.equal(call("SDXL", pipe), call("SDXL"))
+    assert network._evaluations == []
+
+
+def test_a_compiled_network_is_watched_and_left_as_it_was():
+    pipe = CASES["SDXL"].make()
+    pipe.unet = torch.compile(pipe.unet, backend="eager")
+    before = pipe.unet.forward
+    found = []
+
+    def at_step(index, latents):
+        found.append((network.denoise(watch.step.sample), watch.prediction.denoised))
+
+    with watching(pipe) as (network, watch):
+        call("SDXL", pipe, at_step, guided=False)
+    for again, prediction in found:
+        torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
+    assert pipe.unet.forward is before
+
+
+# What cannot be repeated
+
+
+def denoise_after(pipe, guided=False):
+    def at_step(index, latents):
+        network.denoise(watch.step.sample)
+
+    with watching(pipe) as (network, watch):
+        call("SDXL", pipe, at_step, guided=guided)
+
+
+def test_outputs_that_a_pipeline_changes_are_refused():
+    pipe = CASES["SDXL"].make()
+    pipe.unet.register_forward_hook(lambda module, args, output: (output[0].roll(1, 0),))
+    with pytest.raises(ValueError, match=r"StableDiffusionXLPipeline, it changes .* rounds=0 or"):
+        denoise_after(pipe)
+
+
+def test_inputs_that_a_pipeline_changes_are_refused():
+    pipe = CASES["SDXL"].make()
+    pipe.unet.register_forward_pre_hook(lambda module, args: (args[0].flip(-1), *args[1:]))
+    with pytest.raises(ValueError, match="scales its latents in a way that is not known: use"):
+        denoise_after(pipe)
+
+
+def test_rows_that_are_no_multiple_of_the_samples_are_refused():
+    pipe = CASES["SDXL"].make()
+
+    def at_step(index, latents):
+        network._evaluations[0] = network._evaluations[0]._replace(args=(torch.ones(3, 4, 8, 8),))
+        network.denoise(watch.step.sample)
+
+    with (
+        watching(pipe) as (network, watch),
+        pytest.raises(ValueError, match="3 rows for 2 samples"),
+    ):
+        call("SDXL", pipe, at_step)
+
+
+def test_a_pipeline_without_a_network_that_is_known_is_refused():
+    pipe = CASES["SDXL"].make()
+    with watching(pipe) as (network, _):
+        pass
+    with pytest.raises(ValueError, match="its network is not evaluated between two steps"):
+        network.denoise(torch.ones(1))

@@ -1,0 +1,469 @@
+"""Rounds at one noise level, through real pipelines and schedulers."""
+
+import logging
+import math
+from pathlib import Path
+
+import diffusers
+import pytest
+import torch
+from diffusers import StableDiffusionXLPipeline
+
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
+from vendi_guidance.guidance.call import CFG_STOP
+from vendi_guidance.guidance.prediction import Level, Watch
+from vendi_guidance.guidance.settings import Settings, dial
+
+DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
+PROMPTS = [0, 0, 1]
+ROUNDS = 3
+SCHEDULERS = [
+    "DDIM",
+    "DDPM",
+    "DEISMultistep",
+    "DPMSolverMultistep",
+    "DPMSolverSinglestep",
+    "EulerAncestralDiscrete",
+    "EulerDiscrete",
+    "HeunDiscrete",
+    "LCM",
+    "LMSDiscrete",
+    "PNDM",
+    "UniPCMultistep",
+]
+DETERMINISTIC = ["DDIM", "EulerDiscrete", "DPMSolverMultistep", "UniPCMultistep", "HeunDiscrete"]
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)
+
+
+@pytest.fixture
+def sdxl():
+    return CASES["SDXL"].make()
+
+
+def with_scheduler(pipe, kind):
+    of = getattr(diffusers, f"{kind}Scheduler")
+    pipe.scheduler = of.from_config(pipe.scheduler.config, skip_prk_steps=True)  # as SD's PNDM
+    return pipe
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def making(rounds=ROUNDS, **options):
+    return VendiGuidance(**{"rounds": rounds, "candidates": 1} | options)
+
+
+class Spy:
+    """Passes on to guidance; sees the latents before and after it, and the levels of each step."""
+
+    def __init__(self, guidance):
+        self.guidance = guidance
+        self.before, self.after, self.levels = [], [], []
+
+    def __call__(self, pipe, index, timestep, tensors):
+        self.levels.append(self.guidance._call._watch.levels)
+        self.before.append(tensors["latents"])
+        tensors = self.guidance(pipe, index, timestep, tensors)
+        self.after.append(tensors["latents"])
+        return tensors
+
+    @property
+    def changed(self):
+        """The steps whose latents guidance changed."""
+        pairs = zip(self.before, self.after, strict=True)
+        return [index for index, pair in enumerate(pairs) if not torch.equal(*pair)]
+
+
+def draw(pipe, guidance=None, spy=None, name="SDXL", steps=6, noise=None, guided=False, **more):
+    """Latents of a call; fresh noise is that of `noise`, or of the call's generator."""
+    given = CASES[name].arguments(PROMPTS, guided=guided) | {"num_inference_steps": steps} | more
+    if guidance is not None:
+        given |= guidance.on(pipe, given["generator"] if noise is None else noise)
+    if spy is not None:
+        given["callback_on_step_end"] = spy
+    return pipe(**given)[0]
+
+
+def spied(pipe, guidance, **how):
+    spy = Spy(guidance)
+    draw(pipe, guidance, spy, **how)
+    return spy
+
+
+def evaluations(pipe, guidance=None, **how):
+    """The rows of each evaluation of the network in a call."""
+    rows = []
+    leaf = next(it for it in pipe.unet.modules() if not [*it.children()])
+    hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    draw(pipe, guidance, **how)
+    hook.remove()
+    return rows
+
+
+# Where
+
+
+@pytest.mark.parametrize("steps", [4, 9])
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_rounds_are_made_once_within_a_step_of_the_level(sdxl, kind, steps):
+    pipe = with_scheduler(sdxl, kind)
+    guidance = making()
+    spy = spied(pipe, guidance, steps=steps)
+    [made] = spy.changed
+    level = math.log(guidance.settings.level * math.prod(CASES["SDXL"].latent) ** 0.5)
+    distances = [abs(math.log(start.ratio) - level) for start, _ in spy.levels]
+    assert abs(made - distances.index(min(distances))) <= 1 + (pipe.scheduler.order > 1)
+    assert guidance.skipped == 0
+
+
+@pytest.mark.parametrize("level", [0.01, 0.05, 0.2, 0.6])
+def test_the_level_of_the_rounds_is_the_nearest_that_there_is(sdxl, level):
+    spy = spied(with_scheduler(sdxl, "EulerDiscrete"), making(level=level), steps=12)
+    wanted = math.log(level * math.prod(CASES["SDXL"].latent) ** 0.5)
+    distances = [abs(math.log(start.ratio) - wanted) for start, _ in spy.levels]
+    assert spy.changed == [distances.index(min(distances))]
+
+
+def test_no_rounds_are_made_where_there_is_no_signal():
+    pipe = CASES["SD3"].make()
+    spy = spied(pipe, making(level=1e6), name="SD3", noise=seeded())
+    assert spy.levels[0][0].signal == 0
+    assert spy.changed == [1]
+
+
+@pytest.mark.parametrize("kind", DETERMINISTIC)
+def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, kind):
+    spy = spied(with_scheduler(sdxl, kind), making(level=1e-6), steps=3)
+    assert spy.changed == [len(spy.before) - 1]
+
+
+def test_a_call_of_one_step_has_rounds_too(sdxl):
+    guidance = making()
+    final = draw(sdxl, guidance, steps=1)
+    assert final.isfinite().all() and len(guidance.window) == 3
+    assert not torch.allclose(final, draw(sdxl, steps=1), atol=1e-3)
+
+
+# What they cost, and CFG
+
+
+@pytest.mark.parametrize(("rounds", "candidates"), [(1, 1), (4, 1), (2, 3)])
+def test_the_network_is_evaluated_once_a_step_and_for_each_candidate_of_a_round(
+    sdxl, rounds, candidates
+):
+    guidance = making(rounds, candidates=candidates)
+    assert evaluations(sdxl, guidance) == [3] * (6 + rounds * candidates)
+
+
+def test_cfg_is_on_at_the_first_step_and_from_the_rounds_to_low_noise(sdxl):
+    guidance = making(level=0.25)
+    spy = spied(sdxl, guidance, steps=12, guided=True)
+    [made] = spy.changed
+    ends = [end.ratio for _, end in spy.levels]
+    twice = [0, *(i + 1 for i in range(made, 12) if ends[i] > CFG_STOP)]
+    expected = [6 if step in twice else 3 for step in range(12)]
+    expected[made + 1 : made + 1] = [3] * ROUNDS
+    assert evaluations(sdxl, guidance, steps=12, guided=True) == expected
+    assert made > 0 and 2 < len(twice) < 12 - made
+    rows = evaluations(sdxl, making(level=0.25, cfg=0.0), steps=12, guided=True)
+    assert rows == [6] + [3] * (11 + ROUNDS)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("options", [{"scale": 0}, {"strength": 0}], ids=["scale", "strength"])
+def test_without_strength_a_call_is_the_stock_pipelines(sdxl, options, guided):
+    guidance = VendiGuidance(**options)
+    noise = seeded(3)
+    assert torch.equal(draw(sdxl, guidance, noise=noise, guided=guided), draw(sdxl, guided=guided))
+    assert torch.equal(noise.get_state(), seeded(3).get_state())
+    assert len(guidance.window) == 0 and "step" not in vars(sdxl.scheduler)
+
+
+# What comes out
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("guided", [False, True])
+def test_every_scheduler_goes_on_from_the_rounds(sdxl, kind, guided):
+    pipe = with_scheduler(sdxl, kind)
+    guidance = making()
+    final = draw(pipe, guidance, guided=guided)
+    assert final.isfinite().all() and not torch.allclose(final, draw(pipe, guided=guided), atol=0.1)
+    assert len(guidance.window) == 3 and guidance.skipped == 0
+    assert "step" not in vars(pipe.scheduler) and "forward" not in vars(pipe.unet)
+
+
+@pytest.mark.parametrize("kind", ["DDIM", "EulerDiscrete", "DPMSolverMultistep", "UniPCMultistep"])
+def test_latents_after_the_rounds_are_at_the_level_that_the_step_ends_at(sdxl, kind):
+    pipe = with_scheduler(sdxl, kind)
+    found = {}
+
+    def denoise(latents):
+        found["noisy"], found["clean"] = latents, repeat(latents)
+        return found["clean"]
+
+    guidance = making()
+    spy = Spy(guidance)
+    given = CASES["SDXL"].arguments(PROMPTS) | guidance.on(pipe, seeded())
+    network = guidance._call._network
+    repeat, network.denoise = network.denoise, denoise
+    pipe(**given | {"callback_on_step_end": spy})
+    [made] = spy.changed
+    start, end = spy.levels[made]
+    noise = (found["noisy"] - start.signal * found["clean"]) / start.noise
+    torch.testing.assert_close(spy.after[made], end.mix(found["clean"], noise))
+
+
+@pytest.mark.parametrize("kind", ["DPMSolverMultistep", "DEISMultistep", "UniPCMultistep"])
+def test_the_step_after_the_rounds_is_one_of_first_order(sdxl, kind):
+    pipe = with_scheduler(sdxl, kind)
+    guidance = making(level=0.1)
+    spy, predicted = Spy(guidance), []
+
+    def callback(pipe, index, timestep, tensors):
+        watch = guidance._call._watch
+        predicted.append((watch.step.sample, watch.prediction.denoised))
+        return spy(pipe, index, timestep, tensors)
+
+    draw(pipe, guidance, callback, steps=8)
+    [made] = spy.changed
+    assert 0 < made < 6
+    for at, is_first_order in ((made, False), (made + 1, True), (made + 2, False)):
+        sample, clean = predicted[at]
+        start, end = spy.levels[at]
+        expected = end.mix(clean, (sample - start.signal * clean) / start.noise)
+        assert torch.allclose(spy.before[at], expected, atol=1e-3) == is_first_order
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_latents_keep_shape_and_dtype(sdxl, dtype):
+    embeddings = CASES["SDXL"].embeddings(PROMPTS).items()
+    spy = spied(sdxl.to(dtype), making(), **{name: each.to(dtype) for name, each in embeddings})
+    [made] = spy.changed
+    assert {latents.dtype for latents in (*spy.before, *spy.after)} == {dtype}
+    assert spy.after[made].shape == spy.before[made].shape and spy.after[-1].isfinite().all()
+
+
+@pytest.mark.parametrize("objective", ["vendi", "rke", "conditional-vendi", "conditional-rke"])
+@pytest.mark.parametrize("space", ["latent", "denoised"])
+def test_every_objective_and_space_can_be_raised_in_rounds(sdxl, objective, space):
+    guidance = making(objective=objective, space=space)
+    first, second = (draw(sdxl, guidance) for _ in range(2))
+    assert first.isfinite().all() and second.isfinite().all() and guidance.skipped == 0
+    assert not torch.allclose(first, draw(sdxl), atol=1e-2) and len(guidance.window) == 6
+
+
+@pytest.mark.parametrize("scale", [dial(1)["scale"], 1e6])
+def test_a_sample_alone_and_duplicates_stay_finite(sdxl, scale):
+    for prompts in ([0], [0, 0]):
+        guidance = making(scale=scale)
+        same = torch.randn(1, 4, 8, 8, generator=seeded()).expand(len(prompts), 4, 8, 8)
+        given = CASES["SDXL"].embeddings(prompts) | {"latents": same.clone()}
+        for _ in range(2):
+            assert draw(sdxl, guidance, **given).isfinite().all()
+        assert guidance.skipped == 0
+
+
+def test_images_can_be_compared_in_rounds(tiny_sdxl_folder):
+    pipe = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
+    pipe.set_progress_bar_config(disable=True)
+    encoder = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
+    guidance = making(2, space=ImageSpace(encoder))
+    given = {"num_inference_steps": 3, "output_type": "latent", "generator": seeded()}
+    final = pipe(["a cat"] * 2, **given, **guidance.on(pipe, seeded(1))).images
+    assert final.isfinite().all() and guidance.skipped == 0
+    assert guidance.window.latent_shape == (48,)
+
+
+def test_exemplars_change_the_rounds(sdxl):
+    exemplars = torch.randn(4, *CASES["SDXL"].latent, generator=seeded(9))
+    plain, other = (draw(sdxl, making(exemplars=given)) for given in (None, exemplars))
+    assert other.isfinite().all() and not torch.allclose(plain, other, atol=1e-3)
+
+
+# Noise and memory
+
+
+def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_picture_later(sdxl):
+    for memory, remembered in (("call", 0), ("session", 3)):
+        guidance = making(memory=memory)
+        first = draw(sdxl, guidance)
+        assert len(guidance.window) == remembered
+        assert torch.equal(draw(sdxl, guidance), first) == (memory == "call")
+
+
+def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
+    session, own = making(), making(memory="call")
+    draw(sdxl, session)
+    seen = session.window
+    guidance = making(memory="call", window=seen)
+    first = draw(sdxl, guidance)
+    assert torch.equal(draw(sdxl, guidance), first) and len(seen) == 3
+    assert not torch.equal(draw(sdxl, own), first)
+
+
+def test_memory_may_be_set_for_one_call(sdxl):
+    guidance = making()
+    with guidance.attached(sdxl, memory="call") as given:
+        sdxl(**CASES["SDXL"].arguments(PROMPTS), **given)
+    assert len(guidance.window) == 0 and guidance.keeps == "session"
+
+
+@pytest.mark.parametrize("kind", DETERMINISTIC)
+def test_noise_is_that_of_the_generator(sdxl, kind):
+    pipe = with_scheduler(sdxl, kind)
+
+    def call(seed):
+        return draw(pipe, making(), noise=seeded(seed))
+
+    assert torch.equal(call(1), call(1))
+    assert not torch.allclose(call(1), call(2), rtol=1e-2)
+
+
+def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
+    def call(seeds):
+        spy = spied(sdxl, making(scale=1e-9), noise=[seeded(seed) for seed in seeds])
+        return spy.after[-1]
+
+    first, other = call([1, 2, 3]), call([1, 2, 4])
+    torch.testing.assert_close(first[2] != other[2], torch.ones_like(first[2]).bool())
+    assert torch.allclose(call([1, 2, 3]), first)
+    assert not torch.allclose(first[0] - first[1], call([1, 1, 3])[0] - call([1, 1, 3])[1])
+
+
+# Broken samples and broken calls
+
+
+def spoil(pipe, monkeypatch, value, at=None):
+    """From evaluation `at` on, the network says NaN or infinity for the first sample."""
+    forward, made = pipe.unet.forward, []
+
+    def broken(*args, **kwargs):
+        made.append(1)
+        [output] = forward(*args, **kwargs)
+        if at is None or len(made) == at:
+            output = output.clone()
+            output[0, 0, 0, 0] = value
+        return (output,)
+
+    monkeypatch.setattr(pipe.unet, "forward", broken)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("at", [None, 1, 2, 4, 6])
+@pytest.mark.parametrize("objective", ["conditional-vendi", "rke"])
+def test_a_broken_sample_leaves_the_others_whole(sdxl, monkeypatch, caplog, value, at, objective):
+    guidance = making(objective=objective)
+    spoil(sdxl, monkeypatch, value, at)
+    with caplog.at_level(logging.WARNING):
+        final = draw(sdxl, guidance)
+    assert final[1:].isfinite().all()
+    assert guidance.skipped > 0
+    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+    assert guidance.window.features.isfinite().all()
+
+
+def test_where_all_samples_are_broken_none_is_remembered(sdxl, monkeypatch):
+    guidance = making()
+    forward = sdxl.unet.forward
+    monkeypatch.setattr(sdxl.unet, "forward", lambda *a, **k: (forward(*a, **k)[0] * torch.nan,))
+    draw(sdxl, guidance)
+    assert guidance.skipped > 0 and len(guidance.window) == 0
+
+
+def test_latents_of_a_broken_sample_are_left_to_the_pipeline(sdxl, monkeypatch):
+    spoil(sdxl, monkeypatch, torch.nan, at=4)  # in the rounds only
+    guidance = making(level=0.3)
+    spy = spied(sdxl, guidance)
+    assert torch.equal(spy.before[0][0], spy.after[0][0])
+    assert spy.after[-1].isfinite().all()
+
+
+@pytest.mark.parametrize("step", [0, 1, 5])
+def test_a_call_that_raises_leaves_everything_as_it_was(sdxl, step):
+    guidance = making()
+    draw(sdxl, guidance)
+    before = guidance.window.features.clone()
+
+    def fail(pipe, index, timestep, tensors):
+        tensors = guidance(pipe, index, timestep, tensors)
+        if index == step:
+            raise KeyboardInterrupt
+        return tensors
+
+    with pytest.raises(KeyboardInterrupt), guidance.attached(sdxl, seeded()) as given:
+        more = {"num_inference_steps": 6, "callback_on_step_end": fail}
+        sdxl(**CASES["SDXL"].arguments(PROMPTS) | given | more)
+    assert torch.equal(guidance.window.features, before)
+    assert "step" not in vars(sdxl.scheduler) and "forward" not in vars(sdxl.unet)
+    assert guidance.generator is None
+    assert torch.equal(draw(sdxl), draw(CASES["SDXL"].make()))
+
+
+def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
+    sdxl.unet.register_forward_hook(lambda module, args, output: (output[0].roll(1, 0),))
+    with pytest.raises(ValueError, match='use rounds=0 or preset="published"'):
+        draw(sdxl, making())
+    guidance = VendiGuidance(preset="published")
+    assert draw(sdxl, guidance).isfinite().all()
+
+
+# The dial
+
+
+def diversity(latents):
+    flat = latents.float().flatten(1)
+    return vendi(flat / flat.norm(dim=1, keepdim=True), Gaussian(0.5)).item()
+
+
+def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
+    pipe = StableDiffusionXLPipeline.from_pretrained(DEMO, torch_dtype=torch.bfloat16)
+    pipe.set_progress_bar_config(disable=True)
+
+    def call(strength):
+        guidance = VendiGuidance(strength=strength)
+        given = guidance.on(pipe, seeded(1))
+        latents = pipe(
+            ["a cat"] * 8,
+            num_inference_steps=8,
+            generator=[seeded(seed) for seed in range(8)],
+            output_type="latent",
+            **given,
+        ).images
+        return diversity(latents)
+
+    assert call(1) > 1.1 * call(0)
+
+
+def test_the_defaults_are_those_of_half_the_dial():
+    assert Settings() == Settings().changed(strength=0.5)
+    assert dial(0)["scale"] == 0 < dial(0.5)["scale"] < dial(1)["scale"]
+
+
+def test_settings_given_beside_a_strength_come_last():
+    settings = Settings().changed(strength=1, rounds=2, scale=0.1)
+    assert (settings.rounds, settings.scale) == (2, 0.1)
+
+
+@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "high", None])
+def test_a_strength_off_the_dial_is_named(strength):
+    with pytest.raises(ValueError, match=f"strength must be between 0, .* got {strength!r}"):
+        VendiGuidance(strength=strength)
+
+
+def test_a_strength_beside_a_preset_is_refused():
+    with pytest.raises(ValueError, match=r"preset 'published' has a scale .* got strength 0\.5"):
+        VendiGuidance(strength=0.5, preset="published")
+    assert VendiGuidance(strength=0, preset="published").settings.scale == 0
+
+
+def test_levels_and_watches_are_what_rounds_need(sdxl):
+    assert Level(0.5, 2.0).ratio == 4.0 and Level(0.0, 1.0).ratio == math.inf
+    assert Level(0.5, 2.0).mix(torch.ones(1), torch.ones(1)).item() == 2.5
+    with Watch(sdxl.scheduler) as watch, pytest.raises(RuntimeError, match="no step"):
+        _ = watch.step

@@ -1,0 +1,140 @@
+"""Selection of the most diverse of more images than are needed."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+from PIL import Image
+
+from scripts.comparison.sampling import Prompt, Sample
+from scripts.comparison.selection import (
+    POOL_SEED_STEP,
+    Select,
+    SelectPreviews,
+    greedy_log_det,
+    median_gaussian,
+    most_diverse,
+    thumbnails,
+)
+
+EAR, LEG = Prompt("ear"), Prompt("leg", tone="dark")
+FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}
+
+
+def kernel(n: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return median_gaussian(torch.randn(n, 3, generator=generator, dtype=torch.float64))
+
+
+def log_det(full: torch.Tensor, rows) -> float:
+    chosen = list(rows)
+    return float(torch.linalg.slogdet(full[chosen][:, chosen]).logabsdet)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_addition_is_the_best_there_is(seed):
+    full = kernel(12, seed)
+    rows = greedy_log_det(full, 7)
+    for count in range(1, 7):
+        before, rest = rows[:count], set(range(12)) - set(rows[:count])
+        values = {row: log_det(full, [*before, row]) for row in rest}
+        assert max(values, key=values.__getitem__) == rows[count]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_subset_is_nearly_the_best_of_all(seed):
+    full = kernel(10, seed)
+    of_all = sorted((log_det(full, rows) for rows in combinations(range(10), 4)), reverse=True)
+    assert log_det(full, greedy_log_det(full, 4)) >= of_all[len(of_all) // 20]
+
+
+def test_copies_are_taken_last():
+    x = torch.tensor([[0.0], [0.0], [0.0], [1.0], [2.0]], dtype=torch.float64)
+    full = median_gaussian(x)
+    assert set(greedy_log_det(full, 3)) == {0, 3, 4}
+    assert sorted(greedy_log_det(full, 5)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_a_subset_of_a_wrong_size_is_refused(count):
+    with pytest.raises(ValueError, match=f"between 1 and 3, got {count}"):
+        greedy_log_det(torch.eye(3), count)
+
+
+def test_the_kernel_is_gaussian_with_the_median_distance():
+    full = median_gaussian(torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64))
+    assert full[0].tolist() == pytest.approx([1, math.exp(-1 / 8), math.exp(-9 / 8)])
+    copies = median_gaussian(torch.tensor([[0.0]] * 3 + [[1.0]], dtype=torch.float64))
+    assert copies[0].tolist() == pytest.approx([1, 1, 1, math.exp(-1 / 2)])
+    assert torch.equal(median_gaussian(torch.ones(3, 2)), torch.ones(3, 3))
+    assert torch.equal(median_gaussian(torch.ones(1, 2)), torch.ones(1, 1))
+
+
+def test_thumbnails_are_small_and_lie_between_zero_and_one():
+    found = thumbnails([FLAT["white"], FLAT["red"]])
+    assert found.shape == (2, 3 * 16 * 16)
+    assert found[0].min() == 1 and found[1].mean() == pytest.approx(1 / 3)
+
+
+def test_each_prompt_gets_the_most_diverse_of_its_own_images():
+    images = [FLAT[name] for name in ("red", "red", "red", "blue", "lime", "red")]
+    rows = most_diverse(images, ["a", "a", "b"])  # a: red, red, blue, lime; b: red, red
+    assert len({images[row].getpixel((0, 0)) for row in rows[:2]}) == 2
+    assert rows[2] == 2
+
+
+class Drawing:
+    """A pipeline whose images are told by their seeds."""
+
+    def __init__(self, colours: dict[int, str]) -> None:
+        self.colours, self.calls = colours, []
+
+    def __call__(self, samples, steps=None):
+        self.calls.append((list(samples), steps))
+        return [FLAT[self.colours.get(sample.seed, "red")] for sample in samples]
+
+
+SAMPLES = [Sample(EAR, 7), Sample(EAR, 8), Sample(LEG, 9)]
+OTHER = 8 + 2 * POOL_SEED_STEP
+
+
+def test_a_pool_has_the_samples_own_seeds_and_others():
+    draw = Drawing({OTHER: "blue"})
+    images = Select(pool=3).images(draw, SAMPLES)
+    assert images == [FLAT["red"], FLAT["blue"], FLAT["red"]]
+    drawn = [sample for samples, _ in draw.calls for sample in samples]
+    assert draw.calls[0] == (SAMPLES, None)
+    assert len({sample.seed for sample in drawn}) == len(drawn) == 9
+    assert [sample.prompt for sample in drawn] == [EAR, EAR, LEG] * 3
+
+
+def test_previews_take_few_steps_and_what_they_select_is_drawn_from_the_same_seeds():
+    draw = Drawing({OTHER: "blue"})
+    SelectPreviews(pool=3, preview_steps=2).images(draw, SAMPLES)
+    assert [steps for _, steps in draw.calls] == [2, 2, 2, None]
+    assert [sample.seed for sample in draw.calls[-1][0]] == [7, OTHER, 9]
+
+
+def test_a_pool_of_one_is_a_plain_draw():
+    draw = Drawing({})
+    assert len(Select(pool=1).images(draw, SAMPLES)) == 3
+    assert draw.calls == [(SAMPLES, None)]
+
+
+def test_steps_are_counted_with_those_of_images_that_are_not_kept():
+    assert Select(pool=4).steps_per_image(16) == 64
+    assert SelectPreviews(pool=4, preview_steps=4).steps_per_image(16) == 32
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (Select, {"pool": 0}, "pool must .* got 0"),
+        (SelectPreviews, {"pool": 0}, "pool must .* got 0"),
+        (SelectPreviews, {"preview_steps": 0}, "preview_steps must .* got 0"),
+    ],
+)
+def test_a_bad_setting_is_named(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        method(**options)

@@ -1,0 +1,289 @@
+"""The denoising network of a pipeline, watched during a call.
+
+A pipeline evaluates its network once a step for the prompt and, under classifier-free guidance
+(CFG), without it: as more rows of the same batch, or in a second evaluation. While a `Network` is
+on, it keeps the arguments of the last step, so that the step can be repeated for other latents, and
+it scales CFG, which has no effect where the two predictions are equal.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vendi_guidance.guidance.patching import Patch
+from vendi_guidance.guidance.prediction import Level, Watch
+from vendi_guidance.guidance.prompts import has_prompts_first
+
+NETWORKS = ("unet", "transformer", "transformer_2")
+"""Components that denoise; some pipelines have two, for different noise levels."""
+
+INPUTS = ("sample", "hidden_states", "x")
+"""What they call the latents, if they are not the first argument."""
+
+NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
+"""Arguments without a row for each sample, whatever their length."""
+
+TOLERANCE = 0.05
+"""How far what passes between scheduler and network may differ, as a share of its norm."""
+
+
+class _Evaluation(NamedTuple):
+    """How the network was called, and what it returned."""
+
+    forward: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+
+class Network:
+    """The network of one pipeline, between `start` and `stop`.
+
+    Args:
+        pipeline: whose call it is.
+        watch: of the pipeline's scheduler, started before.
+
+    Attributes:
+        cfg: the share of CFG at the next steps: 1, as the pipeline is called, to 0, none. The first
+            step of a call has all of it: how many samples there are is not known before.
+    """
+
+    def __init__(self, pipeline: Any, watch: Watch) -> None:
+        self.cfg = 1.0
+        self._pipeline = pipeline
+        self._watch = watch
+        self._evaluations: list[_Evaluation] = []
+        self._step = -1  # whose evaluations they are
+        self._share = 1.0  # of CFG at that step
+        self._timesteps: Tensor | None = None  # of the call
+        modules = (getattr(pipeline, name, None) for name in NETWORKS)
+        self._patches = [
+            Patch(module, "forward", self._wrap)
+            for module in modules
+            if isinstance(module, nn.Module)
+        ]
+
+    def start(self) -> "Network":
+        for patch in self._patches:
+            patch.apply()
+        return self
+
+    def stop(self) -> None:
+        """Leave the network as it was and forget the last step."""
+        for patch in self._patches:
+            patch.remove()
+        self._evaluations = []
+
+    @property
+    def levels(self) -> tuple[Level, Level]:
+        """Before and after the last step."""
+        return self._watch.levels
+
+    @property
+    def denoised(self) -> Tensor:
+        """(b, ...) the last step's prediction of clean latents."""
+        return self._watch.prediction.denoised
+
+    def denoise(self, latents: Tensor) -> Tensor:
+        """The prediction for other latents at the level before the last step, without CFG.
+
+        Args:
+            latents: (b, ...) in the scheduler's units.
+
+        Returns:
+            (b, ...) float32 or float64.
+
+        Raises:
+            ValueError: the pipeline changes its network's inputs or outputs in an unknown way.
+        """
+        if not self._evaluations:
+            raise self._unknown("its network is not evaluated between two steps")
+        step, [first, *_] = self._watch.step, self._evaluations
+        rows = self._rows(first)
+        own = self._own(first)
+        args, kwargs = first.args, first.kwargs
+        if self._is_divisible:
+            args, kwargs = _only(args, kwargs, rows, own)
+            own = slice(None)
+        # as the network got them, in its own units
+        seen = _part(_tensor(_input(args, kwargs))[own], step.sample)
+        factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
+        self._check(seen, factor * step.sample, "scales its latents")
+        args, kwargs = _with_input(args, kwargs, own, factor * latents)
+        output = _part(_tensor(first.forward(*args, **kwargs))[own], latents)
+        return self._watch.denoise(latents, output * self._sign(first))
+
+    def restart(self, clean: Tensor, noise: Tensor) -> None:
+        """Let a multistep scheduler go on as if its steps so far had found (b, ...) these."""
+        self._watch.restart(clean, noise)
+
+    def _sign(self, first: _Evaluation) -> float:
+        """Of the scheduler's input beside the network's output: some pipelines reverse time."""
+        given = self._watch.step.output
+        output = _part(_tensor(first.output)[self._own(first)], given).to(given)
+        sign = -1.0 if _product(output, given) < 0 else 1.0
+        is_alone = len(self._evaluations) == 1 and self._rows(first) == len(given)
+        if is_alone or (self._share == 0 and self._is_divisible):
+            self._check(given, sign * output, "changes its network's output")
+        return sign
+
+    def _check(self, found: Tensor, expected: Tensor, what: str) -> None:
+        difference = found - expected
+        if _product(difference, difference) > TOLERANCE**2 * _product(expected, expected):
+            raise self._unknown(f"it {what} in a way that is not known")
+
+    def _unknown(self, why: str) -> ValueError:
+        return ValueError(
+            f"no rounds can be made with a {type(self._pipeline).__name__}, {why}: "
+            'use rounds=0 or preset="published"'
+        )
+
+    def _wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_its_call():
+                return forward(*args, **kwargs)
+            if self._step != self._watch.steps:
+                self._step, self._evaluations = self._watch.steps, []
+                self._share = self.cfg if self._step else 1.0
+            output = self._evaluate(forward, args, kwargs)
+            self._evaluations.append(_Evaluation(forward, args, kwargs, output))
+            return output
+
+        return watched
+
+    def _is_its_call(self) -> bool:
+        """False in a later call of the pipeline, after one that was cut short."""
+        timesteps = self._watch.scheduler.timesteps  # each call makes its own
+        self._timesteps = timesteps if self._timesteps is None else self._timesteps
+        return timesteps is self._timesteps and any(patch.is_on for patch in self._patches)
+
+    def _evaluate(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The network's output, with the share of CFG that is due."""
+        if self._share == 1:
+            return forward(*args, **kwargs)
+        if self._evaluations:  # for the prompt, at this step; this one is without it
+            prompts = self._evaluations[0].output
+            if self._share == 0:
+                return prompts
+            raw = forward(*args, **kwargs)
+            return _like(raw, _tensor(prompts).lerp(_tensor(raw), self._share))
+        call = _Evaluation(forward, args, kwargs, None)
+        rows, own = self._rows(call), self._own(call)
+        if own == slice(0, rows):
+            return forward(*args, **kwargs)
+        if self._share == 0 and self._is_divisible:
+            args, kwargs = _only(args, kwargs, rows, own)
+            raw = forward(*args, **kwargs)
+            output = _tensor(raw)
+            return _like(raw, torch.cat([output] * (rows // len(output))))
+        raw = forward(*args, **kwargs)
+        output = _tensor(raw)
+        of_prompts = torch.cat([output[own]] * (rows // len(output[own])))
+        return _like(raw, of_prompts.lerp(output, self._share))
+
+    def _rows(self, call: _Evaluation) -> int:
+        return len(_input(call.args, call.kwargs))
+
+    def _own(self, call: _Evaluation) -> slice:
+        """The rows that are for the prompts."""
+        rows, count = self._rows(call), len(self._watch.step.sample)
+        if rows % count:
+            raise self._unknown(f"its network gets {rows} rows for {count} samples")
+        parts = rows // count
+        first = 0 if parts == 1 or has_prompts_first(self._pipeline) else parts - 1
+        if not self._is_divisible and parts > 1:
+            first -= 1  # perturbed attention comes last
+        return slice(first * count, (first + 1) * count)
+
+    @property
+    def _is_divisible(self) -> bool:
+        """Whether rows of a batch can be evaluated without the others."""
+        return not getattr(self._pipeline, "do_perturbed_attention_guidance", False)
+
+
+def _product(one: Tensor, other: Tensor) -> float:
+    """The inner product of two batches, without samples that hold NaN or infinity."""
+    products = (one.float() * other.float()).flatten(1).sum(dim=1)
+    return float(products[products.isfinite()].sum())
+
+
+def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The latents: a tensor, or a list with one for each row."""
+    return args[0] if args else next(kwargs[name] for name in INPUTS if name in kwargs)
+
+
+def _with_input(
+    args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with other latents in the rows `own`; what is appended to them stays."""
+    old = _input(args, kwargs)
+    new = _tensor(old).clone()
+    _part(new[own], latents).copy_(latents)
+    new = _like(old, new)
+    if args:
+        return (new, *args[1:]), kwargs
+    [name] = [name for name in INPUTS if name in kwargs][:1]
+    return args, {**kwargs, name: new}
+
+
+def _part(x: Tensor, like: Tensor) -> Tensor:
+    """The first entries of each dimension of x, in the shape of `like`: pipelines append channels
+    or tokens to latents, and networks predict variances. A view."""
+    if x.numel() == like.numel():
+        return x.view(like.shape)
+    for dimension, size in enumerate(like.shape):
+        x = x.narrow(dimension, 0, size)
+    return x
+
+
+def _tensor(raw: Any) -> Tensor:
+    """The tensor in what a network is given or returns, (rows, ...)."""
+    if isinstance(raw, list):
+        return torch.stack(raw)
+    return raw if isinstance(raw, Tensor) else _tensor(raw[0])
+
+
+def _like(raw: Any, tensor: Tensor) -> Any:
+    """What a network is given or returns, with another tensor in it."""
+    if isinstance(raw, Tensor):
+        return tensor
+    if isinstance(raw, list):
+        return list(tensor.unbind())
+    if isinstance(raw, tuple):
+        return (_like(raw[0], tensor), *raw[1:])
+    [name, first] = next(iter(raw.items()))  # a ModelOutput
+    return type(raw)(**{**raw, name: _like(first, tensor)})
+
+
+def _only(
+    args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with the rows `own` only."""
+    in_lists = isinstance(_input(args, kwargs), list)
+    return _take(args, rows, own, in_lists), _take(kwargs, rows, own, in_lists)
+
+
+def _take(value: Any, rows: int, own: slice, in_lists: bool = False) -> Any:
+    """An argument, or all in a tuple or dictionary, with the rows `own` only; `in_lists` if rows
+    are lists' entries."""
+    if in_lists and isinstance(value, list) and len(value) == rows:
+        return value[own]
+    if isinstance(value, Tensor):
+        if value.ndim == 0 or len(value) < rows or len(value) % rows:
+            return value
+        each = len(value) // rows  # frames of a video, for one
+        return value[own.start * each : own.stop * each]
+    if isinstance(value, dict):
+        return {
+            name: one if name in NOT_PER_SAMPLE else _take(one, rows, own, in_lists)
+            for name, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return type(value)(_take(one, rows, own, in_lists) for one in value)
+    return value

@@ -1,0 +1,122 @@
+"""Rounds: guidance at one noise level, where the network answers each move.
+
+What a prompt leaves open is decided at high noise. There the same denoising step is repeated: each
+round adds fresh noise of the same level to the predicted clean latents x0, ascends the score, and
+predicts again,
+
+    z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z),
+
+where d is the distance between the first predictions for the same prompt: little where a prompt
+says much, and large where it leaves much open. Of several draws of eps, each sample keeps the one
+whose prediction differs most from the others. The network takes back moves against the prompt, and
+follows the others. Moves fade, so that the last rounds end on what the network itself would
+generate.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from diffusers.utils.torch_utils import randn_tensor
+from torch import Tensor
+
+from vendi_guidance.guidance.ascent import ascent_direction, move
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.prediction import Prediction
+from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.window import as_rows
+
+ALONE = 2.0
+"""The distance between two samples, in distances of a sample's prediction from the one with fresh
+noise: about what was measured. It stands in where no other sample has the same prompt."""
+
+SAME = 0.99
+"""The similarity from which on two prompts count as the same."""
+
+
+class Rounds:
+    """Repeats one denoising step of a call: the one whose noise level is nearest to the settings'.
+
+    That level is sqrt(D) `settings.level`, noise to signal, for latents of D numbers: the noise
+    that hides a picture grows with its size.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.are_made = False
+
+    def is_due(self, step: Step) -> bool:
+        """Due once: at the first step that begins nearer to the level than it ends, in log."""
+        if self.are_made or step.network is None:
+            return False
+        start, end = step.network.levels
+        level = self.settings.level * step.latents[0].numel() ** 0.5
+        is_nearest = step.is_last or start.ratio * end.ratio <= level**2
+        return start.ratio < math.inf and is_nearest
+
+    def __call__(self, step: Step, memory: Memory) -> Step:
+        if step.network is None:
+            raise RuntimeError("rounds need the network")
+        self.are_made = True
+        settings, network = self.settings, step.network
+        start, end = network.levels
+        clean = network.denoised
+        objective = memory.objective(settings, step.prompts)
+        spread = _spread(clean, objective.similarity(step.prompts, clean))
+        for done in range(settings.rounds):
+            at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
+            direction = ascent_direction(at, memory, settings)
+            fading = settings.scale * (1 - done / settings.rounds)
+            tried, predicted = [], []
+            for _ in range(settings.candidates):
+                z = start.mix(clean, _noise(step, clean))
+                length = fading * start.signal * spread / as_rows(z).norm(dim=1, keepdim=True)
+                tried.append(move(z, direction, length.nan_to_num(0), memory))
+                predicted.append(network.denoise(tried[-1]))
+            before = clean
+            noisy, clean = self._chosen(step, torch.stack(tried), torch.stack(predicted), memory)
+            spread = spread.where(spread.isfinite(), ALONE * _distance(before, clean))
+        noise = (noisy - start.signal * clean) / start.noise
+        network.restart(clean, noise)
+        latents = end.mix(clean, noise)
+        finite = latents.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (latents.ndim - 1))
+        return step.with_latents(latents.where(finite, step.latents).to(step.latents.dtype))
+
+    def _chosen(
+        self, step: Step, noisy: Tensor, clean: Tensor, memory: Memory
+    ) -> tuple[Tensor, Tensor]:
+        """Of (c, b, ...) candidates and their predictions, (b, ...) that differ most."""
+        if len(noisy) == 1:
+            return noisy[0], clean[0]
+        space = self.settings.build_space()
+        features = torch.stack([space.remember(step.pipeline, one) for one in clean])
+        objective = memory.objective(self.settings, step.prompts)
+        taken = objective.choose(features, step.prompts, memory.window)
+        rows = torch.arange(len(taken), device=taken.device)
+        return noisy[taken, rows], clean[taken, rows]
+
+
+def _distance(one: Tensor, other: Tensor) -> Tensor:
+    """(b, 1) between the samples of two batches."""
+    return as_rows(one - other).norm(dim=1, keepdim=True)
+
+
+def _spread(clean: Tensor, similarity: Tensor) -> Tensor:
+    """(b, 1) median distance of each prediction from the others for the same prompt, NaN where
+    there are none."""
+    rows = as_rows(clean)
+    distances = torch.cdist(rows, rows)
+    others = (similarity > SAME).fill_diagonal_(False)
+    return distances.where(others, torch.nan).nanmedian(dim=1, keepdim=True).values
+
+
+def _noise(step: Step, like: Tensor) -> Tensor:
+    generator = step.generator
+    return randn_tensor(
+        like.shape,
+        generator=list(generator) if isinstance(generator, Sequence) else generator,
+        device=like.device,
+        dtype=like.dtype,
+    )
