@@ -42,7 +42,7 @@ from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.callback import VendiGuidance
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.prediction import Prediction
-from vendi_guidance.guidance.settings import SIGMA_SHARE
+from vendi_guidance.guidance.settings import SIGMA_SHARE, Settings
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
@@ -126,6 +126,9 @@ class Step:
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
         ascent = self.objective.gradient(view.features, self.prompts, self.window)
+        if self.space == "denoised":
+            candidates = torch.stack([view.features] * Settings.candidates)
+            self.objective.choose(candidates, self.prompts, self.window)
         return view.pull_back(ascent.gradient)
 
     def beside(self) -> Callable[[], Any]:

@@ -14,7 +14,7 @@ UNGUIDED = "unguided"
 OURS = "ours"
 
 OURS_KNOB = "strength"
-OURS_STRENGTHS = (0.25, 0.5, 0.75, 1.0)
+OURS_STRENGTHS = (0.25, 0.5, 1.0)
 """Of ours, from weak to strong; the last one is ours at its strongest."""
 
 OURS_DEFAULT = 0.5
@@ -100,16 +100,14 @@ class Family:
         return self.strengths[len(self.strengths) // 2]
 
 
-NOISE_STRENGTHS = (8.0, 16.0, 24.0, 32.0)
+NOISE_STRENGTHS = (8.0, 16.0, 24.0)
 PUBLISHED = {"preset": "published", "objective": "conditional-vendi"}
 """Jalali et al. (AISTATS 2026), appendix E."""
 
 METHODS: dict[str, Family] = {
     UNGUIDED: Family(baselines.Unguided),
-    "classifier-free-scale": Family(baselines.Unguided, CFG_KNOB, (3.0, 2.0, 1.0)),
-    "limited-interval": Family(
-        baselines.LimitedInterval, "start", (0.3, 0.5, 0.7), ({"stop": 1.0},)
-    ),
+    "classifier-free-scale": Family(baselines.Unguided, CFG_KNOB, (3.0, 1.0)),
+    "limited-interval": Family(baselines.LimitedInterval, "start", (0.3, 0.6), ({"stop": 1.0},)),
     "cads": Family(CADS, "scale", (0.25, 0.5, 1.0), ({}, {"tau1": 0.4, "tau2": 0.8})),
     "seed-variance": Family(SeedVariance, "strength", NOISE_STRENGTHS, ({}, {"stop": 0.3})),
     "seed-variance-tokens": Family(
@@ -118,13 +116,13 @@ METHODS: dict[str, Family] = {
         NOISE_STRENGTHS,
         ({"pooled": False}, {"pooled": False, "stop": 0.3}),
     ),
-    "particle-guidance": Family(baselines.ParticleGuidance, "scale", (5.0, 10.0, 20.0)),
-    "select": Family(Select, CFG_KNOB, (5.0, 2.0, 1.0), ({"pool": 4},)),
+    "particle-guidance": Family(baselines.ParticleGuidance, "scale", (5.0, 20.0)),
+    "select": Family(Select, CFG_KNOB, (2.0, 1.0), ({"pool": 4},)),
     "select-previews": Family(
-        SelectPreviews, CFG_KNOB, (5.0, 2.0, 1.0), ({"pool": 4, "preview_steps": 4},)
+        SelectPreviews, CFG_KNOB, (2.0, 1.0), ({"pool": 4, "preview_steps": 4},)
     ),
     "vendi-as-published": Family(
-        Guided, "scale", (0.03, 0.1, 0.2), (PUBLISHED, PUBLISHED | {"every": 2})
+        Guided, "scale", (0.03, 0.2), (PUBLISHED, PUBLISHED | {"every": 2})
     ),
     OURS: Family(Guided, OURS_KNOB, OURS_STRENGTHS),
 }

@@ -5,9 +5,10 @@ import torch
 
 from tests.helpers.batches_at_hand import sample_images
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.labels import prompt_fidelity
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
+from vendi_guidance.features.probe import Asked, Probe, ProbeLabeler, load_probe
 
 
 @pytest.fixture(scope="module")
@@ -16,9 +17,28 @@ def probe() -> Probe:
     return Probe(["ear", "Nose"], ["noto", "fluent"], ["light", "dark"]).eval()
 
 
-def test_the_asked_concept_is_what_stands_before_the_first_comma(probe):
+def test_a_prompt_names_a_concept_before_the_first_comma_and_then_its_tone_and_vendor(probe):
     prompts = ["ear", "Ear, dark skin tone", " NOSE ,noto style", "an ear", "", "eye, ear"]
-    assert probe.asked(prompts) == ["ear", "ear", "Nose", None, None, None]
+    dark, noto = Asked("ear", tone="dark"), Asked("Nose", vendor="noto")
+    assert probe.asked(prompts) == [Asked("ear"), dark, noto, None, None, None]
+    both = "ear, dark skin tone, fluent style"
+    assert [str(one) for one in probe.asked([both, "ear, large, Noto style"])] == [
+        both,
+        "ear, noto style",
+    ]
+
+
+def test_an_image_shows_what_was_asked_if_it_shows_all_that_the_prompt_names(probe):
+    images = sample_images(8)
+    seen = list(zip(*probe.looks(images), strict=True))
+    other = {"noto": "fluent", "fluent": "noto"}
+    for prompt_of, is_right in (
+        (lambda concept, vendor, tone: Asked(concept, vendor, tone), True),
+        (lambda concept, vendor, tone: Asked(concept, None, tone), True),
+        (lambda concept, vendor, tone: Asked(concept, other[vendor], tone), False),
+    ):
+        labels = ProbeLabeler(probe)(images, [str(prompt_of(*look)) for look in seen])
+        assert prompt_fidelity(labels) == float(is_right)
 
 
 def test_labels_are_concepts_and_their_variants_vendor_and_tone(probe):

@@ -42,6 +42,7 @@ class Gradient(NamedTuple):
 class _Similarities(NamedTuple):
     """Kernel values of the b samples in flight with all N + b samples, themselves last."""
 
+    inner: Tensor  # (b, N + b) inner products of the features
     latent: Tensor  # (b, N + b)
     prompt: Tensor  # (b, N + b)
     prompts: Tensor | None  # (b, m) unit length
@@ -166,7 +167,11 @@ class Objective(ABC):
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
             among = among - border[:, nearest] @ torch.linalg.solve(known, border[:, nearest].T)
-        return greedy_determinant(among.double(), count)
+        taken = greedy_determinant(among.double(), count)
+        rows = taken * b + torch.arange(b, device=taken.device)
+        # the next gradient is at what is taken: one reading of the window less
+        window.cache["taken"] = unit[rows], similar.inner[rows, : len(window)]
+        return taken
 
     @torch.no_grad()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
@@ -192,13 +197,16 @@ class Objective(ABC):
         self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
     ) -> tuple[_Similarities, SphereKernel]:
         """Of (b, D) unit-length features, and the kernel that compares them."""
-        inner = torch.cat([window.products(unit), unit @ unit.T], dim=1)
+        rows, products = window.cache.get("taken", (None, None))
+        if not _same(rows, unit):
+            products = window.products(unit)
+        inner = torch.cat([products, unit @ unit.T], dim=1)
         unit_prompts, prompt = self._prompt_similarities(prompts, window, inner)
         kernel = self.kernel_latent
         if isinstance(kernel, MedianGaussian):
             kernel = kernel.fit(inner, prompt)
         latent = _with_diagonal(kernel.on_sphere(inner), 1)
-        return _Similarities(latent, prompt, unit_prompts), kernel
+        return _Similarities(inner, latent, prompt, unit_prompts), kernel
 
     def _prompt_similarities(
         self, prompts: Tensor | None, window: SlidingWindow, like: Tensor

@@ -70,6 +70,11 @@ class RunOptions:
         if self.overwrite and self.resume:
             raise ValueError("--overwrite begins anew and --resume goes on: give one of them")
         check_model(self.model)
+        if self.window_out is not None and self.diversity.get("memory") == "call":
+            raise ValueError(
+                "--diversity-memory call remembers nothing that --window-out could save: leave one "
+                "of them out"
+            )
         if self.window_out is not None and not self.window_out.absolute().parent.is_dir():
             raise FileNotFoundError(f"there is no folder for --window-out {self.window_out}")
         if self.output.exists() and not self.output.is_dir():
