@@ -6,7 +6,7 @@ SEED := 0
 GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
 	--dtype bfloat16 --seed $(SEED) --overwrite
 OPEN := assets/prompts/demo.txt --images-per-prompt 16
-NAMED := assets/prompts/named.txt --images-per-prompt 16
+NAMED := assets/prompts/named.txt --images-per-prompt 8
 
 .PHONY: demo test setup clean
 

@@ -100,7 +100,7 @@ class Family:
         return self.strengths[len(self.strengths) // 2]
 
 
-NOISE_STRENGTHS = (8.0, 16.0, 24.0)
+NOISE_STRENGTHS = (8.0, 16.0)
 PUBLISHED = {"preset": "published", "objective": "conditional-vendi"}
 """Jalali et al. (AISTATS 2026), appendix E."""
 
@@ -130,9 +130,13 @@ METHODS: dict[str, Family] = {
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
+    "one candidate": {"candidates": 1},
+    "4 rounds": {"rounds": 4},
+    "16 rounds": {"rounds": 16},
+    "all of CFG afterwards": {"cfg": 1.0},
+    "entropy of order 2": {"objective": "conditional-rke"},
     "unconditional objective": {"objective": "vendi"},
-    "noisy latents compared": {"space": "latent"},
-    "no memory of earlier calls": {"memory": "call"},
+    "bandwidth 0.5": {"sigma_latent": 0.5},
 }
 """Changes of ours, drawn with the tuning prompts alone."""
 
