@@ -9,6 +9,7 @@ from scripts.comparison.embedding_noise import CADS, SeedVariance
 from scripts.comparison.sampling import Call, Method
 from scripts.comparison.selection import Select, SelectPreviews
 from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.settings import STRENGTH
 
 UNGUIDED = "unguided"
 OURS = "ours"
@@ -17,7 +18,7 @@ OURS_KNOB = "strength"
 OURS_STRENGTHS = (0.25, 0.5, 1.0)
 """Of ours, from weak to strong; the last one is ours at its strongest."""
 
-OURS_DEFAULT = 0.5
+OURS_DEFAULT = STRENGTH
 
 CFG_KNOB = "guidance_scale"
 """The strength of methods that are the classifier-free scale itself: the lower, the stronger."""

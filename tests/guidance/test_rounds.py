@@ -13,7 +13,7 @@ from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.guidance.call import CFG_STOP
 from vendi_guidance.guidance.prediction import Level, Watch
-from vendi_guidance.guidance.settings import Settings, dial
+from vendi_guidance.guidance.settings import STRENGTH, Settings, dial
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -441,7 +441,7 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
 
 
 def test_the_defaults_are_those_of_half_the_dial():
-    assert Settings() == Settings().changed(strength=0.5)
+    assert Settings() == Settings().changed(strength=STRENGTH)
     assert dial(0)["scale"] == 0 < dial(0.5)["scale"] < dial(1)["scale"]
 
 

@@ -38,7 +38,7 @@ from tqdm import tqdm
 
 from vendi_guidance.commands.cli import NONE, Command, Option, asset
 from vendi_guidance.guidance.callback import KEEPS
-from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, check_device, open_run
@@ -92,7 +92,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     "--diversity",
     "strength",
     type=click.FloatRange(0, 1),
-    show_default="0.5",
+    show_default=str(STRENGTH),
     help="The dial: 0 is the stock pipeline, 1 the most variety.",
 )
 @how(

@@ -20,6 +20,9 @@ from vendi_guidance.kernels.standard import Gaussian
 LARGEST_SCALE = 1e6
 """A step of this length already replaces the latent; a much longer one overflows."""
 
+STRENGTH = 0.25
+"""The default of the dial: docs/comparison.md shows what it keeps, and what more costs."""
+
 SIGMA_SHARE = 0.7
 """The automatic `sigma_latent`, as a share of the median distance."""
 
@@ -76,7 +79,7 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """How guidance moves latents. The defaults are those of strength 0.5.
+    """How guidance moves latents. The defaults are those of the default strength.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -90,7 +93,7 @@ class Settings:
         choices=tuple(OBJECTIVES),
     )
     scale: float = _setting(
-        5.3,
+        2.65,
         "The length of a guidance step. In rounds: of the first one, in distances between the "
         "predictions for similar prompts. Without rounds: as a share of the norm of the latents. 0 "
         "turns guidance off: the stock pipeline, bit for bit.",
@@ -111,7 +114,7 @@ class Settings:
         int,
     )
     level: float = _setting(
-        0.17,
+        0.2,
         "The noise level of the rounds: noise to signal, divided by the square root of the number "
         "of elements of a latent. Higher is earlier: it keeps more of what prompts say, and "
         "decides less.",
@@ -229,8 +232,8 @@ def dial(strength: float) -> dict[str, Any]:
             f"strength must be between 0, no guidance, and 1, the most variety, got {strength!r}"
         )
     return {
-        "scale": 2 * Settings.scale * float(strength),
-        "level": Settings.level * 2 ** (0.5 - float(strength)),
+        "scale": Settings.scale * float(strength) / STRENGTH,
+        "level": Settings.level * 2 ** (STRENGTH - float(strength)),
     }
 
 
