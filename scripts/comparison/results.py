@@ -216,12 +216,22 @@ def choose(of_method: Sequence[Row], plain: Row) -> Row:
     return max(of_method, key=merit)
 
 
+AFFORDABLE = 2.0
+"""Of the unguided's network evaluations: drawing four times as many is on the curves only."""
+
+
 def best_other(finals: Sequence[Row]) -> Row:
-    """The row of another method with most looks, of those that keep what ours keeps by default.
+    """The row of another method with most looks, of those that keep what ours keeps by default and
+    take at most `AFFORDABLE` times the unguided's evaluations.
 
     Without ours, or if none keeps so much, the one that keeps most.
     """
-    others = [row for row in finals if row.method not in (UNGUIDED, OURS)] or list(finals)
+    plain = max(
+        (row.mean("evaluations") or 0 for row in finals if row.method == UNGUIDED), default=0
+    )
+    others = [row for row in finals if row.method not in (UNGUIDED, OURS)]
+    limit = AFFORDABLE * plain or inf
+    others = [row for row in others if (row.mean("evaluations") or 0) <= limit] or list(finals)
     level = max(
         (
             point(row)[0]
