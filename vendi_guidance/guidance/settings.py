@@ -231,10 +231,7 @@ def dial(strength: float) -> dict[str, Any]:
         raise ValueError(
             f"strength must be between 0, no guidance, and 1, the most variety, got {strength!r}"
         )
-    return {
-        "scale": Settings.scale * float(strength) / STRENGTH,
-        "level": Settings.level * 2 ** (STRENGTH - float(strength)),
-    }
+    return {"scale": Settings.scale * float(strength) / STRENGTH}
 
 
 PRESETS = {
