@@ -132,12 +132,9 @@ METHODS: dict[str, Family] = {
 ABLATIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "one candidate": {"candidates": 1},
-    "4 rounds": {"rounds": 4},
-    "16 rounds": {"rounds": 16},
     "all of CFG afterwards": {"cfg": 1.0},
     "entropy of order 2": {"objective": "conditional-rke"},
     "unconditional objective": {"objective": "vendi"},
-    "bandwidth 0.5": {"sigma_latent": 0.5},
 }
 """Changes of ours, drawn with the tuning prompts alone."""
 

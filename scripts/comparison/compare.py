@@ -3,9 +3,10 @@
 Two things are measured of every method: how many looks the images of a prompt have if it leaves the
 look open, and how often images keep what a prompt does name, a skin tone, a vendor or both. Each
 method is a curve over its own strength in the plane of the two. A sweep on tuning prompts chooses
-the other settings. Then all curves are drawn on other prompts, and the unguided, ours and the best
-other method with further seeds. These are also drawn with open and named prompts interleaved, ours
-with other samplers, numbers of steps and batch sizes, and with changes (ablations).
+the other settings. Then all curves are drawn on other prompts, the unguided and ours at its default
+with further seeds. These, ours at its strongest and the best other method are also drawn with open
+and named prompts interleaved, ours with other samplers, numbers of steps and batch sizes, and with
+changes (ablations).
 
 \b
   python -m scripts.comparison.compare --quick --output out/quick   a few minutes, for a first look
@@ -51,7 +52,7 @@ from vendi_guidance.storage.files import sha256_of
 TUNING = (6, 8)  # prompts that leave the look open, and prompts that name an attribute
 REPORTED = (12, 32)
 INTERLEAVED = (6, 6)
-FURTHER = (4, 4)
+FURTHER = (3, 3)
 QUICK = (4, 4)
 SEED_STEP = 10_000
 
@@ -82,7 +83,7 @@ where = partial(click.option, cls=Option, group="Output and machine")
     help="Prompts of the final, one a line. The probe's other ones are for tuning.",
 )
 @what("--images-per-prompt", type=COUNT, default=16, help="Images of each prompt.")
-@what("--seeds", type=COUNT, default=3, help="Number of seeds of the main finals.")
+@what("--seeds", type=COUNT, default=3, help="Seeds of the unguided and of ours.")
 @how("--steps", type=COUNT, default=16, help="Denoising steps.")
 @how("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance.")
 @how("--batch-size", type=COUNT, default=16, help="Images generated together.")

@@ -28,7 +28,7 @@ class Plan:
         interleaved: some of the reported, whose trials have the protocol `INTERLEAVED`.
         further: some of the reported, for other samplers, steps and batch sizes.
         how: of all trials but these.
-        seeds: of the main finals; all others have the first.
+        seeds: of the unguided and of ours at its default; all others have the first.
         quick: one setting and strength of each method, and no trials but those of the curves.
     """
 
@@ -77,14 +77,19 @@ class Plan:
         return [candidates.ours(strength, self.guidance_scale) for strength in strengths]
 
     def mains(self, best_other: Candidate) -> list[Candidate]:
-        """The candidates that are drawn with all seeds, and interleaved."""
+        """The candidates that are shown, and drawn interleaved."""
         found = [candidates.unguided(self.guidance_scale)]
         found += [one for one in (best_other, *self.ours()) if one not in found]
         return found
 
-    def further_seeds(self, main: Candidate) -> list[Trial]:
-        """The trials of a main final that its curve does not have."""
-        return [self._trial(main, self.reported, seed=seed) for seed in self.seeds[1:]]
+    def further_seeds(self) -> list[Trial]:
+        """The trials of the unguided and of ours at its default that their curves do not have."""
+        repeated = [candidates.unguided(self.guidance_scale), *self.ours()[:1]]
+        return [
+            self._trial(one, self.reported, seed=seed)
+            for one in repeated
+            for seed in self.seeds[1:]
+        ]
 
     def others(self, mains: Sequence[Candidate]) -> dict[str, list[Trial]]:
         """The remaining finals by their kinds: interleaved, and with other samplers, numbers of

@@ -26,7 +26,7 @@ def announce(runner: Runner, plan: Plan) -> None:
     stages = {
         "sweep": plan.sweep(),
         "curves": curves,
-        "further seeds": [trial for main in mains for trial in plan.further_seeds(main)],
+        "further seeds": plan.further_seeds(),
         **plan.others(mains),
         "ablations": list(plan.ablations().values()),
     }
@@ -50,7 +50,7 @@ def compare(runner: Runner, plan: Plan) -> tuple[list[Row], list[Row], list[Row]
     swept, chosen = tune(runner, plan)
     finals = measure(runner, FINAL, plan.curves(settings_of(chosen)))
     mains = plan.mains(best_other(finals).candidate)
-    more = measure(runner, FINAL, [trial for main in mains for trial in plan.further_seeds(main)])
+    more = measure(runner, FINAL, plan.further_seeds())
     finals = [
         merged([row, *(one for one in more if one.candidate == row.candidate)]) for row in finals
     ]

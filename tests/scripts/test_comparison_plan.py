@@ -132,13 +132,14 @@ def test_curves_are_of_all_methods_with_the_settings_chosen():
     assert {(one.prompts, one.seed) for one in trials} == {(PLAN.reported.all, 0)}
 
 
-def test_main_finals_have_further_seeds():
+def test_the_unguided_and_ours_at_its_default_have_further_seeds():
     other = at("cads", 0.5, {}, 5.0)
     mains = PLAN.mains(other)
     assert mains == [unguided(5.0), other, *PLAN.ours()]
     assert PLAN.mains(unguided(5.0)) == [unguided(5.0), *PLAN.ours()]
-    assert [one.seed for one in PLAN.further_seeds(other)] == [100]
-    assert replace(PLAN, seeds=(0,)).further_seeds(other) == []
+    further = [(one.candidate, one.seed) for one in PLAN.further_seeds()]
+    assert further == [(unguided(5.0), 100), (PLAN.ours()[0], 100)]
+    assert replace(PLAN, seeds=(0,)).further_seeds() == []
 
 
 def test_other_finals_are_interleaved_and_have_other_samplers_steps_and_batches():
