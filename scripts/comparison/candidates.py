@@ -119,9 +119,7 @@ METHODS: dict[str, Family] = {
     ),
     "particle-guidance": Family(baselines.ParticleGuidance, "scale", (5.0, 20.0)),
     "select": Family(Select, CFG_KNOB, (2.0, 1.0), ({"pool": 4},)),
-    "select-previews": Family(
-        SelectPreviews, CFG_KNOB, (2.0, 1.0), ({"pool": 4, "preview_steps": 4},)
-    ),
+    "select-previews": Family(SelectPreviews, CFG_KNOB, (2.0,), ({"pool": 4, "preview_steps": 4},)),
     "vendi-as-published": Family(
         Guided, "scale", (0.03, 0.2), (PUBLISHED, PUBLISHED | {"every": 2})
     ),
@@ -133,7 +131,6 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "one candidate": {"candidates": 1},
     "all of CFG afterwards": {"cfg": 1.0},
-    "entropy of order 2": {"objective": "conditional-rke"},
     "unconditional objective": {"objective": "vendi"},
 }
 """Changes of ours, drawn with the tuning prompts alone."""

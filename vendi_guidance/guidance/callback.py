@@ -48,7 +48,7 @@ class VendiGuidance(PipelineCallback):
     `memory="call"`.
 
     Args:
-        strength (default 0.25): The dial, from 0, the stock pipeline bit for bit, to 1, the most
+        strength (default 0.5): The dial, from 0, the stock pipeline bit for bit, to 1, the most
             variety. It sets {dialled}.
         memory (default session): "session" remembers finished samples from call to call, "call"
             none: samples of a call are guided by one another, and by what the window already holds.

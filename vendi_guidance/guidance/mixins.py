@@ -34,7 +34,7 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
         `diversity_memory="call"`.
 
         Args (those not given are as in `pipe.guidance`):
-        diversity: The dial: 0 is exactly {stock}, 1 the most variety, 0.25 the default.
+        diversity: The dial: 0 is exactly {stock}, 1 the most variety, 0.5 the default.
         diversity_preset: "published", the paper's settings.
         diversity_window: How many samples to remember from now on.
         diversity_memory: "session" to remember samples of this call, "call" not to.

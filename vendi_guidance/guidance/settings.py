@@ -20,7 +20,7 @@ from vendi_guidance.kernels.standard import Gaussian
 LARGEST_SCALE = 1e6
 """A step of this length already replaces the latent; a much longer one overflows."""
 
-STRENGTH = 0.25
+STRENGTH = 0.5
 """The default of the dial: docs/comparison.md shows what it keeps, and what more costs."""
 
 SIGMA_SHARE = 0.7
