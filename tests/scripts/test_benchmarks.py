@@ -25,7 +25,7 @@ def test_every_table_is_filled_and_the_machine_named(tmp_path):
     steps = [row for row in rows if row[0] == "8"]
     names = benchmarks.QUICK[200].split()
     assert [row[1] for row in methods] == [scores.METHODS[name].name for name in names]
-    assert len(steps) == 2 * len(guidance.CENTERS)
+    assert len(steps) == 2 * len(guidance.KERNELS)
     assert all(len(row) == 8 for row in rows)
     ratios = [row[6] for row in methods] + [row[i] for row in steps for i in (3, 4, 6, 7)]
     assert all(float(ratio) > 0 for ratio in ratios)
