@@ -6,7 +6,7 @@ from vendi_guidance.guidance.mixins import GuidedByCallback
 
 
 class VendiGuidedFluxPipeline(GuidedByCallback, FluxPipeline):
-    """`FluxPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
+    """`FluxPipeline` with diversity guidance; `diversity=0` is the stock one.
 
     Prompts are compared by the pooled CLIP embedding, which the stock pipeline computes and does
     not offer to callbacks.

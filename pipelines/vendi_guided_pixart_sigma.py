@@ -6,7 +6,7 @@ from vendi_guidance.guidance.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):
-    """`PixArtSigmaPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
+    """`PixArtSigmaPipeline` with diversity guidance; `diversity=0` is the stock one.
 
     Example:
         >>> pixart = "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS"

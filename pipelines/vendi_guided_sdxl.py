@@ -6,7 +6,7 @@ from vendi_guidance.guidance.mixins import GuidedByCallback
 
 
 class VendiGuidedSDXLPipeline(GuidedByCallback, StableDiffusionXLPipeline):
-    """`StableDiffusionXLPipeline` with diversity guidance; `diversity_scale=0` is the stock one.
+    """`StableDiffusionXLPipeline` with diversity guidance; `diversity=0` is the stock one.
 
     Example:
         >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
 
+from tests.guidance import test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.guidance.call import CFG_STOP
@@ -58,25 +59,16 @@ def making(rounds=ROUNDS, **options):
     return VendiGuidance(**{"rounds": rounds, "candidates": 1} | options)
 
 
-class Spy:
-    """Passes on to guidance; sees the latents before and after it, and the levels of each step."""
+class Spy(guided_spaces.Spy):
+    """Also sees the levels of each step."""
 
     def __init__(self, guidance):
-        self.guidance = guidance
-        self.before, self.after, self.levels = [], [], []
+        super().__init__(guidance)
+        self.levels = []
 
     def __call__(self, pipe, index, timestep, tensors):
         self.levels.append(self.guidance._call._watch.levels)
-        self.before.append(tensors["latents"])
-        tensors = self.guidance(pipe, index, timestep, tensors)
-        self.after.append(tensors["latents"])
-        return tensors
-
-    @property
-    def changed(self):
-        """The steps whose latents guidance changed."""
-        pairs = zip(self.before, self.after, strict=True)
-        return [index for index, pair in enumerate(pairs) if not torch.equal(*pair)]
+        return super().__call__(pipe, index, timestep, tensors)
 
 
 def draw(pipe, guidance=None, spy=None, name="SDXL", steps=6, noise=None, guided=False, **more):

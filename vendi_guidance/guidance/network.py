@@ -215,7 +215,11 @@ def _product(one: Tensor, other: Tensor) -> float:
 
 def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The latents: a tensor, or a list with one for each row."""
-    return args[0] if args else next(kwargs[name] for name in INPUTS if name in kwargs)
+    return args[0] if args else kwargs[_input_name(kwargs)]
+
+
+def _input_name(kwargs: Mapping[str, Any]) -> str:
+    return next(name for name in INPUTS if name in kwargs)
 
 
 def _with_input(
@@ -228,8 +232,7 @@ def _with_input(
     new = _like(old, new)
     if args:
         return (new, *args[1:]), kwargs
-    [name] = [name for name in INPUTS if name in kwargs][:1]
-    return args, {**kwargs, name: new}
+    return args, {**kwargs, _input_name(kwargs): new}
 
 
 def _part(x: Tensor, like: Tensor) -> Tensor:

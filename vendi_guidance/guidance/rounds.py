@@ -23,6 +23,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.ascent import ascent_direction, move
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.objectives import Objective
 from vendi_guidance.guidance.prediction import Prediction
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Step
@@ -76,7 +77,9 @@ class Rounds:
                 tried.append(move(z, direction, length.nan_to_num(0), memory))
                 predicted.append(network.denoise(tried[-1]))
             before = clean
-            noisy, clean = self._chosen(step, torch.stack(tried), torch.stack(predicted), memory)
+            noisy, clean = self._chosen(
+                step, objective, torch.stack(tried), torch.stack(predicted), memory
+            )
             spread = spread.where(spread.isfinite(), ALONE * _distance(before, clean))
         noise = (noisy - start.signal * clean) / start.noise
         network.restart(clean, noise)
@@ -85,14 +88,13 @@ class Rounds:
         return step.with_latents(latents.where(finite, step.latents).to(step.latents.dtype))
 
     def _chosen(
-        self, step: Step, noisy: Tensor, clean: Tensor, memory: Memory
+        self, step: Step, objective: Objective, noisy: Tensor, clean: Tensor, memory: Memory
     ) -> tuple[Tensor, Tensor]:
         """Of (c, b, ...) candidates and their predictions, (b, ...) that differ most."""
         if len(noisy) == 1:
             return noisy[0], clean[0]
         space = self.settings.build_space()
         features = torch.stack([space.remember(step.pipeline, one) for one in clean])
-        objective = memory.objective(self.settings, step.prompts)
         taken = objective.choose(features, step.prompts, memory.window)
         rows = torch.arange(len(taken), device=taken.device)
         return noisy[taken, rows], clean[taken, rows]
