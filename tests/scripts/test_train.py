@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from scripts.demo import emoji, train
+from scripts.demo import emoji, train, training
 
 CONCEPTS = ("waving hand", "ear", "nose")
 
@@ -38,7 +38,7 @@ def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanc
 def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(train, "SAVE_EVERY", 2)
+    monkeypatch.setattr(training, "SAVE_EVERY", 2)
 
     def run(folder, stop_at=None):
         torch.manual_seed(0)
@@ -50,7 +50,7 @@ def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
             return (model(torch.randn(8, 4)) - 1).square().mean()
 
         folder.mkdir(exist_ok=True)
-        train.train("model", [model], loss, folder, 8, 1e-2, "cpu")
+        training.train("model", [model], loss, folder, 8, 1e-2, "cpu")
         return model.weight
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,113 @@
+"""What the trainings of all demo models share: the loop, latents, and how a model is saved."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from diffusers import AutoencoderKL, DiffusionPipeline
+from diffusers.training_utils import EMAModel
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
+
+SAVE_EVERY = 500  # steps
+
+
+def train(
+    name: str,
+    modules: list[nn.Module],
+    loss: Callable[[int], Tensor],
+    work: Path,
+    steps: int,
+    rate: float,
+    device: str,
+) -> None:
+    """AdamW on `loss(step)` with warm-up and cosine decay; leaves averaged weights in `modules`.
+
+    A step draws everything from a generator seeded by its number, so a resumed run repeats an
+    uninterrupted one.
+    """
+    model = nn.ModuleList(modules).to(device).train()
+    file = work / f"{name}.safetensors"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
+    average = EMAModel(model.parameters(), decay=0.999, use_ema_warmup=True, power=0.75)
+    first = restore(file, model, optimizer, average) if file.exists() else 0
+    progress = tqdm(range(first, steps), initial=first, total=steps, desc=name, unit="step")
+    for step in progress:
+        for group in optimizer.param_groups:
+            decay = 0.5 * (1 + math.cos(math.pi * step / steps))
+            group["lr"] = rate * min(1, (step + 1) / 100) * (0.02 + 0.98 * decay)
+        torch.manual_seed(step)
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+            value = loss(step)
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        average.step(model.parameters())
+        if (step + 1) % 20 == 0:
+            progress.set_postfix(loss=f"{value.item():.4f}")
+        if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps:
+            save(file, model, optimizer, average, step + 1)
+    average.copy_to(model.parameters())
+    model.eval().requires_grad_(False)
+
+
+def save(
+    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, step: int
+) -> None:
+    """Write a checkpoint."""
+    tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.state_dict().items()}
+    tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
+    for i, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
+    save_tensors(file, tensors, {"step": step})
+
+
+def restore(
+    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
+) -> int:
+    """Load a checkpoint; returns the number of steps done."""
+    header, tensors = load_tensors(file)
+    model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
+    for i, shadow in enumerate(average.shadow_params):
+        shadow.data.copy_(tensors[f"average.{i}"])
+    average.optimization_step = header["step"]
+    state = optimizer.state_dict()
+    state["state"] = {}
+    for key, value in tensors.items():
+        if key.startswith("optimizer."):
+            _, index, moment = key.split(".")
+            state["state"].setdefault(int(index), {})[moment] = value
+    optimizer.load_state_dict(state)
+    return header["step"]
+
+
+def to_model_range(pixels: Tensor) -> Tensor:
+    """uint8 to floats in [-1, 1]."""
+    return pixels.float() / 127.5 - 1
+
+
+@torch.no_grad()
+def encode(vae: AutoencoderKL, pictures: Tensor, device: str) -> Tensor:
+    """(n, 3, 64, 64) uint8 to (n, 4, 16, 16) posterior means, unscaled."""
+    return torch.cat(
+        [
+            vae.encode(to_model_range(part.to(device))).latent_dist.mean
+            for part in pictures.split(128)
+        ]
+    )
+
+
+def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
+    """Save in half precision, to be loaded in single precision unless asked otherwise."""
+    pipeline.to(dtype=torch.float16).save_pretrained(folder)
+    for file in folder.glob("text_encoder*/config.json"):
+        # transformers loads in the config's precision, diffusers in single: make them agree
+        config = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(
+            json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
+        )
