@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from vendi_guidance.guidance.patching import Patch
-from vendi_guidance.guidance.prediction import Level, Watch
+from vendi_guidance.guidance.prediction import Watch
 from vendi_guidance.guidance.prompts import has_prompts_first
+from vendi_guidance.guidance.step import Level
 
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Components that denoise; some pipelines have two, for different noise levels."""
