@@ -87,6 +87,12 @@ class Network:
         return self._watch.levels
 
     @property
+    def evaluations(self) -> int:
+        """How many rows for each sample the pipeline gave the network at the last step."""
+        rows = sum(self._rows(one) for one in self._evaluations)
+        return max(1, rows // len(self._watch.step.sample))
+
+    @property
     def denoised(self) -> Tensor:
         """(b, ...) the last step's prediction of clean latents."""
         return self._watch.prediction.denoised
