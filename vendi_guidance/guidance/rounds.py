@@ -89,9 +89,9 @@ class Rounds:
 
     def _affordable(self, most: int) -> tuple[int, int]:
         """How many rounds, and of how many candidates, take at most `most` evaluations of the
-        network for each sample."""
-        candidates = min(self.settings.candidates, most)
-        return min(self.settings.rounds, most // candidates), candidates
+        network for each sample. Rounds keep more of what prompts say than candidates do."""
+        rounds = min(self.settings.rounds, most)
+        return rounds, min(self.settings.candidates, most // rounds)
 
     def _chosen(
         self, step: Step, objective: Objective, noisy: Tensor, clean: Tensor, memory: Memory
