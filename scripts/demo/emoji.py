@@ -5,10 +5,6 @@ and licences are in `PACKAGES` and in the model cards.
 """
 
 import json
-import shutil
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from scripts.demo.packages import fetch_package
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import whole_file
@@ -105,24 +102,7 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 def fetch(folder: Path) -> None:
     """Unpack the npm packages that are missing under `folder`, a sub-folder a vendor."""
     for vendor, (package, _) in PACKAGES.items():
-        target = folder / vendor
-        if target.exists():
-            continue
-        if shutil.which("npm") is None:
-            raise click.UsageError(
-                f"npm is needed once, to fetch {package}: install Node.js, or unpack that package "
-                f"into {target} by hand"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            command = ["npm", "pack", package, "--silent", "--pack-destination", temporary]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-                raise click.UsageError(f"npm pack {package} failed: {reason}")
-            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as packed:
-                packed.extractall(Path(temporary) / "unpacked", filter="data")
-            (Path(temporary) / "unpacked" / "package").rename(target)
+        fetch_package(package, folder / vendor)
 
 
 def load(folder: Path, concepts: str) -> Emoji:

@@ -4,7 +4,6 @@ Stages, each resumable: the probe, the autoencoder, the UNet with both text enco
 are in --work; the same command resumes.
 """
 
-import json
 from pathlib import Path
 
 import click
@@ -12,13 +11,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
+from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
-from scripts.demo.training import encode, save_half, to_model_range, train
+from scripts.demo.texts import make_tokenizer, text_config
+from scripts.demo.training import encode, save_half, to_model_range, train, train_vae
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
@@ -58,42 +57,11 @@ def main(
         save_training_features(probe.cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
         write_probe_card(output / "demo-probe", emoji, accuracy, probe_steps, device)
     if stage in ("all", "diffusion"):
-        vae = train_vae(emoji, work, vae_steps, batch_size // 2, device)
+        pictures = emoji.pixels.flatten(0, 2)
+        vae = train_vae(pictures, (16, 32, 64), work, vae_steps, batch_size // 2, device)
         pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device)
         save_half(pipeline, output / "demo-sdxl")
         write_model_card(output / "demo-sdxl", emoji, vae_steps, unet_steps, batch_size, device)
-
-
-# The autoencoder ------------------------------------------------------------------------------
-
-
-def train_vae(emoji: Emoji, work: Path, steps: int, batch: int, device: str) -> AutoencoderKL:
-    """A 0.65M-parameter AutoencoderKL: 64x64 pixels to 4x16x16 latents of unit deviation."""
-    torch.manual_seed(0)
-    vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 3,
-        up_block_types=("UpDecoderBlock2D",) * 3,
-        block_out_channels=(16, 32, 64),
-        norm_num_groups=8,
-        sample_size=SIZE,
-        mid_block_add_attention=False,
-        force_upcast=False,
-    )
-    pictures = emoji.pixels.flatten(0, 2)
-
-    def loss(step: int) -> Tensor:
-        chosen = torch.randint(len(pictures), (batch,))
-        x = to_model_range(pictures[chosen].to(device))
-        posterior = vae.encode(x).latent_dist
-        y = vae.decode(posterior.sample()).sample.float()
-        # edges carry most of a 64-pixel picture, so differences of neighbours count as well
-        edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
-        return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
-
-    train("vae", [vae], loss, work, steps, 2e-3, device)
-    latents = encode(vae, pictures, device)
-    vae.register_to_config(scaling_factor=round(1 / latents.std().item(), 4))
-    return vae
 
 
 # The UNet and the text encoders ---------------------------------------------------------------
@@ -103,7 +71,8 @@ def train_diffusion(
     emoji: Emoji, vae: AutoencoderKL, work: Path, steps: int, batch: int, device: str
 ) -> StableDiffusionXLPipeline:
     """Velocity prediction on precomputed latents; both text encoders are trained too."""
-    tokenizer = make_tokenizer(emoji, work / "tokenizer")
+    captions = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
+    tokenizer = make_tokenizer(captions, work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     first = CLIPTextModel(text_config(tokenizer, 64))
     second = CLIPTextModelWithProjection(text_config(tokenizer, 128))
@@ -168,47 +137,6 @@ def train_diffusion(
         scheduler=scheduler,
         force_zeros_for_empty_prompt=False,
         add_watermarker=False,
-    )
-
-
-def make_tokenizer(emoji: Emoji, folder: Path) -> CLIPTokenizer:
-    """A CLIP tokenizer whose merges are learnt from the captions themselves."""
-    start, end = "<|startoftext|>", "<|endoftext|>"
-    words = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
-    words.normalizer = normalizers.Lowercase()
-    words.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=2_000, min_frequency=1, initial_alphabet=alphabet, end_of_word_suffix="</w>"
-    )
-    texts = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
-    words.train_from_iterator(texts, trainer)
-    folder.mkdir(parents=True, exist_ok=True)
-    words.model.save(str(folder))
-    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    # a byte may also end a word: any text must have tokens
-    for token in [f"{byte}</w>" for byte in alphabet] + [start, end]:
-        vocabulary.setdefault(token, len(vocabulary))
-    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    return CLIPTokenizer(
-        str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=TOKENS
-    )
-
-
-def text_config(tokenizer: CLIPTokenizer, width: int) -> CLIPTextConfig:
-    return CLIPTextConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=4 * width,
-        projection_dim=width,
-        num_hidden_layers=2,
-        num_attention_heads=width // 32,
-        max_position_embeddings=TOKENS,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
     )
 
 

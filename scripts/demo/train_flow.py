@@ -1,0 +1,170 @@
+"""Train the flow demo, a tiny Stable Diffusion 3 of letters, and its probe, from scratch.
+
+Stages, each resumable: the autoencoder, the transformer with both text encoders, the probe.
+Checkpoints are in --work; the same command resumes.
+"""
+
+import math
+from itertools import product
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import (
+    AutoencoderKL,
+    FlowMatchEulerDiscreteScheduler,
+    SD3Transformer2DModel,
+    StableDiffusion3Pipeline,
+)
+from diffusers.models.attention_processor import Attention
+from torch import Tensor
+from transformers import CLIPTextModelWithProjection
+
+from scripts.demo.letters import ATTRIBUTES, CONCEPTS, Letters, caption, fetch, load
+from scripts.demo.texts import make_tokenizer, text_config
+from scripts.demo.training import encode, save_half, train, train_vae
+
+VAE_WIDTHS = 8, 16, 32
+TOKENS = 12  # longest prompt
+TEXT_WIDTHS = 64, 64  # of the text encoders
+HEADS, LAYERS = 4, 4  # of the transformer; a head is 32 wide
+NO_T5 = 256  # zeros that the pipeline appends to a prompt's tokens where it has no T5 encoder
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="npm packages.")
+@click.option("--work", type=click.Path(path_type=Path), default="out/flow", help="Checkpoints.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
+@click.option("--vae-steps", type=click.IntRange(1), default=900)
+@click.option("--flow-steps", type=click.IntRange(1), default=3_500)
+@click.option("--batch-size", type=click.IntRange(1), default=32)
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(
+    data: Path,
+    work: Path,
+    output: Path,
+    vae_steps: int,
+    flow_steps: int,
+    batch_size: int,
+    device: str,
+) -> None:
+    fetch(data)
+    letters = load(data)
+    work.mkdir(parents=True, exist_ok=True)
+    vae = train_vae(letters.pictures, VAE_WIDTHS, work, vae_steps, batch_size // 2, device)
+    pipeline = train_flow(letters, vae, work, flow_steps, batch_size, device)
+    save_half(pipeline, output / "demo-flow")
+
+
+def train_flow(
+    letters: Letters, vae: AutoencoderKL, work: Path, steps: int, batch: int, device: str
+) -> StableDiffusion3Pipeline:
+    """Rectified flow on precomputed latents; both text encoders are trained too."""
+    captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
+    tokenizer = make_tokenizer(captions, work / "tokenizer", TOKENS)
+    torch.manual_seed(1)
+    encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
+    transformer = SD3Transformer2DModel(
+        sample_size=16,
+        in_channels=vae.config.latent_channels,
+        out_channels=vae.config.latent_channels,
+        num_layers=LAYERS,
+        num_attention_heads=HEADS,
+        attention_head_dim=32,
+        caption_projection_dim=HEADS * 32,
+        joint_attention_dim=sum(TEXT_WIDTHS),
+        pooled_projection_dim=sum(TEXT_WIDTHS),
+        pos_embed_max_size=8,
+        qk_norm="rms_norm",
+    )
+    start_as_identity(transformer)
+    stock = transformer.attn_processors
+    transformer.set_attn_processor(WeightedLastToken(NO_T5))
+    means = encode(vae, letters.pictures, device)
+    vae.register_to_config(shift_factor=round(means.mean().item(), 4))
+    latents = (means - vae.config.shift_factor) * vae.config.scaling_factor
+    latents = latents.unflatten(0, letters.pixels.shape[:2])
+
+    def loss(step: int) -> Tensor:
+        looks, captions = letters.draw(batch, np.random.default_rng(step))
+        clean = latents[tuple(torch.from_numpy(looks).T)]
+        ids = tokenizer(
+            captions, padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt"
+        ).input_ids.to(device)
+        texts = [encoder(ids, output_hidden_states=True) for encoder in encoders]
+        prompt = torch.cat([text.hidden_states[-2] for text in texts], dim=-1)
+        noise = torch.randn_like(clean)
+        # most of what is hard lies between noise and picture: times are logit-normal, as in SD3
+        time = torch.randn(batch, 1, 1, 1, device=device).sigmoid()
+        velocity = transformer(
+            clean.lerp(noise, time),
+            F.pad(prompt, (0, 0, 0, 1)),
+            torch.cat([text.text_embeds for text in texts], dim=-1),
+            1_000 * time.flatten(),
+        ).sample
+        return F.mse_loss(velocity.float(), noise - clean)
+
+    train("flow", [transformer, *encoders], loss, work, steps, 1e-3, device)
+    transformer.set_attn_processor(stock)
+    return StableDiffusion3Pipeline(
+        transformer=transformer,
+        scheduler=FlowMatchEulerDiscreteScheduler(),
+        vae=vae,
+        text_encoder=encoders[0],
+        tokenizer=tokenizer,
+        text_encoder_2=encoders[1],
+        tokenizer_2=tokenizer,
+        text_encoder_3=None,
+        tokenizer_3=None,
+    )
+
+
+def start_as_identity(transformer: SD3Transformer2DModel) -> None:
+    """Zero the modulation and the output, as DiT's adaLN-Zero: training starts faster."""
+    blocks = transformer.transformer_blocks
+    modulations = [norm.linear for block in blocks for norm in (block.norm1, block.norm1_context)]
+    for linear in [*modulations, transformer.norm_out.linear, transformer.proj_out]:
+        torch.nn.init.zeros_(linear.weight)
+        torch.nn.init.zeros_(linear.bias)
+
+
+class WeightedLastToken:
+    """SD3's joint attention where the context's last token stands for `count` equal ones.
+
+    Context tokens have no positions, so equal ones stay equal in every layer: training with one
+    gives what the pipeline computes with `count`, several times as fast.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.weight = math.log(count)
+
+    def __call__(
+        self,
+        attn: Attention,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: None = None,
+    ) -> tuple[Tensor, Tensor]:
+        image, context = hidden_states, encoder_hidden_states
+
+        def heads(x: Tensor) -> Tensor:
+            return x.unflatten(2, (attn.heads, -1)).transpose(1, 2)
+
+        query = attn.norm_q(heads(attn.to_q(image)))
+        key = attn.norm_k(heads(attn.to_k(image)))
+        value = heads(attn.to_v(image))
+        query = torch.cat([query, attn.norm_added_q(heads(attn.add_q_proj(context)))], dim=2)
+        key = torch.cat([key, attn.norm_added_k(heads(attn.add_k_proj(context)))], dim=2)
+        value = torch.cat([value, heads(attn.add_v_proj(context))], dim=2)
+        weights = query.new_zeros(key.shape[2])
+        weights[-1] = self.weight
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=weights[None])
+        mixed = mixed.transpose(1, 2).flatten(2)
+        image, context = mixed[:, : image.shape[1]], mixed[:, image.shape[1] :]
+        return attn.to_out[0](image), context if attn.context_pre_only else attn.to_add_out(context)
+
+
+if __name__ == "__main__":
+    main()
