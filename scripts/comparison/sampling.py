@@ -9,24 +9,29 @@ import torch
 from diffusers import StableDiffusionXLPipeline
 from PIL import Image
 
-from scripts.demo.emoji import caption
+from vendi_guidance.features.probe import Asked
 
 
 class Prompt(NamedTuple):
-    """A concept, and what else the prompt names: a vendor, a skin tone, both or neither."""
+    """What is asked for.
 
-    concept: str
-    vendor: str | None = None
-    tone: str | None = None
+    Attributes:
+        words: the prompt.
+        look: the concept, and what else the prompt names, None where it leaves a value open.
+    """
+
+    words: str
+    look: Asked
 
     @property
-    def words(self) -> str:
-        return caption(*self)
+    def concept(self) -> str:
+        """What is to be shown, in any look."""
+        return str(self.look[0])
 
     @property
     def is_open(self) -> bool:
         """Whether the look is left open."""
-        return self.vendor is None and self.tone is None
+        return not any(self.look[1:])
 
 
 class Sample(NamedTuple):

@@ -14,7 +14,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionXLPipeline, U
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
-from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
+from scripts.demo.emoji import CAPTION, SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import encode, save_half, to_model_range, train, train_vae
@@ -148,7 +148,7 @@ def train_probe(
 ) -> tuple[Probe, dict[str, float]]:
     """A classifier of concept, vendor and tone; accuracy on a tenth of the pictures, held out."""
     torch.manual_seed(2)
-    probe = Probe(list(emoji.concepts), list(VENDORS), list(TONES))
+    probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
     pictures = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
     order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(3))
