@@ -6,7 +6,9 @@ License 1.1; Google Fonts' categories say which class a family has.
 """
 
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from scripts.demo.packages import fetch_package
+from vendi_guidance.features.probe import Look
 
 SIZE = 64  # pixels
 INK = 56  # pixels: what all letters of a typeface fit in
@@ -24,8 +27,13 @@ ATTRIBUTES = {
     "weight": ("regular", "bold"),
     "slant": ("upright", "italic"),
 }
-LOOKS = tuple(np.ndindex(5, 2, 2))
-"""(class, weight, slant) of all looks."""
+CAPTION = "{concept}, {class}, {weight}, {slant}"
+
+NAMING = (
+    *(("class", "weight", "slant"), ("class",), ("class", "weight"), ("class", "slant")),
+    *(("class", "weight", "slant"), ("weight",), ("slant",), ("weight", "slant")),
+)
+"""What prompts that name some of the look name, in turn."""
 
 # Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
 # repeats itself, as real models do.
@@ -60,63 +68,95 @@ FAMILIES = {
 SLANTED = ("caveat", "dancing-script", "kalam")
 """Handwriting without italics that slants as it is: its pictures count as italic."""
 
+HELD_OUT = ("pt-serif", "open-sans", "ibm-plex-mono", "mali", "grandstander")
+"""Families that neither the flow nor the probe is trained on: what the probe is tested with."""
+
 _WEIGHTS, _SLANTS = ("400", "700"), ("normal", "italic")  # in file names
 
 
 @dataclass(frozen=True)
 class Letters:
-    """Pictures of some letters in some faces (a face: a family in one weight and slant).
+    """Pictures of letters in some faces (a face: a family in one weight and slant).
 
     Attributes:
         families: the family of each face.
-        looks: (faces, 3) indices (class, weight, slant) of each face.
+        kinds: (faces, 3) indices (class, weight, slant) of each face.
         pixels: (letters, faces, 64, 64) uint8, black on white.
-        concepts: prompt-ready names, such as "letter g".
     """
 
     families: tuple[str, ...]
-    looks: Tensor
+    kinds: np.ndarray
     pixels: Tensor
-    concepts: tuple[str, ...] = CONCEPTS
+
+    @property
+    def concepts(self) -> tuple[str, ...]:
+        """See `World`."""
+        return CONCEPTS
+
+    @property
+    def naming(self) -> Sequence[tuple[str, ...]]:
+        """See `World`."""
+        return NAMING
+
+    def looks(self, concepts: Sequence[str]) -> list[Look]:
+        """All looks of some concepts: by concept as given, then by class, weight and slant."""
+        kinds = sorted({tuple(kind) for kind in self.kinds.tolist()})
+        return [(concept, *values_of(kind)) for concept in concepts for kind in kinds]
+
+    def images(self, concepts: Sequence[str]) -> list[Image.Image]:
+        """All pictures of some concepts: by concept as given, then by face."""
+        rows = [self.concepts.index(concept) for concept in concepts]
+        pages = self.pixels[rows].flatten(0, 1).numpy()
+        return [Image.fromarray(page).convert("RGB") for page in pages]
+
+    def where(self, faces: np.ndarray) -> "Letters":
+        """The pictures of some faces: (faces,) bool."""
+        names = tuple(compress(self.families, faces))
+        return Letters(names, self.kinds[faces], self.pixels[:, torch.from_numpy(faces)])
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """(faces,) bool: of a family that is held out."""
+        return np.isin(self.families, HELD_OUT)
 
     @property
     def pictures(self) -> Tensor:
         """All pictures, by letter, then by face: (letters * faces, 3, 64, 64) uint8."""
         return self.pixels.flatten(0, 1)[:, None].expand(-1, 3, -1, -1)
 
+    @property
+    def labels(self) -> Tensor:
+        """(letters * faces, 4) indices (letter, class, weight, slant) of the pictures."""
+        letters, faces = np.indices(self.pixels.shape[:2]).reshape(2, -1)
+        return torch.from_numpy(np.column_stack([letters, self.kinds[faces]]))
+
     def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
         """`count` training pairs: (count, 2) indices (letter, face) and their captions."""
-        letter = rng.integers(len(self.concepts), size=count)
-        named = rng.random((3, count)) < NAMED
-        look = np.stack(
-            [
-                np.where(
-                    named[i],
-                    rng.integers(len(values), size=count),
-                    rng.choice(len(values), size=count, p=SHARES[name]),
-                )
-                for i, (name, values) in enumerate(ATTRIBUTES.items())
-            ]
-        )
+        letter = rng.integers(len(CONCEPTS), size=count)
+        named = rng.random((count, len(ATTRIBUTES))) < NAMED
+        web = [
+            rng.choice(len(values), size=count, p=SHARES[name])
+            for name, values in ATTRIBUTES.items()
+        ]
+        even = [rng.integers(len(values), size=count) for values in ATTRIBUTES.values()]
+        kinds = np.where(named, np.stack(even, axis=1), np.stack(web, axis=1))
+        face = [rng.choice(np.flatnonzero((self.kinds == kind).all(axis=1))) for kind in kinds]
         empty = rng.random(count) < EMPTY
-        faces = {wanted: np.flatnonzero((self.looks.numpy() == wanted).all(1)) for wanted in LOOKS}
-        face = [rng.choice(faces[tuple(wanted)]) for wanted in look.T]
         captions = [
-            "" if empty[i] else caption(self.concepts[letter[i]], *named_values(look[:, i], named[:, i]))
-            for i in range(count)
+            "" if nothing else caption(CONCEPTS[i], *compress(values_of(kind), said))
+            for nothing, i, said, kind in zip(empty, letter, named, kinds, strict=True)
         ]
         return np.stack([letter, face], axis=1), captions
 
 
-def named_values(look: np.ndarray, named: np.ndarray) -> list[str | None]:
-    """The values' names of a (class, weight, slant), None where not named."""
-    rows = zip(ATTRIBUTES.values(), look, named, strict=True)
-    return [values[index] if said else None for values, index, said in rows]
+def values_of(kind: Sequence[int]) -> Look:
+    """The names of a (class, weight, slant)."""
+    return tuple(values[i] for values, i in zip(ATTRIBUTES.values(), kind, strict=True))
 
 
-def caption(concept: str, *values: str | None) -> str:
-    """The words for a look: "letter g, serif, bold, italic"."""
-    return ", ".join([concept, *(value for value in values if value)])
+def caption(concept: str, *values: str) -> str:
+    """The words for a look, or for what is named of it: "letter g, serif, bold, italic"."""
+    return ", ".join([concept, *values])
 
 
 def fetch(folder: Path) -> None:
@@ -128,21 +168,23 @@ def fetch(folder: Path) -> None:
 
 def load(folder: Path) -> Letters:
     """Draw the letters of all faces from the packages under `folder`, where `fetch` put them."""
-    names, looks, drawn = [], [], []
-    for kind, families in enumerate(FAMILIES.values()):
+    names: list[str] = []
+    kinds: list[tuple[int, ...]] = []
+    drawn: list[Tensor] = []
+    for group, families in enumerate(FAMILIES.values()):
         for family in (family.split("@")[0] for family in families):
             files = {
-                (kind, weight, int(slant or family in SLANTED)): file
+                (group, weight, int(slant or family in SLANTED)): file
                 for weight in range(2)
                 for slant in range(2)
                 if (file := _file(folder, family, weight, slant)).exists()
             }
             size = min(fitting_size(file) for file in files.values())
-            for look, file in files.items():
+            for kind, file in files.items():
                 names.append(family)
-                looks.append(look)
+                kinds.append(kind)
                 drawn.append(draw_letters(file, size))
-    return Letters(tuple(names), torch.tensor(looks), torch.stack(drawn, dim=1))
+    return Letters(tuple(names), np.array(kinds), torch.stack(drawn, dim=1))
 
 
 def _file(folder: Path, family: str, weight: int, slant: int) -> Path:
@@ -151,7 +193,7 @@ def _file(folder: Path, family: str, weight: int, slant: int) -> Path:
 
 
 def _boxes(font: ImageFont.FreeTypeFont) -> np.ndarray:
-    """(letters, 4): left, top, right and bottom of each letter's ink around the baseline's start."""
+    """(letters, 4): left, top, right and bottom of each letter's ink from the baseline's start."""
     return np.array([font.getbbox(letter, anchor="ls") for letter in string.ascii_lowercase])
 
 

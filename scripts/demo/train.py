@@ -16,13 +16,18 @@ from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
 from scripts.demo.emoji import CAPTION, SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
+from scripts.demo.probing import (
+    TRAINING_FEATURES,
+    accuracy,
+    save_training_features,
+    split_tenth,
+    train_probe,
+)
 from scripts.demo.texts import make_tokenizer, text_config
-from scripts.demo.training import encode, save_half, to_model_range, train, train_vae
+from scripts.demo.training import encode, save_half, train, train_vae
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.storage.tensors import save_tensors
 
 TOKENS = 24  # longest prompt
-TRAINING_FEATURES = "training_features.safetensors"
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -52,10 +57,10 @@ def main(
     emoji = load(data, concepts)
     work.mkdir(parents=True, exist_ok=True)
     if stage in ("all", "probe"):
-        probe, accuracy = train_probe(emoji, work, probe_steps, batch_size, device)
+        probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device)
         probe.save_pretrained(output / "demo-probe")
         save_training_features(probe.cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
-        write_probe_card(output / "demo-probe", emoji, accuracy, probe_steps, device)
+        write_probe_card(output / "demo-probe", emoji, right, probe_steps, device)
     if stage in ("all", "diffusion"):
         pictures = emoji.pixels.flatten(0, 2)
         vae = train_vae(pictures, (16, 32, 64), work, vae_steps, batch_size // 2, device)
@@ -143,7 +148,7 @@ def train_diffusion(
 # The probe ------------------------------------------------------------------------------------
 
 
-def train_probe(
+def train_emoji_probe(
     emoji: Emoji, work: Path, steps: int, batch: int, device: str
 ) -> tuple[Probe, dict[str, float]]:
     """A classifier of concept, vendor and tone; accuracy on a tenth of the pictures, held out."""
@@ -151,47 +156,9 @@ def train_probe(
     probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
     pictures = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
-    order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(3))
-    held_out, kept = order[: len(order) // 10], order[len(order) // 10 :]
-
-    def loss(step: int) -> Tensor:
-        chosen = kept[torch.randint(len(kept), (batch,))]
-        scores = probe(augment(to_model_range(pictures[chosen].to(device))))
-        targets = looks[chosen].to(device).T
-        losses = [F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True)]
-        return torch.stack(losses).sum()
-
-    train("probe", [probe], loss, work, steps, 2e-3, device)
-    with torch.no_grad():
-        scores = probe(to_model_range(pictures[held_out].to(device)))
-    right = [
-        (score.argmax(1).cpu() == target).float().mean().item()
-        for score, target in zip(scores, looks[held_out].T, strict=True)
-    ]
-    return probe, dict(zip(("concept", "vendor", "tone"), right, strict=True))
-
-
-def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
-    """Write the probe's features of all training pictures, in the order of `Emoji.images`.
-
-    They are (n, 128), under the key "features": what generated pictures are compared with.
-    """
-    save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts))}, {})
-
-
-def augment(x: Tensor) -> Tensor:
-    """Random shift, scale, blur, noise and slight colour change, like a generator's faults."""
-    n = len(x)
-    scale = 1 + 0.1 * (2 * torch.rand(n) - 1)
-    theta = torch.zeros(n, 2, 3)
-    theta[:, 0, 0] = theta[:, 1, 1] = scale
-    theta[:, :, 2] = 0.12 * (2 * torch.rand(n, 2) - 1)
-    grid = F.affine_grid(theta, list(x.shape), align_corners=False).to(x)
-    x = 1 - F.grid_sample(1 - x, grid, align_corners=False)  # what moves in is white
-    blurred = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    amount = torch.rand(n, 1, 1, 1).to(x)
-    x = x + amount * (blurred - x) + 0.15 * torch.rand(n, 1, 1, 1).to(x) * torch.randn_like(x)
-    return x * (1 + 0.05 * (2 * torch.rand(n, 3, 1, 1).to(x) - 1))
+    held_out, kept = split_tenth(len(pictures))
+    train_probe(probe, pictures[kept], looks[kept], work, steps, batch, device)
+    return probe, accuracy(probe, pictures[held_out], looks[held_out], device)
 
 
 if __name__ == "__main__":
