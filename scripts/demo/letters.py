@@ -17,9 +17,9 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from scripts.demo.packages import fetch_package
+from scripts.demo.sheets import SIZE
 from vendi_guidance.features.probe import Look
 
-SIZE = 64  # pixels
 INK = 56  # pixels: what all letters of a typeface fit in
 CONCEPTS = tuple(f"letter {letter}" for letter in string.ascii_lowercase)
 ATTRIBUTES = {
@@ -66,7 +66,7 @@ FAMILIES = {
 """Class -> families, each with its package's version."""
 
 SLANTED = ("caveat", "dancing-script", "kalam")
-"""Handwriting without italics that slants as it is: its pictures count as italic."""
+"""Handwriting without italics that slants as it is drawn: its pictures count as italic."""
 
 HELD_OUT = ("pt-serif", "open-sans", "ibm-plex-mono", "mali", "grandstander")
 """Families that neither the flow nor the probe is trained on: what the probe is tested with."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
 from scripts.demo.letters import ATTRIBUTES, CAPTION, CONCEPTS, Letters, caption, fetch, load
+from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
 from scripts.demo.probing import accuracy, split_tenth, train_probe
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import encode, save_half, train, train_vae
@@ -64,10 +65,13 @@ def main(
         shown = letters.where(~letters.held_out)
         pipeline = train_flow(shown, vae, work, flow_steps, batch_size, device)
         save_half(pipeline, output / "demo-flow")
+        write_flow_card(output / "demo-flow", shown, vae_steps, flow_steps, batch_size, device)
     if stage in ("all", "probe"):
         probe, tests = train_letters_probe(letters, work, probe_steps, 2 * batch_size, device)
         probe.half().save_pretrained(output / "demo-letters-probe")
-        click.echo(str(tests))
+        write_letters_probe_card(
+            output / "demo-letters-probe", tests, probe_steps, 2 * batch_size, device
+        )
 
 
 def train_flow(
