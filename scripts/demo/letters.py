@@ -51,12 +51,12 @@ FAMILIES = {
         *("open-sans@5.3.0", "pt-sans@5.3.0", "source-sans-3@5.3.1", "work-sans@5.3.0"),
     ),
     "monospaced": (
-        *("anonymous-pro@5.3.0", "azeret-mono@5.3.0", "courier-prime@5.3.0"),
-        *("ibm-plex-mono@5.3.0", "space-mono@5.3.0", "victor-mono@5.3.0"),
+        *("anonymous-pro@5.3.0", "courier-prime@5.3.0", "ibm-plex-mono@5.3.0"),
+        "victor-mono@5.3.0",
     ),
     "handwriting": (
         *("caveat@5.3.0", "dancing-script@5.3.0", "fuzzy-bubbles@5.3.0", "gaegu@5.3.0"),
-        *("kalam@5.3.0", "mali@5.3.0", "playpen-sans@5.3.0", "shantell-sans@5.3.0"),
+        *("kalam@5.3.0", "mali@5.3.0", "shantell-sans@5.3.0"),
     ),
     "display": (
         *("cabin-sketch@5.3.0", "grandstander@5.3.0", "grenze-gotisch@5.3.0", "handjet@5.3.0"),

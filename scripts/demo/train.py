@@ -24,7 +24,7 @@ from scripts.demo.probing import (
     train_probe,
 )
 from scripts.demo.texts import make_tokenizer, text_config
-from scripts.demo.training import encode, save_half, train, train_vae
+from scripts.demo.training import encode, machine, save_half, train, train_vae
 from vendi_guidance.features.probe import Probe
 
 TOKENS = 24  # longest prompt
@@ -60,13 +60,14 @@ def main(
         probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device)
         probe.save_pretrained(output / "demo-probe")
         save_training_features(probe.cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
-        write_probe_card(output / "demo-probe", emoji, right, probe_steps, device)
+        write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device))
     if stage in ("all", "diffusion"):
         pictures = emoji.pixels.flatten(0, 2)
         vae = train_vae(pictures, (16, 32, 64), work, vae_steps, batch_size // 2, device)
         pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device)
         save_half(pipeline, output / "demo-sdxl")
-        write_model_card(output / "demo-sdxl", emoji, vae_steps, unet_steps, batch_size, device)
+        steps = vae_steps, unet_steps
+        write_model_card(output / "demo-sdxl", emoji, *steps, batch_size, machine(device))
 
 
 # The UNet and the text encoders ---------------------------------------------------------------

@@ -26,7 +26,7 @@ from scripts.demo.letters import ATTRIBUTES, CAPTION, CONCEPTS, Letters, caption
 from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
 from scripts.demo.probing import accuracy, split_tenth, train_probe
 from scripts.demo.texts import make_tokenizer, text_config
-from scripts.demo.training import encode, save_half, train, train_vae
+from scripts.demo.training import encode, machine, save_half, train, train_vae
 from vendi_guidance.features.probe import Probe
 
 VAE_WIDTHS = 8, 16, 32
@@ -42,7 +42,7 @@ T5_TOKENS = 256  # of a prompt, as the pipeline has them
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--vae-steps", type=click.IntRange(1), default=900)
 @click.option("--flow-steps", type=click.IntRange(1), default=3_500)
-@click.option("--probe-steps", type=click.IntRange(1), default=800)
+@click.option("--probe-steps", type=click.IntRange(1), default=1_400)
 @click.option("--batch-size", type=click.IntRange(1), default=32)
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
@@ -65,12 +65,13 @@ def main(
         shown = letters.where(~letters.held_out)
         pipeline = train_flow(shown, vae, work, flow_steps, batch_size, device)
         save_half(pipeline, output / "demo-flow")
-        write_flow_card(output / "demo-flow", shown, vae_steps, flow_steps, batch_size, device)
+        steps = vae_steps, flow_steps
+        write_flow_card(output / "demo-flow", shown, *steps, batch_size, machine(device))
     if stage in ("all", "probe"):
         probe, tests = train_letters_probe(letters, work, probe_steps, 2 * batch_size, device)
         probe.half().save_pretrained(output / "demo-letters-probe")
         write_letters_probe_card(
-            output / "demo-letters-probe", tests, probe_steps, 2 * batch_size, device
+            output / "demo-letters-probe", tests, probe_steps, 2 * batch_size, machine(device)
         )
 
 

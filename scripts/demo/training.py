@@ -146,3 +146,11 @@ def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
         file.write_text(
             json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
         )
+
+
+def machine(device: str) -> str:
+    """What a model card says a model was trained on."""
+    cores = torch.get_num_threads()
+    if device == "cpu":
+        return "one CPU core" if cores == 1 else f"{cores} CPU cores"
+    return torch.cuda.get_device_name(device)
