@@ -1,4 +1,5 @@
-"""What the trainings of all demo models share: the loop, latents, and how a model is saved."""
+"""What the trainings of all demo models share: the loop, the autoencoder, and how a model is
+saved."""
 
 import json
 import math
@@ -6,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from diffusers import AutoencoderKL, DiffusionPipeline
 from diffusers.training_utils import EMAModel
 from torch import Tensor, nn
@@ -86,6 +88,39 @@ def restore(
     return header["step"]
 
 
+def train_vae(
+    pictures: Tensor, widths: tuple[int, ...], work: Path, steps: int, batch: int, device: str
+) -> AutoencoderKL:
+    """An AutoencoderKL of (n, 3, 64, 64) uint8 pictures with 3 levels of blocks of these widths.
+
+    Its latents are (4, 16, 16), of unit deviation once scaled.
+    """
+    torch.manual_seed(0)
+    vae = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 3,
+        up_block_types=("UpDecoderBlock2D",) * 3,
+        block_out_channels=widths,
+        norm_num_groups=widths[0] // 2,
+        sample_size=pictures.shape[-1],
+        mid_block_add_attention=False,
+        force_upcast=False,
+    )
+
+    def loss(step: int) -> Tensor:
+        chosen = torch.randint(len(pictures), (batch,))
+        x = to_model_range(pictures[chosen].to(device))
+        posterior = vae.encode(x).latent_dist
+        y = vae.decode(posterior.sample()).sample.float()
+        # edges carry most of a 64-pixel picture, so differences of neighbours count as well
+        edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
+        return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
+
+    train("vae", [vae], loss, work, steps, 2e-3, device)
+    latents = encode(vae, pictures, device)
+    vae.register_to_config(scaling_factor=round(1 / latents.std().item(), 4))
+    return vae
+
+
 def to_model_range(pixels: Tensor) -> Tensor:
     """uint8 to floats in [-1, 1]."""
     return pixels.float() / 127.5 - 1
@@ -111,3 +146,11 @@ def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
         file.write_text(
             json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
         )
+
+
+def machine(device: str) -> str:
+    """What a model card says a model was trained on."""
+    cores = torch.get_num_threads()
+    if device == "cpu":
+        return "one CPU core" if cores == 1 else f"{cores} CPU cores"
+    return torch.cuda.get_device_name(device)
