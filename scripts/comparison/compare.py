@@ -32,13 +32,13 @@ import torch
 
 from scripts.benchmarks.measuring import machine
 from scripts.comparison.cache import Cache
-from scripts.comparison.candidates import METHODS, UNGUIDED
+from scripts.comparison.candidates import METHODS, OURS, UNGUIDED
 from scripts.comparison.figures import save_curves, save_grids
 from scripts.comparison.measures import KEPT, LOOKS
 from scripts.comparison.models import demo_model, load_demo
 from scripts.comparison.plan import FINAL, Plan
 from scripts.comparison.prompts import select, split_prompts
-from scripts.comparison.results import Row
+from scripts.comparison.results import Row, curves, gain
 from scripts.comparison.runner import Runner
 from scripts.comparison.scorer import Scorer
 from scripts.comparison.stages import announce, compare
@@ -172,6 +172,8 @@ def main(
         "machine": machine(torch.device(device)),
         "tuning_prompts": [prompt.words for prompt in plan.tuning.all],
         "reported_prompts": [prompt.words for prompt in plan.reported.all],
+        "even_looks": even_looks(len(scorer.training.looks(tuning[:1])), images_per_prompt),
+        "best_other": best_others(rows),
         "named_as_asked": runner.share_as_named([prompt.concept for prompt in plan.reported.open]),
     }
     save(output, cache, rows, chosen, mains, about)
@@ -195,6 +197,23 @@ def save(
     save_curves(output / "evaluations.png", rows, "evaluations")
     shown = [(in_words(row), cache.strips(row.trials[0])) for row in mains]
     save_grids(output / "pictures.png", shown)
+
+
+def even_looks(looks: int, images: int) -> float:
+    """How many of a number of looks so many images have on average, if all are equally likely."""
+    return looks * (1 - (1 - 1 / looks) ** images)
+
+
+def best_others(rows: Sequence[Row]) -> dict[str, str]:
+    """By each strength of ours, the other method with most looks that keeps as much of what is
+    named, and by how many ours has more."""
+    of_methods, found = curves(rows), {}
+    for row in of_methods.get(OURS, [])[1:]:
+        best = gain(of_methods, row.mean(KEPT) or 0.0)
+        if best.difference is not None and best.best_other is not None:
+            looks = best.looks[best.best_other]
+            found[str(row.candidate.strength)] = f"{best.best_other} {looks:.2f}"
+    return found
 
 
 def summary(cache: Cache, rows: Sequence[Row]) -> str:
