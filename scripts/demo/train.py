@@ -11,14 +11,22 @@ import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
+from diffusers import AutoencoderKL, StableDiffusionXLPipeline, UNet2DConditionModel
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
-from scripts.demo.training import encode, save_half, to_model_range, train
+from scripts.demo.training import (
+    encode,
+    encode_all,
+    noise_schedule,
+    save_half,
+    to_model_range,
+    train,
+    velocity_loss,
+)
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
@@ -121,25 +129,10 @@ def train_diffusion(
         addition_time_embed_dim=32,
         projection_class_embeddings_input_dim=128 + 6 * 32,
     )
-    # clip_sample: latents are not in [-1, 1]; clipping would ruin the pictures
-    scheduler = DDIMScheduler(
-        prediction_type="v_prediction",
-        rescale_betas_zero_snr=True,
-        timestep_spacing="trailing",
-        clip_sample=False,
-        set_alpha_to_one=True,
-        beta_schedule="scaled_linear",
-        beta_start=0.00085,
-        beta_end=0.012,
-    )
-    latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
-    latents = latents.unflatten(0, emoji.pixels.shape[:3])
     # SDXL's conditioning on sizes: original size, crop corner, target size
     time_ids = torch.tensor([SIZE, SIZE, 0, 0, SIZE, SIZE], device=device).expand(batch, 6)
 
-    def loss(step: int) -> Tensor:
-        looks, captions = emoji.draw(batch, np.random.default_rng(step))
-        clean = latents[tuple(torch.from_numpy(looks).T)]
+    def predict(noisy: Tensor, times: Tensor, captions: list[str]) -> Tensor:
         tokens = tokenizer(
             captions, padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt"
         )
@@ -147,16 +140,10 @@ def train_diffusion(
         one = first(ids, output_hidden_states=True)
         two = second(ids, output_hidden_states=True)
         prompt = torch.cat([one.hidden_states[-2], two.hidden_states[-2]], dim=-1)
-        noise = torch.randn_like(clean)
-        times = torch.randint(scheduler.config.num_train_timesteps, (batch,), device=device)
-        velocity = unet(
-            scheduler.add_noise(clean, noise, times),
-            times,
-            prompt,
-            added_cond_kwargs={"text_embeds": two.text_embeds, "time_ids": time_ids},
-        ).sample
-        return F.mse_loss(velocity.float(), scheduler.get_velocity(clean, noise, times))
+        conditions = {"text_embeds": two.text_embeds, "time_ids": time_ids}
+        return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
+    loss = velocity_loss(predict, emoji, encode_all(vae, emoji, device), batch)
     train("unet", [unet, first, second], loss, work, steps, 1e-3, device)
     return StableDiffusionXLPipeline(
         vae=vae,
@@ -165,7 +152,7 @@ def train_diffusion(
         tokenizer=tokenizer,
         tokenizer_2=tokenizer,
         unet=unet,
-        scheduler=scheduler,
+        scheduler=noise_schedule(),
         force_zeros_for_empty_prompt=False,
         add_watermarker=False,
     )
