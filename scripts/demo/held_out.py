@@ -1,11 +1,11 @@
 """What the probe sees in a model's pictures: the numbers of the model cards."""
 
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from diffusers import DiffusionPipeline
 from PIL.Image import Image
 from tqdm import tqdm
 
@@ -32,18 +32,21 @@ class Measured(NamedTuple):
 
 
 def measure(
-    draw: Callable[[list[str], torch.Generator], list[Image]],
+    pipeline: DiffusionPipeline,
+    sampling: dict[str, Any],
     prompts: Path,
     probe: Path,
     each: tuple[int, int] = (16, 8),
 ) -> Measured:
-    """Pictures by `draw(prompts, generator)`, seen by the probe.
+    """What the probe sees in pictures that a pipeline draws.
 
     Args:
+        sampling: arguments of its call.
         prompts: a folder with demo.txt, the open prompts, and named.txt.
         probe: its folder.
         each: number of pictures of each open and each named prompt.
     """
+    pipeline.set_progress_bar_config(disable=True)
     labeler = ProbeLabeler(load_probe(probe))
 
     def label(file: str, count: int) -> tuple[list[str], Labels]:
@@ -51,7 +54,8 @@ def measure(
         generator = torch.Generator().manual_seed(0)
         images: list[Image] = []
         for start in tqdm(range(0, len(asked), BATCH), desc=file, unit="batch"):
-            images += draw(asked[start : start + BATCH], generator)
+            part = asked[start : start + BATCH]
+            images += pipeline(part, generator=generator, **sampling).images
         return asked, labeler(images, asked)
 
     asked, labels = label("demo.txt", each[0])

@@ -208,7 +208,8 @@ def _held_out(measured: dict[str, Measured]) -> str:
         f"| {name} | {one.fidelity:.1%} | {one.looks:.2f} | {one.named:.1%} |"
         for name, one in measured.items()
     )
-    return f"""Counted by `demo-probe`, without diversity guidance: 16 images of each prompt of
+    return f"""\
+Counted by `demo-probe` in bfloat16, without diversity guidance: 16 images of each prompt of
 `assets/prompts/demo.txt`, which leave tone and vendor open, and 8 of each of
 `assets/prompts/named.txt`, which name one or both. Looks are distinct correct pairs of vendor and
 tone among a prompt's 16 images; 18 exist.

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 import torch
 from diffusers import AutoencoderKL, PixArtSigmaPipeline, PixArtTransformer2DModel
-from PIL.Image import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
@@ -52,21 +51,16 @@ def main(
     pipeline = make_pipeline(emoji, AutoencoderKL.from_pretrained(sdxl, subfolder="vae"))
     seconds = train_pixart(pipeline, emoji, work, steps, batch_size, device)
     save_half(pipeline, output)
-    pipeline = PixArtSigmaPipeline.from_pretrained(output).to(device)  # what users will have
-    pipeline.set_progress_bar_config(disable=True)
-
-    def draw(asked: list[str], generator: torch.Generator) -> list[Image]:
-        return pipeline(
-            asked,
-            num_inference_steps=SAMPLING_STEPS,
-            guidance_scale=CFG,
-            generator=generator,
-            use_resolution_binning=False,
-            max_sequence_length=TOKENS,
-        ).images
-
+    saved = PixArtSigmaPipeline.from_pretrained(output, dtype=torch.bfloat16).to(device)
+    sampling = {
+        "num_inference_steps": SAMPLING_STEPS,
+        "guidance_scale": CFG,
+        "use_resolution_binning": False,
+        "max_sequence_length": TOKENS,
+    }
+    measured = measure(saved, sampling, prompts, probe)
     training = f"{steps:,} steps of {batch_size} images, {seconds / 60:.0f} minutes on {machine}"
-    write_pixart_card(output, emoji, measure(draw, prompts, probe), training, CFG, SAMPLING_STEPS)
+    write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
 
 
 def make_pipeline(

@@ -1,7 +1,7 @@
 """Distil the demo SDXL into a student that draws in four steps without classifier-free guidance.
 
 The teacher's trajectories, guided by CFG, are drawn first. The student is its UNet, trained to jump
-from any kept point of a trajectory to its end. Both resume from --work; the same command resumes.
+from any point of a trajectory to its end. Both resume from --work; the same command resumes.
 """
 
 from pathlib import Path
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import StableDiffusionXLPipeline
-from PIL.Image import Image
 from torch import Tensor
 from tqdm import tqdm
 
@@ -22,8 +21,9 @@ from scripts.demo.training import save_half, train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
-STEPS = 16  # of the teacher
-POINTS = 8  # of a trajectory kept, evenly spaced: where a student of 1, 2, 4 or 8 steps may stand
+STEPS = 8  # of the teacher, where students of 1, 2, 4 or 8 steps stand
+
+FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to the student
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -56,30 +56,19 @@ def main(
     pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(device)
     pipeline.set_progress_bar_config(disable=True)
     captions, trajectories = draw_trajectories(pipeline, emoji, work, chunks, batch_size)
-    measured = {
-        f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(pipeline, STEPS, CFG, prompts, probe)
-    }
     seconds = train_student(pipeline, captions, trajectories, work, steps, batch_size)
     save_half(pipeline, output)
-    student = StableDiffusionXLPipeline.from_pretrained(output).to(device)  # what users will have
-    student.set_progress_bar_config(disable=True)
-    measured |= {f"{n} steps": look(student, n, 0.0, prompts, probe) for n in (1, 2, 4, 8)}
+
+    def look(model: Path, sampling_steps: int, cfg: float) -> Measured:
+        pipeline = StableDiffusionXLPipeline.from_pretrained(model, dtype=torch.bfloat16)
+        sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
+        return measure(pipeline.to(device), sampling, prompts, probe)
+
+    measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(teacher, STEPS, CFG)}
+    measured |= {f"{n} steps": look(output, n, 0.0) for n in (1, 2, 4, 8)}
     drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
     training = f"{steps:,} steps of {batch_size} points, {seconds / 60:.0f} minutes on {machine}"
     write_turbo_card(output, emoji, measured, drawing, training, CFG)
-
-
-def look(
-    pipeline: StableDiffusionXLPipeline, steps: int, cfg: float, prompts: Path, probe: Path
-) -> Measured:
-    """What the probe sees in pictures of so many steps."""
-
-    def draw(asked: list[str], generator: torch.Generator) -> list[Image]:
-        return pipeline(
-            asked, num_inference_steps=steps, guidance_scale=cfg, generator=generator
-        ).images
-
-    return measure(draw, prompts, probe)
 
 
 @torch.no_grad()
@@ -89,14 +78,16 @@ def draw_trajectories(
     """Latents of the teacher on the way from noise to pictures of random captions.
 
     Returns:
-        n captions and (n, POINTS + 1, 4, 16, 16) float32: noise first, clean latents last.
+        n captions and (n, STEPS + 1, 4, 16, 16) float32: noise first, clean latents last.
     """
     captions, trajectories = [], []
     for number in tqdm(range(chunks), desc="trajectories", unit="batch"):
         file = work / f"trajectories-{number:03}.safetensors"
         if not file.exists():
             prompts = [text for text in emoji.draw(batch, np.random.default_rng(number))[1] if text]
-            save_tensors(file, {"points": draw(teacher, prompts, number)}, {"captions": prompts})
+            save_tensors(
+                file, {"points": draw(teacher, prompts, FIRST_SEED + number)}, {"captions": prompts}
+            )
         header, tensors = load_tensors(file)
         captions += header["captions"]
         trajectories.append(tensors["points"].float())
@@ -104,7 +95,7 @@ def draw_trajectories(
 
 
 def draw(teacher: StableDiffusionXLPipeline, prompts: list[str], seed: int) -> Tensor:
-    """(prompts, POINTS + 1, 4, 16, 16) float16: one trajectory of each prompt."""
+    """(prompts, STEPS + 1, 4, 16, 16) float16: one trajectory of each prompt."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(len(prompts), 4, 16, 16, generator=generator).to(teacher.device)
     states = [noise]
@@ -122,7 +113,7 @@ def draw(teacher: StableDiffusionXLPipeline, prompts: list[str], seed: int) -> T
             output_type="latent",
             callback_on_step_end=keep,
         )
-    return torch.stack(states[:: STEPS // POINTS], dim=1).half()
+    return torch.stack(states, dim=1).half()
 
 
 def train_student(
@@ -139,12 +130,12 @@ def train_student(
         prompts, _, pooled, _ = pipeline.encode_prompt(captions, do_classifier_free_guidance=False)
     size = unet.config.sample_size * pipeline.vae_scale_factor
     time_ids = torch.tensor([size, size, 0, 0, size, size], device=device).expand(batch, 6)
-    scheduler.set_timesteps(POINTS)
+    scheduler.set_timesteps(STEPS)
     times = scheduler.timesteps
     signal = scheduler.alphas_cumprod[times].sqrt()
     noise = (1 - signal**2).sqrt()
     # the first point decides the picture, so it gets twice its share
-    shares = torch.tensor([2.0] + [1.0] * (POINTS - 1))
+    shares = torch.tensor([2.0] + [1.0] * (STEPS - 1))
 
     def loss(step: int) -> Tensor:
         rows = torch.randint(len(captions), (batch,))

@@ -10,10 +10,9 @@ from diffusers import DiffusionPipeline
 from scripts.demo import train_pixart, training
 from scripts.demo.emoji import Emoji, caption
 from scripts.demo.held_out import measure
-from tests.conftest import SCRIPTS
+from tests.helpers.small_demo import ASSETS, small_demo
 from vendi_guidance.storage.tensors import load_tensors
 
-ASSETS = SCRIPTS.parent / "assets"
 STEPS = 4
 
 
@@ -24,22 +23,10 @@ def train(tmp_path, monkeypatch):
     monkeypatch.setattr(train_pixart, "make_pipeline", small)
     monkeypatch.setattr(train_pixart, "measure", partial(measure, each=(2, 1)))
     monkeypatch.setattr(training, "SAVE_EVERY", 2)
-    for name, prompt in (("demo", "ear"), ("named", "ear, dark skin tone")):
-        (tmp_path / f"{name}.txt").write_text(prompt)
-    given = {
-        "pictures": ASSETS / "demo-pictures",
-        "sdxl": ASSETS / "demo-sdxl",
-        "probe": ASSETS / "demo-probe",
-        "prompts": tmp_path,
-        "output": tmp_path / "model",
-        "steps": STEPS,
-        "batch-size": 2,
-        "device": "cpu",
-    }
+    given = [*small_demo(tmp_path), f"--sdxl={ASSETS / 'demo-sdxl'}", f"--steps={STEPS}"]
 
     def run(work):
-        options = [f"--{name}={value}" for name, value in {**given, "work": work}.items()]
-        return CliRunner().invoke(train_pixart.main, options)
+        return CliRunner().invoke(train_pixart.main, [*given, f"--work={work}"])
 
     return run
 

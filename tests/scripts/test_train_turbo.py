@@ -10,10 +10,8 @@ from safetensors.torch import load_file
 
 from scripts.demo import train_turbo, training
 from scripts.demo.held_out import measure
-from tests.conftest import SCRIPTS
+from tests.helpers.small_demo import ASSETS, small_demo
 from vendi_guidance.storage.tensors import load_tensors
-
-ASSETS = SCRIPTS.parent / "assets"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +23,7 @@ def teacher():
 
 def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
     points = train_turbo.draw(teacher, ["ear", "nose"], seed=1)
-    assert points.shape == (2, train_turbo.POINTS + 1, 4, 16, 16)
+    assert points.shape == (2, train_turbo.STEPS + 1, 4, 16, 16)
     noise = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
     assert torch.equal(points[:, 0], noise.half())
     drawn = teacher(
@@ -40,24 +38,10 @@ def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
 
 def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(train_turbo, "measure", partial(measure, each=(1, 1)))
-    monkeypatch.setattr(train_turbo, "STEPS", train_turbo.POINTS)
     monkeypatch.setattr(training, "SAVE_EVERY", 1)
-    for name, prompt in (("demo", "ear"), ("named", "ear, dark skin tone")):
-        (tmp_path / f"{name}.txt").write_text(prompt)
     work, output = tmp_path / "work", tmp_path / "model"
-    given = {
-        "pictures": ASSETS / "demo-pictures",
-        "teacher": ASSETS / "demo-sdxl",
-        "probe": ASSETS / "demo-probe",
-        "prompts": tmp_path,
-        "work": work,
-        "output": output,
-        "chunks": 2,
-        "steps": 2,
-        "batch-size": 2,
-        "device": "cpu",
-    }
-    options = [f"--{name}={value}" for name, value in given.items()]
+    options = [*small_demo(tmp_path), f"--teacher={ASSETS / 'demo-sdxl'}", f"--work={work}"]
+    options += ["--chunks=2", "--steps=2"]
 
     def interrupt(*args):
         write(*args)
