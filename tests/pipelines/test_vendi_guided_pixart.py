@@ -103,6 +103,14 @@ def test_guidance_changes_pictures_and_remembers_them_with_their_prompts(name, c
     assert len(window) == 4
 
 
+def test_models_of_sizes_that_pixart_has_no_bins_for_need_no_argument(name):
+    given = CASES[name].arguments(PROMPTS)
+    unasked = {key: one for key, one in given.items() if key != "use_resolution_binning"}
+    with pytest.raises(ValueError, match="Invalid sample size"):
+        make(name, guided=False)(**unasked)
+    assert torch.equal(make(name)(**unasked)[0], make(name)(**given)[0])
+
+
 @pytest.mark.parametrize("cfg", [False, True])
 @pytest.mark.parametrize("text", [False, True])
 def test_pictures_of_a_prompt_stand_next_to_one_another(name, cfg, text):
