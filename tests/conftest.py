@@ -17,6 +17,7 @@ from transformers import (
     CLIPTokenizer,
 )
 
+from scripts.demo.emoji import CAPTION
 from vendi_guidance.features.probe import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -101,5 +102,6 @@ def tiny_probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A probe with random weights that knows "cat" and "dog"."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models") / "tiny-probe"
-    Probe(["cat", "dog"], ["noto", "twemoji"], ["light", "dark"]).save_pretrained(folder)
+    attributes = [("vendor", ["noto", "twemoji"]), ("tone", ["light", "dark"])]
+    Probe(["cat", "dog"], attributes, CAPTION).save_pretrained(folder)
     return folder

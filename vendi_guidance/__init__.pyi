@@ -18,7 +18,7 @@ from vendi_guidance.features.encoders import (
 from vendi_guidance.features.images import open_image_embedder as open_image_embedder
 from vendi_guidance.features.prompts import open_prompt_embedder as open_prompt_embedder
 from vendi_guidance.guidance.callback import VendiGuidance as VendiGuidance
-from vendi_guidance.guidance.spaces import (
+from vendi_guidance.guidance.image_space import (
     ImageSpace as ImageSpace,
     exemplar_features as exemplar_features,
 )

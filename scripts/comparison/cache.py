@@ -18,10 +18,10 @@ from PIL import Image
 from scripts.comparison.measures import MEASURES, Scores
 from scripts.comparison.prompts import spread
 from scripts.comparison.sampling import Prompt
-from scripts.comparison.scorer import Look, looks_of
 from scripts.comparison.trials import Trial
 from scripts.demo.emoji import SIZE
 from vendi_guidance.commands.cli import REPOSITORY
+from vendi_guidance.features.probe import Look
 from vendi_guidance.storage.files import remove_unfinished, whole_file
 from vendi_guidance.storage.imagefolder import save_picture
 
@@ -90,18 +90,17 @@ class Cache:
         content = json.loads(self._path(trial).read_text(encoding="utf-8"))
         return content.get("code") != code()
 
-    def load_named(self, concept: str) -> dict[Look, Image.Image] | None:
-        """A concept's named images, by look, or None if they are missing."""
+    def load_named(self, looks: Sequence[Look]) -> dict[Look, Image.Image] | None:
+        """The named images of a concept in its looks, or None if they are missing."""
         try:
-            with Image.open(self._named_path(concept)) as opened:
+            with Image.open(self._named_path(looks[0][0])) as opened:
                 (row,) = from_sheet(opened.convert("RGB"))
         except (OSError, ValueError, SyntaxError):
             return None
-        looks = looks_of([concept])
         return dict(zip(looks, row, strict=True)) if len(row) == len(looks) else None
 
     def save_named(self, concept: str, images: Sequence[Image.Image]) -> None:
-        """Store a concept's named images, in the order of `looks_of`."""
+        """Store a concept's named images, in the order of its looks."""
         save_picture(self._named_path(concept), as_sheet([images]))
 
     @property

@@ -1,6 +1,7 @@
 """The methods compared: the strengths of each, and the other settings that it is tuned over."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from scripts.comparison.embedding_noise import CADS, SeedVariance
 from scripts.comparison.sampling import Call, Method
 from scripts.comparison.selection import Select, SelectPreviews
 from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.mixins import DiversityGuided
 from vendi_guidance.guidance.settings import STRENGTH
 
 UNGUIDED = "unguided"
@@ -32,10 +34,19 @@ class Guided(Method):
     """
 
     def __init__(self, **settings: Any) -> None:
-        self.guidance = VendiGuidance(**{"prompt_input": "add_text_embeds"} | settings)
+        self.guidance = VendiGuidance(**settings)
 
-    def changes(self, call: Call) -> dict[str, Any]:
-        return self.guidance.on(call.pipe, call.generators)
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+        pipe = call.pipe
+        if not isinstance(pipe, DiversityGuided):
+            yield self.guidance.on(pipe, call.generators)
+            return
+        resting, pipe.guidance = pipe.guidance, self.guidance
+        try:
+            yield {}
+        finally:
+            pipe.guidance = resting
 
 
 @dataclass(frozen=True)

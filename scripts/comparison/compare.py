@@ -112,17 +112,18 @@ def main(
     dtype: str,
 ) -> None:
     scorer = Scorer.load(probe, model, training_pictures)
-    tuning, reported = split_prompts(prompts, scorer.probe.names[0])
+    tuning, reported = split_prompts(prompts, scorer.probe.concepts)
+    of = partial(select, scorer.probe, scorer.training)
     pipe = load_model(StableDiffusionXLPipeline, model, dtype, device)
     generator = ImageGenerator(pipe, samplers_of(pipe))
     how_main = How(images_per_prompt, IN_TURN, next(iter(generator.samplers)), steps, batch_size)
     plan = Plan(
         [name for name in METHODS if name in (methods or METHODS) or name == UNGUIDED],
         guidance_scale,
-        select(tuning, *TUNING),
-        select(reported, *(QUICK if quick else REPORTED)),
-        select(reported, *INTERLEAVED),
-        select(reported, *FURTHER),
+        of(tuning, *TUNING),
+        of(reported, *(QUICK if quick else REPORTED)),
+        of(reported, *INTERLEAVED),
+        of(reported, *FURTHER),
         how_main,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
         quick,
@@ -147,7 +148,7 @@ def main(
         "machine": machine(torch.device(device)),
         "tuning_prompts": [prompt.words for prompt in plan.tuning.all],
         "reported_prompts": [prompt.words for prompt in plan.reported.all],
-        "named_as_asked": runner.share_as_named(plan.reported.open),
+        "named_as_asked": runner.share_as_named([prompt.concept for prompt in plan.reported.open]),
     }
     save(output, cache, rows, chosen, mains, about)
     click.echo(summary(cache, rows))

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from scripts.comparison.sampling import Prompt
-from scripts.demo.emoji import TONES, VENDORS
+from scripts.demo.world import World
+from vendi_guidance.features.probe import Look, Probe
 
 Item = TypeVar("Item")
-
-NAMES = ("tone", "vendor", "both", "tone", "both", "vendor", "tone", "both")
-"""What the named prompts of eight concepts in a row name."""
 
 
 @dataclass(frozen=True)
@@ -19,41 +17,67 @@ class Prompts:
     """The prompts of one kind of trial.
 
     Attributes:
-        open: concepts whose look is left open.
+        open: prompts that leave the look open.
         named: prompts that name an attribute; in turn they come after all open ones.
     """
 
-    open: tuple[str, ...]
+    open: tuple[Prompt, ...]
     named: tuple[Prompt, ...] = ()
 
     @property
     def all(self) -> tuple[Prompt, ...]:
-        return (*(Prompt(concept) for concept in self.open), *self.named)
+        return (*self.open, *self.named)
 
 
-def select(concepts: Sequence[str], open_count: int, named_count: int) -> Prompts:
+def select(
+    probe: Probe, world: World, concepts: Sequence[str], open_count: int, named_count: int
+) -> Prompts:
     """Evenly spaced concepts, left open and named; all where there are fewer."""
     return Prompts(
-        tuple(spread(concepts, open_count)), tuple(named_prompts(spread(concepts, named_count)))
+        tuple(prompt(probe, concept) for concept in spread(concepts, open_count)),
+        tuple(named_prompts(probe, world, spread(concepts, named_count))),
     )
 
 
-def named_prompts(concepts: Sequence[str]) -> list[Prompt]:
-    """A prompt of each concept that names its tone, its vendor or both, as `NAMES` says by row.
+def prompt(probe: Probe, concept: str, **named: str) -> Prompt:
+    """A prompt for a concept that names some attributes."""
+    look = (concept, *(named.get(attribute) for attribute in probe.attributes))
+    return Prompt(probe.words(look), look)
 
-    Of prompts that name the same, each takes the next tone and vendor, so that all values occur
-    nearly equally often, and 18 prompts that name both differ in their looks.
+
+def named_prompts(probe: Probe, world: World, concepts: Sequence[str]) -> list[Prompt]:
+    """A prompt of each concept that names some attributes, as `world.naming` says by row.
+
+    Of prompts that name the same attributes, each takes the next value of each, so that all values
+    occur nearly equally often, and combinations differ as long as they can. Combinations that no
+    look of the concept has are left out.
     """
-    found, counts = [], dict.fromkeys(NAMES, 0)
+    found, counts = [], dict.fromkeys(world.naming, 0)
     for row, concept in enumerate(concepts):
-        names = NAMES[row % len(NAMES)]
-        turn = counts[names]
+        names = world.naming[row % len(world.naming)]
+        possible = [_part(probe, look, names) for look in world.looks([concept])]
+        while (values := _values(probe, names, counts[names])) not in possible:
+            counts[names] += 1
         counts[names] += 1
-        tone = TONES[turn % len(TONES)] if names != "vendor" else None
-        shift = turn // len(TONES) if names == "both" else 0
-        vendor = VENDORS[(turn + shift) % len(VENDORS)] if names != "tone" else None
-        found.append(Prompt(concept, vendor, tone))
+        found.append(prompt(probe, concept, **values))
     return found
+
+
+def _values(probe: Probe, names: Sequence[str], turn: int) -> dict[str, str]:
+    """The turn-th combination of values; the first attribute's change fastest, the others' with it
+    and once more for each of its rounds."""
+    values, shift = {}, 0
+    for name in names:
+        of = probe.attributes[name]
+        values[name] = of[(turn + shift) % len(of)]
+        shift += turn // len(of)
+    return values
+
+
+def _part(probe: Probe, look: Look, names: Sequence[str]) -> dict[str, str]:
+    """What a look has of some attributes."""
+    values = dict(zip(probe.attributes, look[1:], strict=True))
+    return {name: values[name] for name in names}
 
 
 def split_prompts(file: Path, concepts: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from PIL import Image
 
@@ -10,8 +11,9 @@ from scripts.comparison.cache import Cache
 from scripts.comparison.candidates import Candidate
 from scripts.comparison.measures import Scores
 from scripts.comparison.sampling import Prompt, Sample
-from scripts.comparison.scorer import Look, Scorer, looks_of
+from scripts.comparison.scorer import Scorer
 from scripts.comparison.trials import How, ImageGenerator, Report, Trial, parts
+from vendi_guidance.features.probe import Look
 
 NAMED_SEED = 1_000_000
 """The first seed of named images."""
@@ -60,23 +62,26 @@ class Runner:
         self, concepts: Sequence[str], report: Report = lambda _steps: None
     ) -> dict[Look, Image.Image]:
         """An unguided image of every look of some concepts, whose prompt names the look."""
-        absent = [one for one in concepts if self.cache.load_named(one) is None]
+        absent = [one for one in concepts if self._named(one) is None]
         for some in parts(absent, TOGETHER):
             samples = [sample for concept in some for sample in self._named_samples(concept)]
             batches = parts(samples, self.how.batch_size)
             drawn = self.generator.draw(Unguided(), batches, self.guidance_scale, self.how, report)
-            rows = parts(drawn.images, len(samples) // len(some))
-            for concept, own in zip(some, rows, strict=True):
-                self.cache.save_named(concept, own)
+            images = iter(drawn.images)
+            for concept in some:
+                looks = self.scorer.training.looks([concept])
+                self.cache.save_named(concept, list(islice(images, len(looks))))
         found: dict[Look, Image.Image] = {}
         for concept in concepts:
-            found |= self.cache.load_named(concept) or {}
+            found |= self._named(concept) or {}
         return found
 
     def share_as_named(self, concepts: Sequence[str]) -> float:
         """The share of named images that show what was named."""
         named = self.named(concepts)
-        shares = self.scorer.kept([(image, Prompt(*look)) for look, image in named.items()])
+        words = self.scorer.probe.words
+        pairs = [(image, Prompt(words(look), look)) for look, image in named.items()]
+        shares = self.scorer.kept(pairs)
         return sum(shares.values()) / len(shares)
 
     def missing(self, trials: Iterable[Trial]) -> tuple[int, int]:
@@ -84,12 +89,12 @@ class Runner:
         images."""
         absent = [trial for trial in trials if self.cache.load(trial) is None]
         concepts = {concept for trial in absent for concept in _open(trial)}
-        sets = sum(self.cache.load_named(concept) is None for concept in concepts)
-        named = sets * len(looks_of([""]))
+        absent_sets = [concept for concept in concepts if self._named(concept) is None]
+        named = len(self.scorer.training.looks(absent_sets))
         pictures = sum(trial.pictures for trial in absent) + named
         return pictures, sum(trial.steps for trial in absent) + named * self.how.steps
 
-    def rehearse(self, candidates: Iterable[Candidate], concept: str) -> float:
+    def rehearse(self, candidates: Iterable[Candidate], prompt: Prompt) -> float:
         """Two steps of each candidate, to fail early; then time a full batch, unguided.
 
         Returns:
@@ -98,7 +103,7 @@ class Runner:
         Raises:
             ValueError: a method does not go with this model.
         """
-        short, prompt = self.how._replace(steps=2), Prompt(concept)
+        short = self.how._replace(steps=2)
         pair = [[Sample(prompt, 0), Sample(prompt, 1)]]
         for candidate in candidates:
             self.generator.draw(candidate.build(), pair, candidate.guidance_scale, short)
@@ -107,10 +112,13 @@ class Runner:
         return drawn.seconds / len(batch) / self.how.steps
 
     def _named_samples(self, concept: str) -> list[Sample]:
-        looks = looks_of([concept])
+        looks = self.scorer.training.looks([concept])
         place = self.scorer.training.concepts.index(concept)
-        first = NAMED_SEED + place * len(looks)
-        return [Sample(Prompt(*look), first + i) for i, look in enumerate(looks)]
+        first, words = NAMED_SEED + place * len(looks), self.scorer.probe.words
+        return [Sample(Prompt(words(look), look), first + i) for i, look in enumerate(looks)]
+
+    def _named(self, concept: str) -> dict[Look, Image.Image] | None:
+        return self.cache.load_named(self.scorer.training.looks([concept]))
 
 
 def _open(trial: Trial) -> list[str]:

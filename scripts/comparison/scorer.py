@@ -4,7 +4,7 @@
 of the other prompts' images that show all that was named.
 
 *Named* images are those whose prompt says which look to draw. A trial's matched set has, for every
-image that shows what was asked, the named one of the same concept, vendor and tone. So it has the
+image that shows what was asked, the named one of the same look. So it has the
 trial's own mix of looks, generated without guidance, and its distance from the training pictures is
 the model's own error.
 """
@@ -24,10 +24,11 @@ from torch import Tensor
 
 from scripts.comparison.measures import KEPT, MEASURES, Scores, Values
 from scripts.comparison.sampling import Prompt
-from scripts.demo.emoji import KERNELS, SIZE, TONES, VENDORS, Emoji, load_sheets
+from scripts.demo.emoji import KERNELS, SIZE
+from scripts.demo.world import World, load_world
 from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
-from vendi_guidance.features.base import PromptEmbedder
-from vendi_guidance.features.probe import Looks, Probe, load_probe
+from vendi_guidance.features.base import Labels, PromptEmbedder
+from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.functional import conditional_vendi, vendi
@@ -35,9 +36,6 @@ from vendi_guidance.scores.manifold import manifold_scores, nearest_distance
 from vendi_guidance.scores.references import kernel_distance
 
 NEIGHBOURS = 5
-
-Look = tuple[str, str, str]
-"""A concept, a vendor and a tone."""
 
 RESAMPLES = 16
 """Samples of training pictures, for the standard deviation of a kernel distance."""
@@ -55,12 +53,12 @@ class Scorer:
 
     probe: Probe
     text: PromptEmbedder
-    training: Emoji
+    training: World
     _known: dict[tuple[str, ...], dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, probe: Path, text: Path, training: Path) -> "Scorer":
-        """From their folders, of which `text` is an SDXL's.
+        """From their folders, of which `text` has an SDXL's second text encoder.
 
         Raises:
             ValueError: a file is damaged, or a concept that the probe knows has no training
@@ -68,8 +66,8 @@ class Scorer:
             FileNotFoundError: a file is missing.
         """
         transformers.utils.logging.disable_progress_bar()
-        scorer = cls(load_probe(probe), open_prompt_embedder(f"sdxl:{text}"), load_sheets(training))
-        missing = set(scorer.probe.names[0]) - set(scorer.training.concepts)
+        scorer = cls(load_probe(probe), open_prompt_embedder(f"sdxl:{text}"), load_world(training))
+        missing = set(scorer.probe.concepts) - set(scorer.training.concepts)
         if missing:
             raise ValueError(
                 f"there are no training pictures of {min(missing)!r} in {training}, which the "
@@ -116,10 +114,10 @@ class Scorer:
         """For each prompt, the share of its images in which the probe sees all that it names."""
         if not pairs:
             return {}
-        found = zip(*self.probe.looks([image for image, _ in pairs]), strict=True)
+        found = self.probe.looks([image for image, _ in pairs])
         shown: dict[Prompt, list[bool]] = {}
         for (_, prompt), look in zip(pairs, found, strict=True):
-            as_asked = [name in (None, part) for name, part in zip(prompt, look, strict=True)]
+            as_asked = [name in (None, part) for name, part in zip(prompt.look, look, strict=True)]
             shown.setdefault(prompt, []).append(all(as_asked))
         return {prompt: fmean(of) for prompt, of in shown.items()}
 
@@ -132,7 +130,7 @@ class Scorer:
         """The measures of images whose prompts are concepts alone, and some by prompt."""
         own, t = self.features(images), self.text.embed(prompts)
         seen = self.probe.looks_of(own["probe"])
-        labels = seen.labels(prompts)
+        labels = Labels(prompts, [look[0] for look in seen], [look[1:] for look in seen])
         rows = {p: [row for row, other in enumerate(prompts) if other == p] for p in prompts}
         by_prompt: dict[str, list[float | None]] = {
             "fidelity": [prompt_fidelity(labels.take(some)) for some in rows.values()],
@@ -147,7 +145,7 @@ class Scorer:
             "conditional_vendi": float(conditional_vendi(own["probe"], t, *KERNELS)),
             "vendi": float(vendi(own["probe"], KERNELS[0])),
         }
-        looks = correct_looks(prompts, seen)
+        looks = [look for look in correct_looks(prompts, seen) if look in named]
         matched = self._matched_features(looks, named)
         for kind, reference in self._references(prompts).items():
             distances = _distances(own[kind], matched.get(kind), reference)
@@ -184,24 +182,18 @@ class Scorer:
         return self._known[concepts]
 
 
-def looks_of(concepts: Sequence[str]) -> list[Look]:
-    """All looks of some concepts."""
-    return [(c, vendor, tone) for c in concepts for vendor in VENDORS for tone in TONES]
-
-
 def pixels(images: Sequence[Image.Image]) -> Tensor:
     """(n, 3 x 64 x 64) of n pictures, in [-1, 1]."""
     arrays = [np.asarray(image.convert("RGB").resize((SIZE, SIZE))) for image in images]
     return torch.from_numpy(np.stack(arrays)).flatten(1) / 127.5 - 1
 
 
-def correct_looks(prompts: Sequence[str], seen: Looks) -> list[Look]:
+def correct_looks(prompts: Sequence[str], seen: Sequence[Look]) -> list[Look]:
     """The looks of the images that show the concept asked for."""
-    found = zip(prompts, zip(*seen, strict=True), strict=True)
-    return [look for prompt, look in found if prompt == look[0]]
+    return [look for prompt, look in zip(prompts, seen, strict=True) if prompt == look[0]]
 
 
-def look_entropies(prompts: Sequence[str], seen: Looks) -> list[float]:
+def look_entropies(prompts: Sequence[str], seen: Sequence[Look]) -> list[float]:
     """The effective number of looks of each prompt.
 
     It is exp H of the shares of the looks among a prompt's images that show the concept asked for,

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
-from scripts.demo.emoji import SIZE, TONES, VENDORS, Emoji, caption, fetch, load
+from scripts.demo.emoji import CAPTION, SIZE, TONES, VENDORS, Emoji, caption, fetch, load
 from scripts.demo.model_card import write_model_card, write_probe_card
 from scripts.demo.training import encode, save_half, to_model_range, train
 from vendi_guidance.features.probe import Probe
@@ -220,7 +220,7 @@ def train_probe(
 ) -> tuple[Probe, dict[str, float]]:
     """A classifier of concept, vendor and tone; accuracy on a tenth of the pictures, held out."""
     torch.manual_seed(2)
-    probe = Probe(list(emoji.concepts), list(VENDORS), list(TONES))
+    probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
     pictures = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
     order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(3))

@@ -30,7 +30,7 @@ from scripts.experiments.samples import (
     substitution_scores,
 )
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.features.probe import Probe, load_probe
+from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
@@ -163,13 +163,13 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int
     )
     short = [concept for concept in concepts for _ in range(images_per_prompt)]
     images = draw_pictures(short, steps, seed)
-    looks = vendors_and_tones(probe, images)
+    looks = looks_seen(probe, images)
     kinds = range(1, most + 1)
     if len(set(looks)) < most:
         raise ValueError(f"only {len(set(looks))} looks came out: ask for fewer than {most}")
     long = [caption(concept, *look) for concept, look in zip(short, looks, strict=True)]
     twins = draw_pictures(long, steps, seed + len(short))
-    same = np.equal(looks, vendors_and_tones(probe, twins)).all(axis=1).mean()
+    same = np.equal(looks, looks_seen(probe, twins)).all(axis=1).mean()
     click.echo(f"{len(set(looks))} looks; {same:.1%} of the pictures with a named look have it")
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
@@ -205,10 +205,9 @@ def draw_pictures(prompts: Sequence[str], steps: int, seed: int) -> list[Image.I
     return images
 
 
-def vendors_and_tones(probe: Probe, images: Sequence[Image.Image]) -> list[tuple[str, str]]:
+def looks_seen(probe: Probe, images: Sequence[Image.Image]) -> list[Look]:
     """What the probe sees, but for the concept."""
-    seen = probe.looks(images)
-    return list(zip(seen.vendors, seen.tones, strict=True))
+    return [look[1:] for look in probe.looks(images)]
 
 
 def gathered(samples: Sequence[Scores]) -> Scores:

@@ -1,5 +1,7 @@
 """The demo's probe as a labeler."""
 
+import json
+
 import pytest
 import torch
 
@@ -8,45 +10,60 @@ from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.labels import prompt_fidelity
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import Asked, Probe, ProbeLabeler, load_probe
+from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
+
+CAPTION = "{concept}, {tone} skin tone, {vendor} style"
 
 
 @pytest.fixture(scope="module")
 def probe() -> Probe:
     torch.manual_seed(0)
-    return Probe(["ear", "Nose"], ["noto", "fluent"], ["light", "dark"]).eval()
+    attributes = [("vendor", ["noto", "fluent"]), ("tone", ["light", "dark"])]
+    return Probe(["ear", "Nose"], attributes, CAPTION).eval()
 
 
-def test_a_prompt_names_a_concept_before_the_first_comma_and_then_its_tone_and_vendor(probe):
+def test_a_prompt_names_a_concept_before_the_first_comma_and_then_attributes(probe):
     prompts = ["ear", "Ear, dark skin tone", " NOSE ,noto style", "an ear", "", "eye, ear"]
-    dark, noto = Asked("ear", tone="dark"), Asked("Nose", vendor="noto")
-    assert probe.asked(prompts) == [Asked("ear"), dark, noto, None, None, None]
+    dark, noto = ("ear", None, "dark"), ("Nose", "noto", None)
+    assert probe.asked(prompts) == [("ear", None, None), dark, noto, None, None, None]
+    assert probe.asked(["ear, fluent style, large, dark skin tone"]) == [("ear", "fluent", "dark")]
+    assert probe.asked(["ear, dark, fluent"]) == [("ear", None, None)]  # as captions do not say it
+
+
+def test_what_a_prompt_names_is_said_again_in_the_captions_words(probe):
     both = "ear, dark skin tone, fluent style"
-    assert [str(one) for one in probe.asked([both, "ear, large, Noto style"])] == [
-        both,
-        "ear, noto style",
-    ]
+    found = [probe.words(one) for one in probe.asked([both, "ear, large, Noto style"])]
+    assert found == [both, "ear, noto style"]
 
 
 def test_an_image_shows_what_was_asked_if_it_shows_all_that_the_prompt_names(probe):
     images = sample_images(8)
-    seen = list(zip(*probe.looks(images), strict=True))
+    seen = probe.looks(images)
     other = {"noto": "fluent", "fluent": "noto"}
     for prompt_of, is_right in (
-        (lambda concept, vendor, tone: Asked(concept, vendor, tone), True),
-        (lambda concept, vendor, tone: Asked(concept, None, tone), True),
-        (lambda concept, vendor, tone: Asked(concept, other[vendor], tone), False),
+        (lambda concept, vendor, tone: (concept, vendor, tone), True),
+        (lambda concept, vendor, tone: (concept, None, tone), True),
+        (lambda concept, vendor, tone: (concept, other[vendor], tone), False),
     ):
-        labels = ProbeLabeler(probe)(images, [str(prompt_of(*look)) for look in seen])
+        labels = ProbeLabeler(probe)(images, [probe.words(prompt_of(*look)) for look in seen])
         assert prompt_fidelity(labels) == float(is_right)
 
 
-def test_labels_are_concepts_and_their_variants_vendor_and_tone(probe):
+def test_labels_are_concepts_and_their_variants_all_attributes(probe):
     images = sample_images(6)
     found = ProbeLabeler(probe)(images, ["ear", "castle"] * 3)
     looks = probe.looks(images)
-    assert found.asked == ["ear", None] * 3 and found.shown == looks.concepts
-    assert found.variant == list(zip(looks.vendors, looks.tones, strict=True))
+    assert found.asked == ["ear", None] * 3 and found.shown == [look[0] for look in looks]
+    assert found.variant == [look[1:] for look in looks]
+
+
+def test_a_probe_of_version_0_2_says_what_it_said(probe, tmp_path):
+    probe.save_pretrained(tmp_path)
+    old = {"concepts": probe.concepts, "vendors": ["noto", "fluent"], "tones": ["light", "dark"]}
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    loaded, images = load_probe(tmp_path), sample_images(4)
+    assert loaded.looks(images) == probe.looks(images)
+    assert loaded.asked(["ear, dark skin tone"]) == [("ear", None, "dark")]
 
 
 def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder):

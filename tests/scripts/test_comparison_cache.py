@@ -10,14 +10,14 @@ from scripts.comparison.cache import Cache, as_sheet, from_sheet, shown
 from scripts.comparison.candidates import UNGUIDED, Candidate
 from scripts.comparison.measures import MEASURES, Scores
 from scripts.comparison.runner import Runner
-from scripts.comparison.sampling import Prompt
-from scripts.comparison.scorer import looks_of
 from scripts.comparison.trials import IN_TURN, Drawn, How, Trial, parts
 from scripts.demo.emoji import Emoji
+from tests.helpers.emoji_prompts import asked, emoji_probe
 
 DRAWING, NAMING, SCORING = {"model": "a"}, {"steps": 12}, {"probe": "b"}
 CONCEPTS = ("ear", "leg", "nose", "foot")
-PROMPTS = (*map(Prompt, CONCEPTS), Prompt("baby", tone="dark"))
+EMOJI = Emoji(CONCEPTS, torch.empty(0))
+PROMPTS = (*map(asked, CONCEPTS), asked("baby", tone="dark"))
 HOW = How(2, IN_TURN, "ddim", 12, 4)
 TRIAL = Trial(Candidate(UNGUIDED, {}, 5.0), PROMPTS, 0, HOW)
 SCORES = Scores(dict.fromkeys(MEASURES, 0.5) | {"vendi": None}, {"looks": [1.0, None]})
@@ -54,7 +54,7 @@ def test_a_run_comes_back_with_its_numbers_and_some_of_its_pictures(cache, tmp_p
     [
         replace(TRIAL, seed=1),
         replace(TRIAL, prompts=PROMPTS[:4]),
-        replace(TRIAL, prompts=(*PROMPTS[:4], Prompt("baby", tone="light"))),
+        replace(TRIAL, prompts=(*PROMPTS[:4], asked("baby", tone="light"))),
         replace(TRIAL, how=HOW._replace(sampler="euler")),
         replace(TRIAL, how=HOW._replace(steps=25)),
         replace(TRIAL, candidate=Candidate(UNGUIDED, {}, 1.0)),
@@ -98,21 +98,21 @@ def test_runs_of_older_code_are_told(cache, monkeypatch):
 
 
 def test_named_pictures_come_back_by_look(cache, tmp_path):
-    looks = looks_of(["ear"])
-    assert cache.load_named("ear") is None
+    looks = EMOJI.looks(["ear"])
+    assert cache.load_named(looks) is None
     cache.save_named("ear", [flat(n) for n in range(len(looks))])
-    found = cache.load_named("ear")
+    found = cache.load_named(EMOJI.looks(["ear"]))
     assert [image.getpixel((0, 0))[0] for image in found.values()] == list(range(len(looks)))
     assert list(found) == looks
-    assert cache.load_named("leg") is None
-    assert Cache(tmp_path, DRAWING, {"steps": 25}, SCORING).load_named("ear") is None
+    assert cache.load_named(EMOJI.looks(["leg"])) is None
+    assert Cache(tmp_path, DRAWING, {"steps": 25}, SCORING).load_named(EMOJI.looks(["ear"])) is None
 
 
 def test_damaged_named_pictures_are_made_anew(cache, tmp_path):
     cache.save_named("ear", [flat(n) for n in range(SET)])
     (file,) = (tmp_path / "named").glob("*.png")
     file.write_bytes(file.read_bytes()[:60])
-    assert cache.load_named("ear") is None
+    assert cache.load_named(EMOJI.looks(["ear"])) is None
 
 
 def test_a_sheet_gives_its_rows_back():
@@ -141,11 +141,12 @@ class ImageGenerator:
 class Scorer:
     """Knows the concepts, and gives every run the same numbers."""
 
-    training = Emoji(CONCEPTS, torch.empty(0))
+    training = EMOJI
+    probe = emoji_probe(CONCEPTS)
 
     def measure(self, images, prompts, named, seconds, evaluations):
         assert len(images) == len(prompts) and evaluations == 32 * len(images)
-        assert set(named) == set(looks_of(CONCEPTS))
+        assert set(named) == set(EMOJI.looks(CONCEPTS))
         return SCORES
 
     def kept(self, pairs):

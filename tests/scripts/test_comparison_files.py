@@ -11,9 +11,9 @@ from scripts.comparison.figures import STYLES, save_curves, save_grids
 from scripts.comparison.measures import KEPT, LOOKS, MEASURES, Scores
 from scripts.comparison.plan import ABLATION, FINAL, OTHER_SAMPLERS, SWEEP
 from scripts.comparison.results import Row
-from scripts.comparison.sampling import Prompt
 from scripts.comparison.tables import save_csv, save_json, save_tables
 from scripts.comparison.trials import IN_TURN, How, Trial
+from tests.helpers.emoji_prompts import asked
 
 ABOUT = {
     "guidance_scale": 5.0,
@@ -22,7 +22,7 @@ ABOUT = {
     "named_as_asked": 0.975,
 }
 HOW = How(16, IN_TURN, "ddim", 12, 8)
-PROMPTS = (Prompt("ear"), Prompt("leg"), Prompt("leg", tone="dark"))
+PROMPTS = (asked("ear"), asked("leg"), asked("leg", tone="dark"))
 
 
 def row(candidate, kind: str, looks: list[float], kept: float, seeds=1, name="", **how) -> Row:

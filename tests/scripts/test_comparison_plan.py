@@ -29,7 +29,7 @@ from scripts.comparison.plan import (
     Plan,
 )
 from scripts.comparison.prompts import Prompts
-from scripts.comparison.sampling import Prompt, Sample
+from scripts.comparison.sampling import Sample
 from scripts.comparison.selection import Select, SelectPreviews
 from scripts.comparison.trials import (
     IN_TURN,
@@ -40,16 +40,17 @@ from scripts.comparison.trials import (
     Trial,
     samplers_of,
 )
+from tests.helpers.emoji_prompts import asked
 
 HOW = How(3, IN_TURN, "ddim", 12, 2)
-EAR, LEG, NOSE = (Prompt(concept) for concept in ("ear", "leg", "nose"))
-DARK = Prompt("leg", tone="dark")
+EAR, LEG, NOSE = (asked(concept) for concept in ("ear", "leg", "nose"))
+DARK = asked("leg", tone="dark")
 PLAN = Plan(
     list(METHODS),
     5.0,
-    Prompts(("ear",), (Prompt("ear", tone="dark"),)),
-    Prompts(("leg", "nose"), (DARK,)),
-    Prompts(("leg",), (DARK,)),
+    Prompts((EAR,), (asked("ear", tone="dark"),)),
+    Prompts((LEG, NOSE), (DARK,)),
+    Prompts((LEG,), (DARK,)),
     Prompts(("nose",)),
     HOW,
     (0, 100),

@@ -13,8 +13,8 @@ from scripts.comparison.candidates import (
 )
 from scripts.comparison.measures import KEPT, LOOKS, MEASURES, Scores
 from scripts.comparison.results import Row, best_other, choose, curves, gain, looks_at
-from scripts.comparison.sampling import Prompt
 from scripts.comparison.trials import IN_TURN, How, Trial
+from tests.helpers.emoji_prompts import asked
 
 HOW = How(16, IN_TURN, "ddim", 16, 16)
 PLAIN = unguided(5.0)
@@ -26,7 +26,7 @@ def row(candidate: Candidate, looks, kept, kind="final", seeds=1, **by_prompt) -
     listed = {n: of if isinstance(of, list) else [of] * 4 for n, of in by_prompt.items()}
     means = {name: sum(of) / len(of) for name, of in listed.items() if None not in of}
     scores = Scores(dict.fromkeys(MEASURES, 0.5) | means, listed)
-    trials = tuple(Trial(candidate, (Prompt("ear"),), seed, HOW) for seed in range(seeds))
+    trials = tuple(Trial(candidate, (asked("ear"),), seed, HOW) for seed in range(seeds))
     return Row(kind, trials, (scores,) * seeds)
 
 

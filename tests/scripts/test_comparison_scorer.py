@@ -13,11 +13,10 @@ from scripts.comparison.scorer import (
     Scorer,
     correct_looks,
     look_entropies,
-    looks_of,
     pixels,
 )
 from tests.conftest import SCRIPTS
-from vendi_guidance.features.probe import Looks
+from tests.helpers.emoji_prompts import asked
 
 ASSETS = SCRIPTS.parent / "assets"
 CONCEPTS = ["ear", "leg"]
@@ -31,24 +30,20 @@ def scorer() -> Scorer:
 @pytest.fixture(scope="module")
 def training(scorer) -> dict:
     """Every training picture of two concepts, by look."""
-    return dict(zip(looks_of(CONCEPTS), scorer.training.images(CONCEPTS), strict=True))
+    return dict(zip(scorer.training.looks(CONCEPTS), scorer.training.images(CONCEPTS), strict=True))
 
 
 def values_of(scorer, images, concepts, named) -> Values:
     """The measures of images whose prompts are open."""
-    return scorer.measure(images, [*map(Prompt, concepts)], named, 1.0, 320).values
+    return scorer.measure(images, [*map(asked, concepts)], named, 1.0, 320).values
 
 
 def blurred(image: Image.Image, width: int = 32) -> Image.Image:
     return image.resize((width, width)).resize(image.size)
 
 
-def seen(*looks: tuple[str, str, str]) -> Looks:
-    return Looks(*map(list, zip(*looks, strict=True)))
-
-
 def test_only_pictures_of_what_was_asked_for_have_a_look_that_counts():
-    found = seen(("ear", "noto", "dark"), ("leg", "noto", "dark"), ("leg", "fluent", "light"))
+    found = [("ear", "noto", "dark"), ("leg", "noto", "dark"), ("leg", "fluent", "light")]
     assert correct_looks(["ear", "ear", "leg"], found) == [
         ("ear", "noto", "dark"),
         ("leg", "fluent", "light"),
@@ -57,15 +52,15 @@ def test_only_pictures_of_what_was_asked_for_have_a_look_that_counts():
 
 def test_the_entropy_of_looks_counts_them_by_how_even_they_are():
     dark, light = ("ear", "noto", "dark"), ("ear", "noto", "light")
-    assert look_entropies(["ear"] * 4, seen(dark, dark, light, light)) == pytest.approx([2])
-    assert look_entropies(["ear"] * 4, seen(dark, dark, dark, dark)) == pytest.approx([1])
+    assert look_entropies(["ear"] * 4, [dark, dark, light, light]) == pytest.approx([2])
+    assert look_entropies(["ear"] * 4, [dark, dark, dark, dark]) == pytest.approx([1])
     uneven = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
-    assert look_entropies(["ear"] * 4, seen(dark, dark, dark, light)) == pytest.approx([uneven])
+    assert look_entropies(["ear"] * 4, [dark, dark, dark, light]) == pytest.approx([uneven])
 
 
 def test_a_prompt_none_of_whose_images_is_correct_has_no_looks():
     ear, leg = ("ear", "noto", "dark"), ("leg", "noto", "dark")
-    assert look_entropies(["ear", "nose"], seen(ear, leg)) == pytest.approx([1, 0])
+    assert look_entropies(["ear", "nose"], [ear, leg]) == pytest.approx([1, 0])
 
 
 def test_pixels_lie_between_minus_one_and_one():
@@ -75,7 +70,7 @@ def test_pixels_lie_between_minus_one_and_one():
 
 
 def test_the_training_pictures_themselves_are_perfect(scorer, training):
-    prompts = [Prompt(look[0]) for look in training]
+    prompts = [asked(look[0]) for look in training]
     scores = scorer.measure(list(training.values()), prompts, training, 18.0, 36 * 32)
     values, by_prompt = scores
     assert list(values) == list(MEASURES)
@@ -101,26 +96,26 @@ def test_what_is_named_is_kept_where_the_picture_shows_it_and_the_concept(scorer
         pairs = [(image, prompt) for prompt in prompts for image in images]
         return list(scorer.kept(pairs).values())
 
-    dark, fluent, both = Prompt("ear", None, "dark"), Prompt("ear", "fluent"), Prompt("ear", "noto")
+    dark, fluent, both = asked("ear", None, "dark"), asked("ear", "fluent"), asked("ear", "noto")
     assert kept(dark, fluent, both) == [0.5, 0, 1]
-    assert kept(Prompt("ear", "noto", "dark"), Prompt("ear", "twemoji", "dark")) == [0.5, 0]
-    assert kept(Prompt("leg", None, "dark"), Prompt("leg", "noto")) == [0, 0]
+    assert kept(asked("ear", "noto", "dark"), asked("ear", "twemoji", "dark")) == [0.5, 0]
+    assert kept(asked("leg", None, "dark"), asked("leg", "noto")) == [0, 0]
     assert scorer.kept([]) == {}
 
 
 def test_images_of_named_prompts_count_for_what_is_kept_alone(scorer, training):
-    ears = [training[look] for look in looks_of(["ear"])]
-    plain = scorer.measure(ears, [Prompt("ear")] * 18, training, 1.0, 18)
-    asked = [Prompt("leg", None, "dark")] * 2 + [Prompt("leg", "noto")]
+    ears = [training[look] for look in scorer.training.looks(["ear"])]
+    plain = scorer.measure(ears, [asked("ear")] * 18, training, 1.0, 18)
+    named = [asked("leg", None, "dark")] * 2 + [asked("leg", "noto")]
     legs = [training["leg", "noto", tone] for tone in ("dark", "light", "light")]
-    both = scorer.measure([*ears, *legs], [Prompt("ear")] * 18 + asked, training, 1.0, 21)
+    both = scorer.measure([*ears, *legs], [asked("ear")] * 18 + named, training, 1.0, 21)
     assert both.values[KEPT] == 0.75 and both.by_prompt[KEPT] == [0.5, 1]
     apart = {KEPT, "seconds_per_image"}
     assert {name for name in MEASURES if both.values[name] != plain.values[name]} == apart
 
 
 def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(scorer, training):
-    ears = [training[look] for look in looks_of(["ear"])]
+    ears = [training[look] for look in scorer.training.looks(["ear"])]
     values = values_of(scorer, ears, ["ear"] * 18, training)
     assert values["pixels_coverage"] == 1
     swapped = values_of(scorer, ears, ["leg"] * 18, training)
@@ -130,9 +125,9 @@ def test_distances_are_told_from_pictures_of_the_concepts_asked_for_alone(scorer
 
 
 def test_a_run_that_looks_as_named_pictures_do_has_ratio_one(scorer, training):
-    looks = [look for look in looks_of(CONCEPTS) if look[2] in ("yellow", "dark")]
+    looks = [look for look in scorer.training.looks(CONCEPTS) if look[2] in ("yellow", "dark")]
     named = {look: blurred(image) for look, image in training.items()}
-    found = list(zip(*scorer.probe.looks([named[look] for look in looks]), strict=True))
+    found = scorer.probe.looks([named[look] for look in looks])
     looks = [look for look, other in zip(looks, found, strict=True) if look == other]
     assert len(looks) > 8
     run = [named[look] for look in looks] * 2  # of each look as often as the run has it

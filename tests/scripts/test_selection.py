@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from scripts.comparison.sampling import Prompt, Sample
+from scripts.comparison.sampling import Sample
 from scripts.comparison.selection import (
     POOL_SEED_STEP,
     Select,
@@ -17,8 +17,9 @@ from scripts.comparison.selection import (
     most_diverse,
     thumbnails,
 )
+from tests.helpers.emoji_prompts import asked
 
-EAR, LEG = Prompt("ear"), Prompt("leg", tone="dark")
+EAR, LEG = asked("ear"), asked("leg", tone="dark")
 FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}
 
 

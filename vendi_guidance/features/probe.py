@@ -1,13 +1,15 @@
-"""The demo's embedder and labeler: a classifier of the concept, vendor and skin tone of emoji.
+"""The demo's embedder and labeler: a classifier of a picture's concept and of its attributes.
 
 Its last hidden layer is the feature.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from string import Formatter
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,32 +21,41 @@ from torch import Tensor, nn
 from vendi_guidance.features.base import Labels
 from vendi_guidance.features.network import digest_of
 
+Look: TypeAlias = tuple[str, ...]
+"""A concept, and then a value of each attribute."""
 
-class Looks(NamedTuple):
-    """What the probe predicts for n images: names, one per image."""
-
-    concepts: list[str]
-    vendors: list[str]
-    tones: list[str]
-
-    def labels(self, asked: Sequence[str | None]) -> Labels:
-        """Concepts as labels, (vendor, tone) pairs as variants, of images asked for as `asked`."""
-        return Labels(asked, self.concepts, list(zip(self.vendors, self.tones, strict=True)))
+Asked: TypeAlias = tuple[str | None, ...]
+"""A look of which a prompt names the concept and some values; None is left open."""
 
 
 class Probe(nn.Module, PyTorchModelHubMixin):
-    """A convolutional classifier of 64x64 emoji with three heads, saved and loaded by
-    huggingface_hub's `save_pretrained` and `from_pretrained` (safetensors and JSON).
+    """A convolutional classifier of 64x64 pictures, with a head for their concept and one for each
+    attribute, saved and loaded by huggingface_hub's `save_pretrained` and `from_pretrained`
+    (safetensors and JSON).
 
     Args:
-        concepts, vendors, tones: the names of the classes of each head.
+        concepts: their names.
+        attributes: each one's name and values.
+        caption: how a prompt says a look: "{concept}, {tone} skin tone, {vendor} style". What a
+            prompt leaves open, it leaves out.
+
+    Example:
+        >>> weight = ("weight", ["regular", "bold"])
+        >>> probe = Probe(["letter a", "letter b"], [weight], "{concept}, {weight}")
+        >>> probe.asked(["letter b, bold", "letter b", "a castle"])
+        [('letter b', 'bold'), ('letter b', None), None]
     """
 
     def __init__(
-        self, concepts: Sequence[str], vendors: Sequence[str], tones: Sequence[str]
+        self,
+        concepts: Sequence[str],
+        attributes: Sequence[tuple[str, Sequence[str]]],  # huggingface_hub sorts a mapping's keys
+        caption: str,
     ) -> None:
         super().__init__()
-        self.names = (list(concepts), list(vendors), list(tones))
+        self.concepts = list(concepts)
+        self.attributes = {name: list(values) for name, values in attributes}
+        self.caption = caption
         blocks: list[nn.Module] = []
         for width, wider in pairwise((3, 24, 48, 96, 128)):
             blocks += [
@@ -58,10 +69,10 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         self.body = nn.Sequential(
             *blocks, nn.Flatten(), nn.Linear(128 * 4 * 4, 128), nn.LayerNorm(128), nn.SiLU()
         )
-        self.heads = nn.ModuleList(nn.Linear(128, len(names)) for names in self.names)
+        self.heads = nn.ModuleList(nn.Linear(128, len(names)) for names in self._names)
 
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        """(n, 3, 64, 64) in [-1, 1] to the three heads' logits, (n, classes) each."""
+        """(n, 3, 64, 64) in [-1, 1] to each head's logits, (n, classes): the concept's first."""
         features = self.body(pixels)
         return [head(features) for head in self.heads]
 
@@ -71,53 +82,59 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         pixels = torch.stack([probe_pixels(image) for image in images]).to(next(self.parameters()))
         return torch.cat([self.body(part) for part in pixels.split(256)])
 
-    def looks(self, images: Sequence[Image.Image]) -> Looks:
-        """The most likely concept, vendor and tone of each of n images."""
+    def looks(self, images: Sequence[Image.Image]) -> list[Look]:
+        """The most likely look of each of n images."""
         return self.looks_of(self.embed(images))
 
     @torch.no_grad()
-    def looks_of(self, features: Tensor) -> Looks:
+    def looks_of(self, features: Tensor) -> list[Look]:
         """The same from the images' features: (n, 128), as `embed` gives them."""
-        best = (head(features).argmax(1).tolist() for head in self.heads)
-        pairs = zip(self.names, best, strict=True)
-        return Looks._make([names[i] for i in row] for names, row in pairs)
+        best = [head(features).argmax(1).tolist() for head in self.heads]
+        return [
+            tuple(names[i] for names, i in zip(self._names, row, strict=True))
+            for row in zip(*best, strict=True)
+        ]
 
-    def asked(self, prompts: Sequence[str]) -> list["Asked | None"]:
-        """What each of n prompts names, in any case: "waving hand, dark skin tone, fluent style";
-        None where the probe does not know the concept, before the first comma."""
+    def asked(self, prompts: Sequence[str]) -> list[Asked | None]:
+        """What each of n prompts names, in any case and order after the concept; None where the
+        probe does not know the concept, before the first comma."""
         return [self._asked(prompt) for prompt in prompts]
 
-    def _asked(self, prompt: str) -> "Asked | None":
-        concepts, vendors, tones = ({name.casefold(): name for name in of} for of in self.names)
-        concept, *rest = (part.strip().casefold() for part in prompt.split(","))
-        if concept not in concepts:
-            return None
-        styles = [vendors.get(part.removesuffix(" style")) for part in rest]
-        skins = [tones.get(part.removesuffix(" skin tone")) for part in rest]
-        return Asked(
-            concepts[concept], next(filter(None, styles), None), next(filter(None, skins), None)
+    def words(self, look: Asked) -> str:
+        """The prompt that names a look."""
+        known = dict(zip(("concept", *self.attributes), look, strict=True))
+        return ", ".join(
+            part.format(**known) for name, part in self._phrases.items() if known[name] is not None
         )
 
+    @property
+    def _names(self) -> list[list[str]]:
+        return [self.concepts, *self.attributes.values()]
 
-class Asked(NamedTuple):
-    """What a prompt names: a concept, and perhaps its vendor and tone."""
+    @property
+    def _phrases(self) -> dict[str, str]:
+        """The parts of the caption, by what they name."""
+        parts = self.caption.split(", ")
+        return {name: part for part in parts for _, name, *_ in Formatter().parse(part) if name}
 
-    concept: str
-    vendor: str | None = None
-    tone: str | None = None
+    def _asked(self, prompt: str) -> Asked | None:
+        concept, *rest = (part.strip().casefold() for part in prompt.split(","))
+        known = {name.casefold(): name for name in self.concepts}
+        if concept not in known:
+            return None
+        named = [
+            next((v for v in values if self._phrase(name, v) in rest), None)
+            for name, values in self.attributes.items()
+        ]
+        return (known[concept], *named)
 
-    def seen_in(self, concept: str, vendor: str, tone: str) -> "Asked":
-        """What an image shows of what the prompt names."""
-        return Asked(concept, self.vendor and vendor, self.tone and tone)
-
-    def __str__(self) -> str:
-        tone, vendor = f"{self.tone} skin tone", f"{self.vendor} style"
-        return ", ".join([self.concept, *[tone] * bool(self.tone), *[vendor] * bool(self.vendor)])
+    def _phrase(self, attribute: str, value: str) -> str:
+        return self._phrases[attribute].format(**{attribute: value}).casefold()
 
 
 class ProbeLabeler:
     """Labels by a probe (see `Labeler`): an image is right if it shows all that its prompt names,
-    and its variant is its vendor and tone. `sha256` is that of the network whose features
+    and its variant is all of its attributes. `sha256` is that of the network whose features
     `from_features` takes, as embedders' settings have it."""
 
     def __init__(self, probe: Probe) -> None:
@@ -129,13 +146,17 @@ class ProbeLabeler:
 
     def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
         """The same from the images' features: (n, 128), by the probe's own network."""
-        asked, looks = self.probe.asked(prompts), self.probe.looks_of(features)
-        shown = [
-            str((one or Asked(concept)).seen_in(concept, vendor, tone))
-            for one, concept, vendor, tone in zip(asked, *looks, strict=True)
-        ]
-        variants = list(zip(looks.vendors, looks.tones, strict=True))
-        return Labels([one and str(one) for one in asked], shown, variants)
+        words, asked = self.probe.words, self.probe.asked(prompts)
+        looks = self.probe.looks_of(features)
+        shown = [words(_as_far_as(one, look)) for one, look in zip(asked, looks, strict=True)]
+        wanted = [None if one is None else words(one) for one in asked]
+        return Labels(wanted, shown, [look[1:] for look in looks])
+
+
+def _as_far_as(asked: Asked | None, look: Look) -> Asked:
+    """What an image shows of what its prompt names."""
+    named = asked or (look[0], *[None] * (len(look) - 1))
+    return tuple(name and seen for name, seen in zip(named, look, strict=True))
 
 
 def probe_pixels(image: Image.Image) -> Tensor:
@@ -154,8 +175,17 @@ def load_probe(folder: str | Path) -> Probe:
     if not Path(folder, "config.json").is_file():
         where = folder or "(no folder)"
         raise FileNotFoundError(f"there is no probe in {where}: it has no config.json")
+    config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     try:
         with redirect_stdout(None):  # huggingface_hub prints that it loads
-            return Probe.from_pretrained(folder)
+            return Probe.from_pretrained(folder, **_of_emoji(config))
     except SafetensorError as error:
         raise ValueError(f"the weights in {folder} are damaged: {error}") from None
+
+
+def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the config of a probe of version 0.2 lacks: its attributes were fixed."""
+    if "vendors" not in config:
+        return {}
+    attributes = [("vendor", config["vendors"]), ("tone", config["tones"])]
+    return {"attributes": attributes, "caption": "{concept}, {tone} skin tone, {vendor} style"}

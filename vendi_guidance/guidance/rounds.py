@@ -18,15 +18,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from vendi_guidance.guidance.ascent import ascent_direction, move
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.objectives import Objective
-from vendi_guidance.guidance.prediction import Prediction
 from vendi_guidance.guidance.settings import Settings
-from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.step import Generator, Prediction, Step
 from vendi_guidance.guidance.window import as_rows
 
 ALONE = 2.0
@@ -72,7 +70,7 @@ class Rounds:
             fading = settings.scale * (1 - done / settings.rounds)
             tried, predicted = [], []
             for _ in range(settings.candidates):
-                z = start.mix(clean, _noise(step, clean))
+                z = start.mix(clean, _noise(step.generator, clean))
                 length = fading * start.signal * spread / as_rows(z).norm(dim=1, keepdim=True)
                 tried.append(move(z, direction, length.nan_to_num(0), memory))
                 predicted.append(network.denoise(tried[-1]))
@@ -114,11 +112,13 @@ def _spread(clean: Tensor, similarity: Tensor) -> Tensor:
     return distances.where(others, torch.nan).nanmedian(dim=1, keepdim=True).values
 
 
-def _noise(step: Step, like: Tensor) -> Tensor:
-    generator = step.generator
-    return randn_tensor(
-        like.shape,
-        generator=list(generator) if isinstance(generator, Sequence) else generator,
-        device=like.device,
-        dtype=like.dtype,
-    )
+def _noise(generator: Generator, like: Tensor) -> Tensor:
+    """Drawn where its generator is: one on the CPU gives every device the same noise."""
+    if isinstance(generator, Sequence):
+        if len(generator) > 1:
+            rows = zip(like.split(1), generator, strict=True)
+            return torch.cat([_noise(one, row) for row, one in rows])
+        [generator] = generator
+    place = like.device if generator is None else generator.device
+    noise = torch.randn(like.shape, generator=generator, device=place, dtype=like.dtype)
+    return noise.to(like.device)
