@@ -10,6 +10,15 @@ the seconds each image took. Image number i is made from seed + i.
   vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output varied
   vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output unguided
 
+MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub, which is
+downloaded once. Any text-to-image pipeline of diffusers that takes callback_on_step_end will do;
+docs/pipelines.md lists those that are tested. A model that is too large for a GPU fits with
+less memory:
+
+\b
+  vendi-guidance generate prompts.txt --model stabilityai/stable-diffusion-xl-base-1.0 \\
+      --variant fp16 --dtype float16 --offload model --vae-tiling --output few-gigabytes
+
 Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
 them away from what is remembered for similar prompts, and from one another. --diversity is the
 dial: 0 is the stock pipeline, 1 gives the most variety. An image then depends on the earlier ones,
@@ -40,11 +49,13 @@ from vendi_guidance.commands.cli import NONE, Command, Option, asset
 from vendi_guidance.guidance.callback import KEEPS
 from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
 from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.models import OFFLOADS
 from vendi_guidance.runs.runner import Runner
-from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, check_device, open_run
+from vendi_guidance.runs.setup import DEFAULT_WINDOW, RunOptions, check_device, open_run
 from vendi_guidance.runs.signals import Stop
 
 COUNT = click.IntRange(1)
+SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = ("float32", "float16", "bfloat16")
@@ -81,10 +92,27 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@what("--model", type=PATH, default=asset("demo-sdxl"), help="Folder that save_pretrained wrote.")
-@what("--pipeline", type=click.Choice(list(PIPELINES)), default="sdxl", help="Type of the model.")
-@what("--steps", type=COUNT, default=25, help="Number of denoising steps.")
-@what("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance (CFG).")
+@what(
+    "--model",
+    default=asset("demo-sdxl"),
+    help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
+)
+@what("--variant", help="Which of the model's files to load, such as fp16.")
+@what(
+    "--steps",
+    type=COUNT,
+    show_default="the model's, which is printed",
+    help="Number of denoising steps.",
+)
+@what(
+    "--guidance-scale",
+    type=float,
+    show_default="the model's, which is printed",
+    help="Scale of classifier-free guidance (CFG); 0 or 1 is none.",
+)
+@what("--negative-prompt", metavar="TEXT", help="What CFG leads away from.")
+@what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels.")
+@what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels.")
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
@@ -121,11 +149,23 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
 @where("--device", default=DEVICE, help="Where to compute, such as cuda:0.")
 @where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model.")
+@where(
+    "--offload",
+    type=click.Choice(OFFLOADS),
+    help="Keep the model on the CPU and move to the GPU what is used: model, a part at a time; "
+    "sequential, a layer at a time, slow and with the least memory.",
+)
+@where("--vae-tiling", is_flag=True, help="Decode images in tiles: less memory, for large images.")
+@where("--vae-slicing", is_flag=True, help="Decode images one by one: less memory.")
 def main(**given: Any) -> None:
     if given["model"] is None:
-        raise ValueError("--model is missing: give a folder that diffusers' save_pretrained wrote")
+        raise ValueError(
+            "--model is missing: give a folder that diffusers' save_pretrained wrote, or the name "
+            "of a model on the Hugging Face hub"
+        )
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
+    named["model"] = str(named["model"])
     diversity = {
         name.removeprefix("diversity_"): None if value is NONE else value
         for name, value in given.items()
