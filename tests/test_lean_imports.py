@@ -77,6 +77,13 @@ def test_the_engine_of_guidance_runs_without_the_optional_packages():
     assert found.returncode == 0, found.stderr
 
 
+def test_the_comfyui_nodes_guide_and_score_without_the_optional_packages():
+    names = "from integrations.comfyui import remembering, sampling, scoring"
+    found = run(f"import torch\n{names}\nprint(scoring.score(torch.zeros(2, 8, 8, 3))[0][:4])")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "1.00\n"
+
+
 def test_the_public_scores_import_and_run_without_the_optional_packages():
     homes = ("vendi_guidance.kernels.", "vendi_guidance.scores.")
     public = vendi_guidance._HOME_OF.items()

@@ -101,7 +101,7 @@ def test_cfg_is_off_until_the_rounds_and_at_low_noise():
     engine, _, _ = guided(Settings(cfg=0.25))
     unmade = Engine(Settings(cfg=0.25), Memory(50))
     high, low = Level(1.0, CFG_STOP * 1.1), Level(1.0, CFG_STOP)
-    assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_due=True)] == [0, 0.25]
+    assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_made=True)] == [0, 0.25]
     assert [engine.share_of_cfg(high), engine.share_of_cfg(low)] == [0.25, 0]
 
 
