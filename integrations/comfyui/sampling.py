@@ -121,7 +121,9 @@ class _Run:
             sigma = sigmas[at].expand(len(latents))
             return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
-        here = _Here((levels[at], levels[at]), denoise, denoise(x))  # the sampler makes the step
+        here = _Here(
+            (levels[at], levels[at]), self._guider, denoise, denoise(x)
+        )  # the sampler makes the step
         generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
         step = Step(at, count, x, prompts=self._prompts, network=here, generator=generator)
         x = self._engine.modify(step).latents
@@ -148,18 +150,30 @@ class _Run:
         return last if is_passed else None
 
     def _is_due(self, x: Tensor, index: int, count: int, before: Level, after: Level) -> bool:
-        return self._engine.is_due(Step(index, count, x, network=_Here((before, after))))
+        return self._engine.is_due(
+            Step(index, count, x, network=_Here((before, after), self._guider))
+        )
 
 
 class _Here:
     """A step of the sampler, which rounds can repeat: see `Denoiser`.
 
+    Args:
+        guider: says whether the sampler evaluates the model with CFG.
+
     Attributes:
         found: what the rounds predicted last, (b, ...); where that is not finite, `denoised`.
     """
 
-    def __init__(self, levels: tuple[Level, Level], denoise: Any = None, denoised: Any = None):
+    def __init__(
+        self,
+        levels: tuple[Level, Level],
+        guider: Any,
+        denoise: Any = None,
+        denoised: Any = None,
+    ):
         self.levels = levels
+        self.evaluations = 1 if getattr(guider, "cfg", 1.0) == 1.0 else 2
         self.denoise = denoise
         self.denoised = self.found = denoised
 
