@@ -33,7 +33,7 @@ def faithfulness_of(
         return _numbers(batch.column(given), len(kept), given), {"name": f"column {given}"}
     if not callable(given):
         return _numbers(given, n, "given")[list(kept)], {"name": "given numbers"}
-    name = getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__)
+    name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
     if batch.prompts is None:
         raise ValueError(f"{name} compares images with prompts: give the prompts too")
     parts, start = [], 0
