@@ -9,6 +9,7 @@ the seconds each image took. Image number i is made from seed + i.
   vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 8 --output waving
   vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output varied
   vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output unguided
+  vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
 
 MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub, which is
 downloaded once. Any text-to-image pipeline of diffusers that takes callback_on_step_end will do;
@@ -42,27 +43,27 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 from tqdm import tqdm
 
-from vendi_guidance.commands.cli import NONE, Command, Option, asset
+from vendi_guidance.commands.cli import NONE, Command, Option
+from vendi_guidance.commands.run_options import (
+    COUNT,
+    PATH,
+    machine_options,
+    model_of,
+    model_options,
+    what,
+    where,
+)
 from vendi_guidance.guidance.callback import KEEPS
 from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.models import OFFLOADS
 from vendi_guidance.runs.runner import Runner
+from vendi_guidance.runs.settings_file import load_settings
 from vendi_guidance.runs.setup import DEFAULT_WINDOW, RunOptions, check_device, open_run
 from vendi_guidance.runs.signals import Stop
 
-COUNT = click.IntRange(1)
-SIZE = click.IntRange(8, 2**14)
-PATH = click.Path(path_type=Path)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-DTYPES = ("float32", "float16", "bfloat16")
-
-what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
-where = partial(click.option, cls=Option, group="Output and machine")
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -92,27 +93,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@what(
-    "--model",
-    default=asset("demo-sdxl"),
-    help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
-)
-@what("--variant", help="Which of the model's files to load, such as fp16.")
-@what(
-    "--steps",
-    type=COUNT,
-    show_default="the model's, which is printed",
-    help="Number of denoising steps.",
-)
-@what(
-    "--guidance-scale",
-    type=float,
-    show_default="the model's, which is printed",
-    help="Scale of classifier-free guidance (CFG); 0 or 1 is none.",
-)
-@what("--negative-prompt", metavar="TEXT", help="What CFG leads away from.")
-@what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels.")
-@what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels.")
+@model_options
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
@@ -122,6 +103,11 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     type=click.FloatRange(0, 1),
     show_default=str(STRENGTH),
     help="The dial: 0 is the stock pipeline, 1 the most variety.",
+)
+@how(
+    "--settings",
+    type=PATH,
+    help="File that vendi-guidance tune wrote; options beside it take precedence.",
 )
 @how(
     "--diversity-memory",
@@ -147,30 +133,21 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @where("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
 @where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
-@where("--device", default=DEVICE, help="Where to compute, such as cuda:0.")
-@where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model.")
-@where(
-    "--offload",
-    type=click.Choice(OFFLOADS),
-    help="Keep the model on the CPU and move to the GPU what is used: model, a part at a time; "
-    "sequential, a layer at a time, slow and with the least memory.",
-)
-@where("--vae-tiling", is_flag=True, help="Decode images in tiles: less memory, for large images.")
-@where("--vae-slicing", is_flag=True, help="Decode images one by one: less memory.")
+@machine_options
 def main(**given: Any) -> None:
-    if given["model"] is None:
-        raise ValueError(
-            "--model is missing: give a folder that diffusers' save_pretrained wrote, or the name "
-            "of a model on the Hugging Face hub"
-        )
+    given["model"] = model_of(given["model"])
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
-    named["model"] = str(named["model"])
     diversity = {
         name.removeprefix("diversity_"): None if value is NONE else value
         for name, value in given.items()
         if value is not None
     }
+    if (file := diversity.pop("settings", None)) is not None:
+        chosen = {"strength", "preset"} & diversity.keys()
+        tuned = load_settings(file, prefix="")
+        # a dial or preset that is given replaces the tuned dial
+        diversity = {k: v for k, v in tuned.items() if k != "strength" or not chosen} | diversity
     options = RunOptions(**named, diversity=diversity)
     check_device(options.device)
     with ExitStack() as stack:

@@ -86,11 +86,14 @@ class RunOptions:
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
-def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitStack) -> Runner:
+def open_run(
+    options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitStack, pipe: Any = None
+) -> Runner:
     """A run with these options, new or resumed; every process calls this.
 
     Args:
         stack: keeps the folder locked.
+        pipe: the model, if an earlier run with it has loaded it (see `load`).
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
@@ -98,7 +101,7 @@ def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitSt
 
     def prepare() -> tuple[Model, Plan, VendiGuidance, RunWindow, Checkpoint]:
         options.check()
-        model = _find(options)
+        model = find(options)
         window, opening = _open_window(options, group)
         guidance = VendiGuidance(
             window=window,
@@ -115,17 +118,9 @@ def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitSt
     folder = RunFolder(options.output, window.size)
     group.agree(lambda: _claim(options, folder, plan.manifest, stack) if group.is_first else None)
 
-    def load() -> Runner:
-        pipe = load_model(
-            model.pipeline,
-            model.folder,
-            options.dtype,
-            group.device,
-            variant=options.variant,
-            offload=options.offload,
-            vae_tiling=options.vae_tiling,
-            vae_slicing=options.vae_slicing,
-        )
+    def begin() -> Runner:
+        nonlocal pipe
+        pipe = load(options, model, group.device) if pipe is None else pipe
         pipe.guidance = guidance
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
@@ -134,7 +129,7 @@ def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitSt
         window.enter_again(opening, group.device)
         return Runner(pipe, plan, folder, group, stop, opening.progress, opening)
 
-    return group.agree(load)
+    return group.agree(begin)
 
 
 class Model(NamedTuple):
@@ -145,7 +140,12 @@ class Model(NamedTuple):
     sampling: Sampling
 
 
-def _find(options: RunOptions) -> Model:
+def find(options: RunOptions) -> Model:
+    """The model that the options name.
+
+    Raises:
+        ValueError, OSError, ImportError: it cannot be used; the message says why.
+    """
     folder = find_model(options.model, options.variant)
     stock = stock_class(check_model(folder))
     sampling = sampling_of(
@@ -159,6 +159,24 @@ def _find(options: RunOptions) -> Model:
         width=options.width,
     )
     return Model(folder, guided_class(stock), sampling)
+
+
+def load(options: RunOptions, model: Model, device: str) -> Any:
+    """The model on its device.
+
+    Raises:
+        ValueError: it cannot be loaded; the message says why.
+    """
+    return load_model(
+        model.pipeline,
+        model.folder,
+        options.dtype,
+        device,
+        variant=options.variant,
+        offload=options.offload,
+        vae_tiling=options.vae_tiling,
+        vae_slicing=options.vae_slicing,
+    )
 
 
 def _check_prompts_are_seen(pipeline: type[Any], guidance: VendiGuidance) -> None:
