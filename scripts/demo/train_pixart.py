@@ -30,7 +30,7 @@ CFG, SAMPLING_STEPS = 4.0, 16  # of the pictures that the model card counts
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pixart")
 @click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--steps", type=click.IntRange(1), default=4_500)
+@click.option("--steps", type=click.IntRange(1), default=4_200)
 @click.option("--batch-size", type=click.IntRange(1), default=32)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -59,7 +59,9 @@ def main(
         "max_sequence_length": TOKENS,
     }
     measured = measure(saved, sampling, prompts, probe)
-    training = f"{steps:,} steps of {batch_size} images, {seconds / 60:.0f} minutes on {machine}"
+    training = (
+        f"{steps:,} steps of {batch_size} images took {seconds / 60:.0f} minutes on {machine}"
+    )
     write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
 
 
