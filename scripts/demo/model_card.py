@@ -88,7 +88,7 @@ transformer and generates only the concepts listed below. PixArt's resolution bi
     from diffusers import PixArtSigmaPipeline
     pipe = PixArtSigmaPipeline.from_pretrained("assets/demo-pixart")
     pipe("waving hand, dark skin tone", num_inference_steps={steps}, guidance_scale={cfg:g},
-         use_resolution_binning=False, max_sequence_length=48).images[0]
+         use_resolution_binning=False, max_sequence_length=32).images[0]
 
 ## Training
 
