@@ -88,12 +88,12 @@ transformer and generates only the concepts listed below. PixArt's resolution bi
     from diffusers import PixArtSigmaPipeline
     pipe = PixArtSigmaPipeline.from_pretrained("assets/demo-pixart")
     pipe("waving hand, dark skin tone", num_inference_steps={steps}, guidance_scale={cfg:g},
-         use_resolution_binning=False, max_sequence_length=48).images[0]
+         use_resolution_binning=False, max_sequence_length=32).images[0]
 
 ## Training
 
-`python -m scripts.demo.train_pixart`: the transformer and the T5 encoder together, from scratch
-({training}); velocity prediction, zero terminal SNR, trailing timesteps, as for `demo-sdxl`.
+`python -m scripts.demo.train_pixart`: the transformer and the T5 encoder together, from scratch;
+velocity prediction, zero terminal SNR, trailing timesteps, as for `demo-sdxl`. {training}.
 
 {_training_set(emoji)}
 
@@ -140,9 +140,10 @@ as well. All parts but the UNet are those of `demo-sdxl`.
 
 ## Training
 
-`python -m scripts.demo.train_turbo`: {drawing}, for captions as in the teacher's training set,
-empty ones left out, with CFG scale {cfg:g}. The student, initialised with the teacher's UNet,
-learned to jump from points of a trajectory to its end ({training}).
+`python -m scripts.demo.train_turbo`: {drawing},
+for captions as in the teacher's training set, empty ones left out, with CFG scale {cfg:g}. The
+student, initialised with the teacher's UNet, learned to jump from any point of a trajectory to its
+end. {training}.
 
 ## What it draws
 

@@ -56,7 +56,7 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(
     [image] = pipe("ear", num_inference_steps=2, use_resolution_binning=False).images
     assert image.size == (64, 64)
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "(4 steps of 2 images, 0 minutes on one CPU core)" in card
+    assert "4 steps of 2 images took 0 minutes on one CPU core." in card
     assert "| 16 steps, CFG scale 4 | " in card and "Twemoji" in card
 
 
