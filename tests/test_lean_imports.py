@@ -59,7 +59,7 @@ from vendi_guidance.guidance.step import Level, Step
 
 class Network:
     levels = Level(1.0, 2.0), Level(1.0, 1.0)
-    evaluations = 2
+    evaluations_per_step = 2
     denoised = torch.randn(3, 4, 8, 8)
     def denoise(self, latents): return latents / 3
     def restart(self, clean, noise): pass

@@ -173,7 +173,7 @@ class _Here:
         denoised: Any = None,
     ):
         self.levels = levels
-        self.evaluations = 1 if getattr(guider, "cfg", 1.0) == 1.0 else 2
+        self.evaluations_per_step = 1 if getattr(guider, "cfg", 1.0) == 1.0 else 2
         self.denoise = denoise
         self.denoised = self.found = denoised
 

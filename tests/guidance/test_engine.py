@@ -24,6 +24,8 @@ def seeded(seed=0):
 class BlackOrWhite:
     """A step of a model whose pictures have black and white channels, white ones more often."""
 
+    evaluations_per_step = 1
+
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)
         self.evaluations = 0

@@ -87,7 +87,7 @@ class Network:
         return self._watch.levels
 
     @property
-    def evaluations(self) -> int:
+    def evaluations_per_step(self) -> int:
         """How many rows for each sample the pipeline gave the network at the last step."""
         rows = sum(self._rows(one) for one in self._evaluations)
         return max(1, rows // len(self._watch.step.sample))

@@ -65,7 +65,7 @@ class Rounds:
         clean = network.denoised
         objective = memory.objective(settings, step.prompts)
         spread = _spread(clean, objective.similarity(step.prompts, clean))
-        rounds, candidates = self._affordable(step.count * network.evaluations)
+        rounds, candidates = self._affordable(step.count * network.evaluations_per_step)
         for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
             direction = ascent_direction(at, memory, settings)

@@ -50,7 +50,7 @@ class Denoiser(Protocol):
         """Before and after the step."""
 
     @property
-    def evaluations(self) -> int:
+    def evaluations_per_step(self) -> int:
         """How many times the sampler evaluates its network for each sample at a step: twice with
         CFG."""
 
