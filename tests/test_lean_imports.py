@@ -1,4 +1,4 @@
-"""Kernels, scores and the core of guidance need torch, numpy, scipy and safetensors alone."""
+"""Kernels, scores and the engine of guidance need torch, numpy, scipy and safetensors alone."""
 
 import os
 import pkgutil
@@ -50,10 +50,39 @@ def test_kernels_and_scores_import_without_the_optional_packages():
     assert found.returncode == 0, found.stderr
 
 
-@pytest.mark.parametrize("name", ["objectives", "window"])
-def test_the_core_of_guidance_imports_without_the_optional_packages(name):
-    found = run(f"import vendi_guidance.guidance.{name}")
+ENGINE = """
+import torch
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.guidance.step import Level, Step
+
+class Network:
+    levels = Level(1.0, 2.0), Level(1.0, 1.0)
+    evaluations = 2
+    denoised = torch.randn(3, 4, 8, 8)
+    def denoise(self, latents): return latents / 3
+    def restart(self, clean, noise): pass
+
+for settings in (Settings(), PRESETS["published"]):
+    engine = Engine(settings, Memory(9))
+    step = Step(0, 8, Network.denoised, prompts=torch.randn(3, 5), network=Network())
+    assert engine.is_due(step)
+    engine.remember(engine.modify(step))
+    assert len(engine.memory.window) == 3
+"""
+
+
+def test_the_engine_of_guidance_runs_without_the_optional_packages():
+    found = run(ENGINE)
     assert found.returncode == 0, found.stderr
+
+
+def test_the_comfyui_nodes_guide_and_score_without_the_optional_packages():
+    names = "from integrations.comfyui import remembering, sampling, scoring"
+    found = run(f"import torch\n{names}\nprint(scoring.score(torch.zeros(2, 8, 8, 3))[0][:4])")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "1.00\n"
 
 
 def test_the_public_scores_import_and_run_without_the_optional_packages():

@@ -18,10 +18,11 @@ from vendi_guidance.features.encoders import (
 from vendi_guidance.features.images import open_image_embedder as open_image_embedder
 from vendi_guidance.features.prompts import open_prompt_embedder as open_prompt_embedder
 from vendi_guidance.guidance.callback import VendiGuidance as VendiGuidance
-from vendi_guidance.guidance.spaces import (
+from vendi_guidance.guidance.image_space import (
     ImageSpace as ImageSpace,
     exemplar_features as exemplar_features,
 )
+from vendi_guidance.guidance.modular import guide_loops as guide_loops
 from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,
@@ -46,6 +47,7 @@ from vendi_guidance.pipelines.vendi_guided_pixart_sigma import (
 from vendi_guidance.pipelines.vendi_guided_sdxl import (
     VendiGuidedSDXLPipeline as VendiGuidedSDXLPipeline,
 )
+from vendi_guidance.runs.settings_file import load_settings as load_settings
 from vendi_guidance.scores.alignment import (
     clip_score as clip_score,
     in_batch_similarity as in_batch_similarity,

@@ -41,9 +41,9 @@ from scripts.benchmarks.measuring import (
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.callback import VendiGuidance
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
-from vendi_guidance.guidance.prediction import Prediction
 from vendi_guidance.guidance.settings import SIGMA_SHARE, Settings
 from vendi_guidance.guidance.spaces import SPACES
+from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO

@@ -1,7 +1,6 @@
-"""What people use today to get different images from an SDXL: the baselines.
+"""What people use today to get different images of one prompt: the baselines.
 
-Each method is a dataclass of its settings. Its `arguments` are those of a call of the stock
-`StableDiffusionXLPipeline`, `pipe(**method.arguments(...), num_inference_steps=25)`.
+Each method is a dataclass of its settings.
 
 Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). Methods that
 add noise to the prompts' embeddings are in `embedding_noise`, those that draw more images than
@@ -9,6 +8,8 @@ are needed in `selection`.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +17,13 @@ import torch
 from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from torch import Tensor
 
-from scripts.comparison.embedding_noise import CADS, SeedVariance
+from scripts.comparison.network import Evaluation, evaluated_by, without_cfg
 from scripts.comparison.sampling import Call, Method, check_not_negative
-from scripts.comparison.selection import Select, SelectPreviews
 
 
 @dataclass(frozen=True)
 class Unguided(Method):
     """Classifier-free guidance only."""
-
-    def changes(self, call: Call) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -54,44 +51,15 @@ class LimitedInterval(Method):
                 f"got {self.start} and {self.stop}"
             )
 
-    def changes(self, call: Call) -> dict[str, Any]:
-        if call.guidance_scale <= 1:
-            return {}  # diffusers does not guide at all
-        count = len(call.prompts)
-        with torch.no_grad():
-            tokens, negative_tokens, pooled, negative_pooled = call.pipe.encode_prompt(call.prompts)
-        negatives = {"prompt_embeds": negative_tokens, "add_text_embeds": negative_pooled}
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+        def limit(evaluation: Evaluation) -> tuple[Tensor]:
+            if self.start <= evaluation.done < self.stop or not call.has_cfg:
+                return evaluation.made()
+            return without_cfg(evaluation, len(call.prompts))
 
-        def is_on(done: float) -> bool:
-            return self.start <= done < self.stop
-
-        def switch(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-            done = (step + 1) / pipe.num_timesteps
-            if done == 1:
-                pipe._guidance_scale = call.guidance_scale  # what a plain call leaves behind
-                return {}
-            own = {name: rows[-count:] for name, rows in tensors.items()}
-            pipe._guidance_scale = call.guidance_scale if is_on(done) else 1.0
-            if not is_on(done):
-                return own
-            return {
-                name: torch.cat([negatives.get(name, rows), rows]) for name, rows in own.items()
-            }
-
-        return {
-            "prompt": None,
-            "prompt_embeds": tokens,
-            "pooled_prompt_embeds": pooled,
-            "negative_prompt_embeds": negative_tokens,
-            "negative_pooled_prompt_embeds": negative_pooled,
-            "guidance_scale": call.guidance_scale if is_on(0) else 1.0,
-            "callback_on_step_end": switch,
-            "callback_on_step_end_tensor_inputs": [
-                "prompt_embeds",
-                "add_text_embeds",
-                "add_time_ids",
-            ],
-        }
+        with evaluated_by(call.pipe, limit):
+            yield {}
 
 
 @dataclass(frozen=True)
@@ -125,7 +93,8 @@ class ParticleGuidance(Method):
         check_not_negative("scale", self.scale)
         check_not_negative("least_sigma", self.least_sigma)
 
-    def changes(self, call: Call) -> dict[str, Any]:
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
         kind = type(call.pipe.scheduler)
         if not issubclass(kind, DDIMScheduler | EulerDiscreteScheduler):
             raise ValueError(
@@ -154,20 +123,8 @@ class ParticleGuidance(Method):
             moved = latents + length * push.view_as(latents)
             return {"latents": moved.to(latents.dtype)}
 
-        if not crowds:
-            return {}
-        return {"callback_on_step_end": repel, "callback_on_step_end_tensor_inputs": ["latents"]}
-
-
-METHODS: dict[str, type[Method]] = {
-    "unguided": Unguided,
-    "limited-interval": LimitedInterval,
-    "cads": CADS,
-    "seed-variance": SeedVariance,
-    "particle-guidance": ParticleGuidance,
-    "select": Select,
-    "select-previews": SelectPreviews,
-}
+        given = {"callback_on_step_end": repel, "callback_on_step_end_tensor_inputs": ["latents"]}
+        yield given if crowds else {}
 
 
 def repulsion(x: Tensor) -> Tensor:

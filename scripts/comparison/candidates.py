@@ -1,6 +1,7 @@
 """The methods compared: the strengths of each, and the other settings that it is tuned over."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from scripts.comparison.embedding_noise import CADS, SeedVariance
 from scripts.comparison.sampling import Call, Method
 from scripts.comparison.selection import Select, SelectPreviews
 from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.mixins import DiversityGuided
 from vendi_guidance.guidance.settings import STRENGTH
 
 UNGUIDED = "unguided"
@@ -32,10 +34,19 @@ class Guided(Method):
     """
 
     def __init__(self, **settings: Any) -> None:
-        self.guidance = VendiGuidance(**{"prompt_input": "add_text_embeds"} | settings)
+        self.guidance = VendiGuidance(**settings)
 
-    def changes(self, call: Call) -> dict[str, Any]:
-        return self.guidance.on(call.pipe, call.generators)
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+        pipe = call.pipe
+        if not isinstance(pipe, DiversityGuided):
+            yield self.guidance.on(pipe, call.generators)
+            return
+        resting, pipe.guidance = pipe.guidance, self.guidance
+        try:
+            yield {}
+        finally:
+            pipe.guidance = resting
 
 
 @dataclass(frozen=True)
@@ -173,13 +184,19 @@ def curve(
     """A method at all its strengths, from weak to strong; nothing for the unguided.
 
     Args:
+        guidance_scale: of the model; where it is 1, there is no classifier-free guidance to change.
         quick: the middle strength, and of ours the default and the strongest.
     """
     strengths = METHODS[method].strengths
     if quick:
         of_ours = tuple(dict.fromkeys((OURS_DEFAULT, *OURS_STRENGTHS[-1:])))
         strengths = of_ours if method == OURS else (METHODS[method].middle,)
-    if METHODS[method].kind is baselines.Unguided:  # at its own scale it is the unguided
+    kind, has_cfg = METHODS[method].kind, guidance_scale > 1
+    if not has_cfg and METHODS[method].knob == CFG_KNOB:
+        strengths = (guidance_scale,)
+    if not has_cfg and kind is baselines.LimitedInterval:
+        strengths = ()
+    if kind is baselines.Unguided:  # at its own scale it is the unguided
         strengths = tuple(scale for scale in strengths if scale != guidance_scale)
     return [at(method, strength, settings, guidance_scale) for strength in strengths]
 

@@ -5,14 +5,16 @@ Sources: Sadat et al. (ICLR 2024), and the ComfyUI node SeedVarianceEnhancer
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from scripts.comparison.network import Condition, Evaluation, conditioned, evaluated_by
 from scripts.comparison.sampling import Call, Method, check_not_negative, check_share
 
 
@@ -66,15 +68,23 @@ class CADS(Method):
         rescaled = (noised - noised_mean) / noised_std * std + mean
         return self.psi * rescaled + (1 - self.psi) * noised
 
-    def changes(self, call: Call) -> dict[str, Any]:
-        if self.scale == 0:
-            return {}
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+        def anneal(evaluation: Evaluation) -> tuple[Tensor]:
+            gamma = self.gamma(1 - evaluation.done)
+            own = _own(call, evaluation.step)
 
-        def anneal(plain: Condition, step: int, done: float) -> Condition:
-            gamma, own = self.gamma(1 - done), _own(call, step)
-            return Condition(*(self.anneal(y, _draw(torch.randn, y, own), gamma) for y in plain))
+            def annealed(y: Tensor) -> Tensor:
+                return self.anneal(y, _draw(torch.randn, y, own), gamma)
 
-        return _conditioned(call, anneal)
+            def change(plain: Condition) -> Condition:
+                tokens = annealed(plain.tokens)
+                return Condition(tokens, None if plain.pooled is None else annealed(plain.pooled))
+
+            return conditioned(evaluation, len(call.prompts), change)
+
+        with nullcontext() if self.scale == 0 else evaluated_by(call.pipe, anneal):
+            yield {}
 
 
 @dataclass(frozen=True)
@@ -104,72 +114,28 @@ class SeedVariance(Method):
         check_share("share", self.share)
         check_share("stop", self.stop)
 
-    def changes(self, call: Call) -> dict[str, Any]:
-        def vary(plain: Condition, step: int, done: float) -> Condition:
-            if done >= self.stop:
-                return plain
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+        def vary(evaluation: Evaluation) -> tuple[Tensor]:
+            if evaluation.done >= self.stop:
+                return evaluation.made()
             own = _own(call)
-            tokens = plain.tokens + self._noise(plain.tokens, own)
-            if not self.pooled:
-                return Condition(tokens, plain.pooled)
-            return Condition(tokens, plain.pooled + self._noise(plain.pooled, own))
 
-        return _conditioned(call, vary)
+            def change(plain: Condition) -> Condition:
+                tokens, pooled = plain.tokens + self._noise(plain.tokens, own), plain.pooled
+                if pooled is not None and self.pooled:
+                    pooled = pooled + self._noise(pooled, own)
+                return Condition(tokens, pooled)
+
+            return conditioned(evaluation, len(call.prompts), change)
+
+        with evaluated_by(call.pipe, vary):
+            yield {}
 
     def _noise(self, y: Tensor, own: list[torch.Generator]) -> Tensor:
         uniform = 2 * _draw(torch.rand, y, own) - 1
         chosen = _draw(torch.rand, y, own) < self.share
         return self.strength * _moments(y)[1] * uniform * chosen
-
-
-class Condition(NamedTuple):
-    """The prompts' embeddings.
-
-    Attributes:
-        tokens: (n, tokens, width) embeddings.
-        pooled: (n, width) embeddings.
-    """
-
-    tokens: Tensor
-    pooled: Tensor
-
-
-@torch.no_grad()
-def _conditioned(
-    call: Call, change: Callable[[Condition, int, float], Condition]
-) -> dict[str, Any]:
-    """The arguments of a call with changed embeddings.
-
-    Args:
-        change: from the prompts' own embeddings, the number of a step and the share of the steps
-            before it, to the embeddings for that step.
-    """
-    tokens, negative_tokens, pooled, negative_pooled = call.pipe.encode_prompt(
-        call.prompts, do_classifier_free_guidance=call.guidance_scale > 1
-    )
-    plain = Condition(tokens, pooled)
-
-    def seen(step: int, done: float) -> Condition:
-        return Condition(*(new.to(tokens.dtype) for new in change(plain, step, done)))
-
-    def renew(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        new = seen(step + 1, (step + 1) / pipe.num_timesteps)
-        negative = {name: rows[: -len(call.prompts)] for name, rows in tensors.items()}
-        return {
-            "prompt_embeds": torch.cat([negative["prompt_embeds"], new.tokens]),
-            "add_text_embeds": torch.cat([negative["add_text_embeds"], new.pooled]),
-        }
-
-    first = seen(0, 0.0)
-    return {
-        "prompt": None,
-        "prompt_embeds": first.tokens,
-        "pooled_prompt_embeds": first.pooled,
-        "negative_prompt_embeds": negative_tokens,
-        "negative_pooled_prompt_embeds": negative_pooled,
-        "callback_on_step_end": renew,
-        "callback_on_step_end_tensor_inputs": ["prompt_embeds", "add_text_embeds"],
-    }
 
 
 def _own(call: Call, *key: int) -> list[torch.Generator]:

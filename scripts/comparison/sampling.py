@@ -1,12 +1,11 @@
-"""The base of all methods: what is asked for, and how a method draws it with an SDXL pipeline."""
+"""The base of all methods: what is asked for, and how a method draws it."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from diffusers import StableDiffusionXLPipeline
 from PIL import Image
 
 from vendi_guidance.features.probe import Asked
@@ -42,12 +41,42 @@ class Sample(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What `Method.arguments` is given."""
+    """A call of a pipeline, without its number of steps.
 
-    pipe: StableDiffusionXLPipeline
+    Attributes:
+        pipe: of a class whose network `network.denoiser` finds.
+        prompts: one for each sample.
+        generators: one for each sample, from which only the pipeline draws. A method's own noise
+            is seeded by their `initial_seed()`, so it depends on the sample alone.
+        guidance_scale: of classifier-free guidance.
+    """
+
+    pipe: Any
     prompts: list[str]
     generators: list[torch.Generator]
     guidance_scale: float
+
+    @property
+    def has_cfg(self) -> bool:
+        """Whether the network is evaluated without the prompts too."""
+        return self.guidance_scale > 1
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of the call.
+
+        Raises:
+            ValueError: prompts and generators differ in number.
+        """
+        if len(self.prompts) != len(self.generators):
+            raise ValueError(
+                "every prompt takes a generator of its own, "
+                f"got {len(self.prompts)} prompts and {len(self.generators)} generators"
+            )
+        return {
+            "prompt": self.prompts,
+            "generator": self.generators,
+            "guidance_scale": self.guidance_scale,
+        }
 
 
 class Draw(Protocol):
@@ -58,39 +87,14 @@ class Draw(Protocol):
     ) -> list[Image.Image]: ...
 
 
-class Method(ABC):
+class Method:
     """A way to sample."""
 
-    def arguments(
-        self,
-        pipe: StableDiffusionXLPipeline,
-        prompts: list[str],
-        generators: list[torch.Generator],
-        guidance_scale: float,
-    ) -> dict[str, Any]:
-        """The keyword arguments of a call, all but the number of steps.
-
-        Args:
-            pipe: what will be called.
-            prompts: one for each sample.
-            generators: one for each sample, from which only the pipeline draws. The method's own
-                noise is seeded by their `initial_seed()`, so it depends on the sample alone.
-            guidance_scale: of classifier-free guidance.
-
-        Raises:
-            ValueError: prompts and generators differ in number.
-        """
-        if len(prompts) != len(generators):
-            raise ValueError(
-                "every prompt takes a generator of its own, "
-                f"got {len(prompts)} prompts and {len(generators)} generators"
-            )
-        plain = {"prompt": prompts, "generator": generators, "guidance_scale": guidance_scale}
-        return plain | self.changes(Call(pipe, prompts, generators, guidance_scale))
-
-    @abstractmethod
-    def changes(self, call: Call) -> dict[str, Any]:
-        """The keyword arguments that replace or extend those of a plain call."""
+    @contextmanager
+    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+        """Change what a pipeline does meanwhile; yields further keyword arguments of the call:
+        `with method.attached(call) as given: pipe(**call.arguments(), **given)`."""
+        yield {}
 
     def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
         """The images of one batch, one a sample; with more than one call if the method selects."""

@@ -7,14 +7,13 @@ NeurIPS 2018, algorithm 1).
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.comparison.sampling import Call, Draw, Method, Sample
+from scripts.comparison.sampling import Draw, Method, Sample
 from vendi_guidance.checks import check_count
 
 THUMBNAIL = 16
@@ -38,9 +37,6 @@ class Select(Method):
 
     def __post_init__(self) -> None:
         check_count("pool", self.pool)
-
-    def changes(self, call: Call) -> dict[str, Any]:
-        return {}
 
     def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
         _, images = self._draw_pool(draw, samples, None)

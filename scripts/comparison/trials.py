@@ -12,13 +12,13 @@ from diffusers import (
     DPMSolverMultistepScheduler,
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
-    StableDiffusionXLPipeline,
 )
 from PIL import Image
 from torch import nn
 
 from scripts.comparison.candidates import Candidate
-from scripts.comparison.sampling import Method, Prompt, Sample
+from scripts.comparison.network import first_layer
+from scripts.comparison.sampling import Call, Method, Prompt, Sample
 from scripts.demo.emoji import SIZE
 
 IN_TURN = "one prompt at a time"
@@ -112,9 +112,11 @@ class Drawn(NamedTuple):
     evaluations: int
 
 
-def samplers_of(pipe: StableDiffusionXLPipeline) -> dict[str, Any]:
+def samplers_of(pipe: Any) -> dict[str, Any]:
     """The model's own sampler first, then the other `SAMPLERS` made from it, by name."""
     own: Any = pipe.scheduler
+    if "FlowMatch" in type(own).__name__:  # what others are made for is no flow
+        return {type(own).__name__: own}
     others = {name: kind.from_config(own.config) for name, kind in SAMPLERS.items()}
     name = next((name for name, kind in SAMPLERS.items() if type(own) is kind), type(own).__name__)
     return {name: own} | {other: others[other] for other in others if other != name}
@@ -129,7 +131,7 @@ class ImageGenerator:
         samplers: the model's own, and others made from it, by name.
     """
 
-    pipe: StableDiffusionXLPipeline
+    pipe: Any
     samplers: dict[str, Any]
 
     def draw(
@@ -156,14 +158,15 @@ class ImageGenerator:
         def call(samples: Sequence[Sample], steps: int | None = None) -> list[Image.Image]:
             generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
             words = [sample.prompt.words for sample in samples]
-            given = method.arguments(self.pipe, words, generators, guidance_scale)
+            asked = Call(self.pipe, words, generators, guidance_scale)
             steps = steps or how.steps
-            images = self.pipe(**given, num_inference_steps=steps).images
+            with method.attached(asked) as given:
+                images = self.pipe(**asked.arguments(), **given, num_inference_steps=steps).images
             report(steps * len(samples))
             return [image.convert("RGB").resize((SIZE, SIZE)) for image in images]
 
         begun = perf_counter()
-        with _rows_through(self.pipe.unet.conv_in) as rows:
+        with _rows_through(first_layer(self.pipe)) as rows:
             images = [image for batch in batches for image in method.images(call, batch)]
         return Drawn(images, perf_counter() - begun, sum(rows))
 

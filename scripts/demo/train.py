@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
-import torch.nn.functional as F
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
+from diffusers import AutoencoderKL, StableDiffusionXLPipeline, UNet2DConditionModel
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
@@ -24,7 +23,15 @@ from scripts.demo.probing import (
     train_probe,
 )
 from scripts.demo.texts import make_tokenizer, text_config
-from scripts.demo.training import encode, machine, save_half, train, train_vae
+from scripts.demo.training import (
+    encode_all,
+    machine,
+    noise_schedule,
+    save_half,
+    train,
+    train_vae,
+    velocity_loss,
+)
 from vendi_guidance.features.probe import Probe
 
 TOKENS = 24  # longest prompt
@@ -96,25 +103,10 @@ def train_diffusion(
         addition_time_embed_dim=32,
         projection_class_embeddings_input_dim=128 + 6 * 32,
     )
-    # clip_sample: latents are not in [-1, 1]; clipping would ruin the pictures
-    scheduler = DDIMScheduler(
-        prediction_type="v_prediction",
-        rescale_betas_zero_snr=True,
-        timestep_spacing="trailing",
-        clip_sample=False,
-        set_alpha_to_one=True,
-        beta_schedule="scaled_linear",
-        beta_start=0.00085,
-        beta_end=0.012,
-    )
-    latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
-    latents = latents.unflatten(0, emoji.pixels.shape[:3])
     # SDXL's conditioning on sizes: original size, crop corner, target size
     time_ids = torch.tensor([SIZE, SIZE, 0, 0, SIZE, SIZE], device=device).expand(batch, 6)
 
-    def loss(step: int) -> Tensor:
-        looks, captions = emoji.draw(batch, np.random.default_rng(step))
-        clean = latents[tuple(torch.from_numpy(looks).T)]
+    def predict(noisy: Tensor, times: Tensor, captions: list[str]) -> Tensor:
         tokens = tokenizer(
             captions, padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt"
         )
@@ -122,16 +114,10 @@ def train_diffusion(
         one = first(ids, output_hidden_states=True)
         two = second(ids, output_hidden_states=True)
         prompt = torch.cat([one.hidden_states[-2], two.hidden_states[-2]], dim=-1)
-        noise = torch.randn_like(clean)
-        times = torch.randint(scheduler.config.num_train_timesteps, (batch,), device=device)
-        velocity = unet(
-            scheduler.add_noise(clean, noise, times),
-            times,
-            prompt,
-            added_cond_kwargs={"text_embeds": two.text_embeds, "time_ids": time_ids},
-        ).sample
-        return F.mse_loss(velocity.float(), scheduler.get_velocity(clean, noise, times))
+        conditions = {"text_embeds": two.text_embeds, "time_ids": time_ids}
+        return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
+    loss = velocity_loss(predict, emoji, encode_all(vae, emoji, device), batch)
     train("unet", [unet, first, second], loss, work, steps, 1e-3, device)
     return StableDiffusionXLPipeline(
         vae=vae,
@@ -140,7 +126,7 @@ def train_diffusion(
         tokenizer=tokenizer,
         tokenizer_2=tokenizer,
         unet=unet,
-        scheduler=scheduler,
+        scheduler=noise_schedule(),
         force_zeros_for_empty_prompt=False,
         add_watermarker=False,
     )

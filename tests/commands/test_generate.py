@@ -223,10 +223,14 @@ def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
         "guidance scale": (["--guidance-scale", "nan"], ("guidance-scale", "nan")),
         "device": (["--device", "toaster"], ("'toaster'",)),
         "dtype": (["--dtype", "int3"], ("'int3'",)),
-        "pipeline": (["--pipeline", "dalle"], ("'dalle'", "sdxl")),
+        "offload": (["--offload", "model"], ("--offload model", "--device is cpu")),
+        "offload what": (["--offload", "all"], ("--offload", "'all'", "sequential")),
+        "height 7": (["--height", 7], ("--height", "7")),
+        "height 20": (["--height", 20], ("height", "divisible by 8", "20")),
         "window file": (["--window-in", "no.safetensors"], ("no.safetensors",)),
         "window folder": (["--window-out", "no/such/w.safetensors"], ("no/such/w.safetensors",)),
-        "model": (["--model", "no/model"], ("no/model", "model_index.json")),
+        "model": (["--model", "no/such/model"], ("no/such/model", "model_index.json")),
+        "variant": (["--variant", "fp16"], ("cannot be loaded", "fp16")),
     }
 
 

@@ -3,7 +3,9 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import open_clip
 import pytest
 import timm
@@ -297,3 +299,28 @@ def test_a_missing_library_is_named(spec, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"needs {package}: pip install .*\[embedders\]"):
         open_image_embedder(spec)
+
+
+def test_dreamsim_is_imported_when_asked_for(monkeypatch):
+    class Model(torch.nn.Module):
+        def embed(self, pixels):
+            return pixels.mean(dim=(2, 3))
+
+    def dreamsim(**how):
+        assert how["dreamsim_type"] == "dino_vitb16" and "dreamsim" in how["cache_dir"]
+        return Model(), lambda image: torch.tensor(np.asarray(image)).permute(2, 0, 1)[None] / 255.0
+
+    with pytest.raises(ImportError, match=r"pip install 'vendi-guidance\[dreamsim\]'"):
+        open_image_embedder("dreamsim")
+    monkeypatch.setitem(sys.modules, "dreamsim", SimpleNamespace(dreamsim=dreamsim))
+    embedder = open_image_embedder("dreamsim:dino_vitb16")
+    assert torch.equal(embedder.embed([Image.new("RGB", (8, 8), "red")]), torch.eye(3)[:1])
+
+
+def test_weights_of_dreamsim_that_cannot_be_fetched_are_one_sentence(monkeypatch):
+    def dreamsim(**_):
+        raise OSError("no network\nat all")
+
+    monkeypatch.setitem(sys.modules, "dreamsim", SimpleNamespace(dreamsim=dreamsim))
+    with pytest.raises(FileNotFoundError, match=r"'ensemble' cannot be loaded \(no network\)"):
+        open_image_embedder("dreamsim")

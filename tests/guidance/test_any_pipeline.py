@@ -30,7 +30,14 @@ DEAF = [
     "Z-Image",
     "AnimateDiff",
     "SDXL PAG",
+    "Qwen-Image 2.1",
+    "Krea 2",
+    "Flux 2",
+    "Flux 2 Klein",
+    "Ovis-Image",
 ]
+
+RETURNS_OTHER_LATENTS = ["Flux 2 Klein"]  # in the units of its VAE
 
 # What stands in their denoising loops but is not offered to callbacks.
 HIDDEN = {
@@ -42,6 +49,8 @@ HIDDEN = {
     "HunyuanDiT": "prompt_attention_mask",
     "LTX": "prompt_attention_mask",
     "Qwen-Image": "prompt_embeds_mask",
+    "Qwen-Image 2.1": "prompt_embeds_mask",
+    "Krea 2": "prompt_embeds_mask",
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:diffusers.*")
@@ -87,7 +96,7 @@ def given_features(name):
     """The same, of the embeddings the pipeline is called with."""
     argument = prompt_inputs(pipeline(name))[0].replace("add_text_embeds", "pooled_prompt_embeds")
     rows = CASES[name].embeddings(PROMPTS)[argument]
-    return torch.stack([row if row.ndim == 1 else row.mean(dim=0) for row in rows])
+    return torch.stack([row if row.ndim == 1 else row.flatten(1).mean(dim=0) for row in rows])
 
 
 def same_rows(a, b):
@@ -130,6 +139,8 @@ def test_every_picture_enters_the_window_after_its_last_step(name, guided):
         final = guided_latents(name, guidance, guided=guided)
         assert len(guidance.window) == len(PROMPTS) * calls
     assert guidance.window.latent_shape == CASES[name].latent
+    if name in RETURNS_OTHER_LATENTS:
+        return
     assert same_rows(guidance.window.features[-len(PROMPTS) :], final.flatten(1))
 
 
@@ -199,7 +210,7 @@ def test_what_a_pipeline_does_not_offer_is_used_if_it_is_made_to(name, hidden, g
     expected = embeddings[hidden]
     if "mask" in hidden:
         pairs = zip(embeddings["prompt_embeds"], embeddings[hidden], strict=True)
-        expected = torch.stack([tokens[mask].mean(dim=0) for tokens, mask in pairs])
+        expected = torch.stack([tokens[mask].flatten(1).mean(dim=0) for tokens, mask in pairs])
     assert same_rows(features_of(name, pipe, guided=guided), expected)
 
 

@@ -18,7 +18,9 @@ SCALE = 3.0  # of CFG in CASES
 NO_PREDICTION = ["CogVideoX"]
 NAMES = [name for name in CASES if name not in NO_PREDICTION]
 WITH_CALLBACK = [name for name in NAMES if CASES[name].callback]
-IN_TWO_EVALUATIONS = ["Flux", "Chroma", "Lumina2", "CogView4", "Qwen-Image"]
+WITH_CFG = [name for name in WITH_CALLBACK if CASES[name].negative]
+IN_TWO_EVALUATIONS = ["Flux", "Chroma", "Lumina2", "CogView4", "Qwen-Image", "Krea 2", "Wan"]
+IN_TWO_EVALUATIONS += ["Qwen-Image 2.1", "Flux 2 Klein", "Ovis-Image"]
 RESCALED = ["Lumina2", "Qwen-Image"]  # CFG that keeps a norm is not linear in its scale
 OFF = 1 + 1e-9  # a scale at which diffusers still evaluates both predictions
 SCHEDULERS = [
@@ -169,7 +171,7 @@ def test_a_repeated_step_changes_nothing_that_follows(name):
 # The share of CFG
 
 
-@pytest.mark.parametrize("name", WITH_CALLBACK)
+@pytest.mark.parametrize("name", WITH_CFG)
 def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name):
     first = {}
 
@@ -202,7 +204,7 @@ def test_a_share_of_cfg_is_a_smaller_scale(share):
     torch.testing.assert_close(found, call("SDXL", at_step=lower), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_CALLBACK if name not in RESCALED])
+@pytest.mark.parametrize("name", [name for name in WITH_CFG if name not in RESCALED])
 def test_half_of_cfg_lies_halfway(name):
     none, half, full = (scaled(name, cfg, num_inference_steps=2) for cfg in (0.0, 0.5, 1.0))
     torch.testing.assert_close(half, (none + full) / 2, rtol=1e-3, atol=1e-3)

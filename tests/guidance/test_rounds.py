@@ -12,9 +12,10 @@ from diffusers import StableDiffusionXLPipeline
 from tests.guidance import test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
-from vendi_guidance.guidance.call import CFG_STOP
-from vendi_guidance.guidance.prediction import Level, Watch
+from vendi_guidance.guidance.engine import CFG_STOP
+from vendi_guidance.guidance.prediction import Watch
 from vendi_guidance.guidance.settings import STRENGTH, Settings, dial
+from vendi_guidance.guidance.step import Level
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -132,6 +133,17 @@ def test_no_rounds_are_made_where_there_is_no_signal():
 def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, kind):
     spy = spied(with_scheduler(sdxl, kind), making(level=1e-6), steps=3)
     assert spy.changed == [len(spy.before) - 1]
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 2, 4, 7])
+@pytest.mark.parametrize("guided", [False, True])
+def test_rounds_cost_at_most_what_the_call_costs_without_them(sdxl, guided, steps, candidates):
+    pipe = with_scheduler(sdxl, "EulerDiscrete")
+    own = sum(evaluations(pipe, steps=steps, guided=guided))
+    guidance = making(8, candidates=candidates)
+    assert own < sum(evaluations(pipe, guidance, steps=steps, guided=guided)) <= 2 * own
+    assert guidance.skipped == 0
 
 
 def test_a_call_of_one_step_has_rounds_too(sdxl):

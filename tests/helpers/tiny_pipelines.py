@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.helpers import tiny_transformers as dit, tiny_unets as unet
+from tests.helpers import tiny_flows as flow, tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_text import TOKENS, WIDTH
 
 NEGATIVE = 7  # the number of the prompt that says what is not wanted
@@ -32,6 +32,7 @@ class Case:
         per_prompt: the argument for several pictures of a prompt, or None where it has no effect.
         repeats: whether embeddings are repeated for several pictures; if not, text must be given.
         lists: whether embeddings are lists, a tensor for each prompt.
+        negative: whether negative prompts are taken; if not, the network has its guidance within.
         always_negative: whether negative embeddings must be given without guidance too.
         callback: whether the pipeline takes `callback_on_step_end`.
     """
@@ -45,6 +46,7 @@ class Case:
     per_prompt: str | None = "num_images_per_prompt"
     repeats: bool = True
     lists: bool = False
+    negative: bool = True
     always_negative: bool = False
     callback: bool = True
 
@@ -74,7 +76,7 @@ class Case:
             given: dict[str, Any] = {"prompt": ["abcdefgh"[n] * (n + 2) for n in prompts]}
         else:
             given = self.embeddings(prompts)
-            if guided or self.always_negative:
+            if (guided and self.negative) or self.always_negative:
                 unwanted = self.embeddings([NEGATIVE] * len(prompts))
                 given |= {f"negative_{name}": value for name, value in unwanted.items()}
         return {
@@ -176,6 +178,21 @@ CASES: dict[str, Case] = {
         dit.qwen_image, (16, 16), {**WORDS, "prompt_embeds_mask": (TOKENS,)}, **TRUE_CFG
     ),
     "Z-Image": Case(dit.z_image, (4, 8, 8), WORDS, plain={"guidance_scale": 0.0}, lists=True),
+    "Qwen-Image 2.1": Case(
+        flow.qwen_image_2_1,
+        (16, 16),
+        {**WORDS, "prompt_embeds_mask": (TOKENS,)},
+        **TRUE_CFG,
+    ),
+    "Krea 2": Case(
+        flow.krea2,
+        (16, 16),
+        {"prompt_embeds": (TOKENS, flow.LAYERS, WIDTH), "prompt_embeds_mask": (TOKENS,)},
+        plain={"guidance_scale": 0.0},
+    ),
+    "Flux 2": Case(flow.flux2, (16, 16), WORDS, negative=False),
+    "Flux 2 Klein": Case(flow.flux2_klein, (16, 16), WORDS, {"height": 16, "width": 16}),
+    "Ovis-Image": Case(flow.ovis_image, (16, 16), WORDS, {**SQUARE, "negative_prompt": None}),
     "AnimateDiff": Case(
         unet.animate_diff,
         (4, 3, 8, 8),
@@ -187,6 +204,14 @@ CASES: dict[str, Case] = {
         dit.ltx,
         (8, 4),
         MASKED,
+        {**SQUARE, "num_frames": 9},
+        per_prompt="num_videos_per_prompt",
+        repeats=False,
+    ),
+    "Wan": Case(
+        flow.wan,
+        (4, 3, 8, 8),
+        WORDS,
         {**SQUARE, "num_frames": 9},
         per_prompt="num_videos_per_prompt",
         repeats=False,

@@ -64,7 +64,7 @@ class LettersEncoder(torch.nn.Module):
     def device(self) -> torch.device:
         return self.table.weight.device
 
-    def forward(self, input_ids: Tensor, **_: Any) -> BaseModelOutputWithPooling:
+    def forward(self, input_ids: Tensor, *_: Any, **__: Any) -> BaseModelOutputWithPooling:
         tokens = self.table(input_ids)
         states = tokens.transpose(0, 1) if self.tokens_first else tokens
         return BaseModelOutputWithPooling(

@@ -72,21 +72,21 @@ def chroma() -> Any:
     )
 
 
-def pixart_alpha() -> Any:
+def pixart_alpha(size: int = 8) -> Any:
     return diffusers.PixArtAlphaPipeline(
-        transformer=_pixart(), scheduler=diffusers.DDIMScheduler(), **NO_TEXT
+        transformer=_pixart(size), scheduler=diffusers.DDIMScheduler(), **NO_TEXT
     )
 
 
-def pixart_sigma() -> Any:
+def pixart_sigma(size: int = 8) -> Any:
     return diffusers.PixArtSigmaPipeline(
-        transformer=_pixart(), scheduler=diffusers.DDIMScheduler(), **NO_TEXT
+        transformer=_pixart(size), scheduler=diffusers.DDIMScheduler(), **NO_TEXT
     )
 
 
-def _pixart() -> Any:
+def _pixart(size: int) -> Any:
     return diffusers.PixArtTransformer2DModel(
-        sample_size=8,
+        sample_size=size,
         num_layers=1,
         cross_attention_dim=16,
         caption_channels=WIDTH,
@@ -95,7 +95,7 @@ def _pixart() -> Any:
     )
 
 
-def sana() -> Any:
+def sana(size: int = 8) -> Any:
     transformer = diffusers.SanaTransformer2DModel(
         in_channels=4,
         out_channels=4,
@@ -104,7 +104,7 @@ def sana() -> Any:
         cross_attention_head_dim=8,
         cross_attention_dim=16,
         caption_channels=WIDTH,
-        sample_size=8,
+        sample_size=size,
         **HEADS,
     )
     return diffusers.SanaPipeline(
@@ -142,7 +142,7 @@ def lumina() -> Any:
     )
 
 
-def lumina2() -> Any:
+def lumina2(tokens: int = 64) -> Any:
     transformer = diffusers.Lumina2Transformer2DModel(
         sample_size=8,
         in_channels=4,
@@ -153,7 +153,7 @@ def lumina2() -> Any:
         num_kv_heads=1,
         multiple_of=8,
         axes_dim_rope=(4, 2, 2),
-        axes_lens=(64, 16, 16),
+        axes_lens=(tokens, 16, 16),
         cap_feat_dim=WIDTH,
     )
     return diffusers.Lumina2Pipeline(
@@ -161,7 +161,7 @@ def lumina2() -> Any:
     )
 
 
-def hunyuan_dit() -> Any:
+def hunyuan_dit(tokens: int = TOKENS, tokens_2: int = TOKENS) -> Any:
     transformer = diffusers.HunyuanDiT2DModel(
         in_channels=4,
         patch_size=2,
@@ -171,8 +171,8 @@ def hunyuan_dit() -> Any:
         cross_attention_dim=WIDTH,
         cross_attention_dim_t5=WIDTH,
         pooled_projection_dim=8,
-        text_len=TOKENS,
-        text_len_t5=TOKENS,
+        text_len=tokens,
+        text_len_t5=tokens_2,
         **HEADS,
     )
     return diffusers.HunyuanDiTPipeline(

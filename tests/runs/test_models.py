@@ -10,10 +10,20 @@ from pathlib import Path
 import diffusers
 import pytest
 import torch
+from diffusers.models.autoencoders.vae import AutoencoderMixin
+from huggingface_hub import constants
 from safetensors.torch import load_file
 
 from vendi_guidance import VendiGuidedSDXLPipeline
-from vendi_guidance.runs.models import BLOCK, BLOCKS, check_model, fingerprint, load_model
+from vendi_guidance.runs.models import (
+    BLOCK,
+    BLOCKS,
+    OFFLOADS,
+    check_model,
+    find_model,
+    fingerprint,
+    load_model,
+)
 
 
 class Bomb:
@@ -118,7 +128,7 @@ def test_code_beside_a_model_is_never_run(model, trace, part):
 def test_a_pipeline_of_its_own_is_refused(model, trace):
     (model / "my_pipeline.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
     change_index(model, _class_name=["my_pipeline", "MyPipeline"])
-    with pytest.raises(ValueError, match="does not name one of diffusers' pipelines"):
+    with pytest.raises(ValueError, match=r"a pipeline of its own, my_pipeline\.MyPipeline"):
         load(model)
     assert not trace.exists()
 
@@ -189,3 +199,87 @@ def test_of_a_large_model_a_fingerprint_reads_little(model, monkeypatch):
         file.seek(30 * 2**30 // BLOCKS * 7 + BLOCK // 2)
         file.write(b"other")
     assert fingerprint(model) != first
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch) -> Path:
+    """An empty cache of the hub, and no network."""
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    return cache
+
+
+def put_in_cache(hub: Path, folder: Path) -> Path:
+    """Lay a model out in the cache as `hf download me/mine` does."""
+    commit = "0" * 40
+    snapshot = hub / "models--me--mine" / "snapshots" / commit
+    shutil.copytree(folder, snapshot)
+    (hub / "models--me--mine" / "refs").mkdir()
+    (hub / "models--me--mine" / "refs" / "main").write_text(commit)
+    return snapshot
+
+
+def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(hub, tiny_sdxl_folder):
+    snapshot = put_in_cache(hub, tiny_sdxl_folder)
+    assert find_model("me/mine") == snapshot
+    load(find_model("me/mine"))
+
+
+def test_a_name_that_is_nowhere_is_one_sentence(hub):
+    with pytest.raises(FileNotFoundError, match=r"cannot be reached.* `hf download me/mine`"):
+        find_model("me/mine")
+
+
+@pytest.mark.parametrize("name", ["", "sdxl", "no/such/folder", "./here", "/", "a\0b", "x" * 5000])
+def test_what_can_be_no_name_on_the_hub_is_a_folder(hub, name):
+    with pytest.raises((FileNotFoundError, ValueError)) as caught:
+        check_model(find_model(name))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [{"_class_name": ["mine", "Mine"]}, {"unet": ["mine", "UNet"]}])
+def test_a_model_on_the_hub_that_asks_for_code_is_refused(hub, model, part, trace):
+    change_index(model, **part)
+    (model / "mine.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
+    put_in_cache(hub, model)
+    with pytest.raises(ValueError, match=r"asks for .*code that comes with a model"):
+        find_model("me/mine")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("offload", OFFLOADS)
+def test_offloading_needs_a_gpu(model, offload):
+    with pytest.raises(ValueError, match=f"--offload {offload} keeps parts .* on the CPU"):
+        load_model(VendiGuidedSDXLPipeline, model, "float32", "cpu", offload=offload)
+
+
+@pytest.mark.parametrize("offload", OFFLOADS)
+def test_offloading_is_left_to_diffusers(model, monkeypatch, offload):
+    asked = []
+    name = f"enable_{offload}_cpu_offload"
+    monkeypatch.setattr(diffusers.DiffusionPipeline, name, lambda pipe, **how: asked.append(how))
+    pipe = load_model(VendiGuidedSDXLPipeline, model, "float32", "cuda:1", offload=offload)
+    assert asked == [{"device": "cuda:1"}]
+    assert pipe.device.type == "cpu"
+
+
+def test_large_images_are_decoded_in_tiles_or_one_by_one(model):
+    how = {"vae_tiling": True, "vae_slicing": True}
+    pipe = load_model(VendiGuidedSDXLPipeline, model, "float32", "cpu", **how)
+    assert pipe.vae.use_tiling and pipe.vae.use_slicing
+    assert not (load(model).vae.use_tiling or load(model).vae.use_slicing)
+
+
+def test_a_decoder_without_tiling_is_named(model, monkeypatch):
+    monkeypatch.delattr(AutoencoderMixin, "enable_tiling")
+    with pytest.raises(ValueError, match="--vae-tiling: this model's decoder"):
+        load_model(VendiGuidedSDXLPipeline, model, "float32", "cpu", vae_tiling=True)
+
+
+def test_files_of_a_variant_are_loaded(model):
+    for weights in model.rglob("*.safetensors"):
+        weights.rename(weights.with_suffix(f".fp16{weights.suffix}"))
+    load_model(VendiGuidedSDXLPipeline, model, "float32", "cpu", variant="fp16")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load(model)

@@ -14,7 +14,7 @@ def plan_of(folder, prompts, images_per_prompt, at_a_time):
     path.write_text("\n".join(f"prompt {i}" for i in range(prompts)))
     manifest = Manifest({}, {}, {})
     source = open_prompts(str(path))
-    return Plan(source, images_per_prompt, at_a_time, 0, {}, {}, None, manifest)
+    return Plan(source, images_per_prompt, at_a_time, 0, {}, None, {}, None, manifest)
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS, st.integers(0, 60))

@@ -14,13 +14,13 @@ from diffusers import (
 )
 
 from scripts.comparison.baselines import (
-    METHODS,
     LimitedInterval,
     ParticleGuidance,
     Unguided,
     repulsion,
 )
 from scripts.comparison.embedding_noise import CADS, SeedVariance
+from scripts.comparison.sampling import Call
 
 STEPS = 10
 SCALE = 3.0
@@ -89,8 +89,10 @@ def seeds(first, count):
 
 
 def draw(pipe, method, prompts=PROMPTS, first_seed=0, guidance_scale=SCALE, steps=STEPS):
-    given = method.arguments(pipe, prompts, seeds(first_seed, len(prompts)), guidance_scale)
-    return pipe(**given, num_inference_steps=steps, output_type="latent").images
+    call = Call(pipe, prompts, seeds(first_seed, len(prompts)), guidance_scale)
+    options = {"num_inference_steps": steps, "output_type": "latent"}
+    with method.attached(call) as given:
+        return pipe(**call.arguments(), **given, **options).images
 
 
 def stock(pipe, prompts=PROMPTS, guidance_scale=SCALE, steps=STEPS):
@@ -135,13 +137,12 @@ def test_a_method_draws_the_same_again_and_leaves_pipeline_and_generators_as_the
 ):
     plain = stock(pipe)
     generators, untouched = seeds(0, 3), seeds(0, 3)
-    given = method.arguments(pipe, PROMPTS, generators, SCALE)
-    states = zip(generators, untouched, strict=True)
-    assert all(torch.equal(a.get_state(), b.get_state()) for a, b in states)
-    options = {"num_inference_steps": STEPS, "output_type": "latent"}
-    first = pipe(**given, **options).images
+    with method.attached(Call(pipe, PROMPTS, generators, SCALE)):
+        states = zip(generators, untouched, strict=True)
+        assert all(torch.equal(a.get_state(), b.get_state()) for a, b in states)
+    first = draw(pipe, method)
     assert pipe.guidance_scale == SCALE
-    assert torch.equal(pipe(**given | {"generator": seeds(0, 3)}, **options).images, first)
+    assert torch.equal(draw(pipe, method), first)
     assert torch.equal(stock(pipe), plain)
 
 
@@ -343,11 +344,11 @@ def test_particle_guidance_moves_half_precision_latents_as_it_does_others(pipe):
     latents = 5 * random(3, 4, 96, 96).float()  # their squared distances overflow in half precision
     pipe.scheduler.set_timesteps(STEPS)
     stub = SimpleNamespace(scheduler=pipe.scheduler, num_timesteps=STEPS)
-    given = ParticleGuidance(1e4).arguments(pipe, ["a cat"] * 3, seeds(0, 3), SCALE)
-    moved = [
-        given["callback_on_step_end"](stub, 0, None, {"latents": latents.to(dtype)})["latents"]
-        for dtype in (torch.float32, torch.float16)
-    ]
+    with ParticleGuidance(1e4).attached(Call(pipe, ["a cat"] * 3, seeds(0, 3), SCALE)) as given:
+        moved = [
+            given["callback_on_step_end"](stub, 0, None, {"latents": latents.to(dtype)})["latents"]
+            for dtype in (torch.float32, torch.float16)
+        ]
     assert moved[1].dtype == torch.float16
     torch.testing.assert_close(moved[1].float(), moved[0], atol=0.02, rtol=1e-2)
     assert (moved[0] - latents).abs().mean() > 0.1
@@ -356,13 +357,12 @@ def test_particle_guidance_moves_half_precision_latents_as_it_does_others(pipe):
 def test_particle_guidance_names_a_scheduler_it_does_not_know(pipe, monkeypatch):
     monkeypatch.setattr(pipe, "scheduler", DPMSolverMultistepScheduler())
     with pytest.raises(ValueError, match="got DPMSolverMultistepScheduler"):
-        ParticleGuidance().arguments(pipe, PROMPTS, seeds(0, 3), SCALE)
+        draw(pipe, ParticleGuidance())
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_defaults_and_wants_a_generator_for_each_prompt(pipe, name):
+def test_every_prompt_wants_a_generator(pipe):
     with pytest.raises(ValueError, match="got 3 prompts and 2 generators"):
-        METHODS[name]().arguments(pipe, PROMPTS, seeds(0, 2), SCALE)
+        Call(pipe, PROMPTS, seeds(0, 2), SCALE).arguments()
 
 
 @pytest.mark.parametrize(

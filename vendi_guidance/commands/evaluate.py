@@ -69,6 +69,11 @@ def sigma(what: str) -> Any:
 )
 @click.option("--clip", help="Add the CLIPScore of this model: clip, or clip:MODEL/PRETRAINED.")
 @click.option(
+    "--faithfulness",
+    metavar="COLUMN",
+    help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
+)
+@click.option(
     "--reference",
     type=PATH,
     show_default="the demo's training images for its prompts, else none",
@@ -101,7 +106,7 @@ def main(
     probe: Path | None,
     text_encoder: Path | None,
     device: str,
-    **options: Any,  # of `evaluate`: truncation, cache, workers, on_bad_image
+    **options: Any,  # of `evaluate`: faithfulness, truncation, cache, workers, on_bad_image
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")

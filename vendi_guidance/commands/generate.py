@@ -9,6 +9,16 @@ the seconds each image took. Image number i is made from seed + i.
   vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 8 --output waving
   vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output varied
   vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output unguided
+  vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
+
+MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub, which is
+downloaded once. Any text-to-image pipeline of diffusers that takes callback_on_step_end will do;
+docs/pipelines.md lists those that are tested. A model that is too large for a GPU fits with
+less memory:
+
+\b
+  vendi-guidance generate prompts.txt --model stabilityai/stable-diffusion-xl-base-1.0 \\
+      --variant fp16 --dtype float16 --offload model --vae-tiling --output few-gigabytes
 
 Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
 them away from what is remembered for similar prompts, and from one another. --diversity is the
@@ -33,25 +43,27 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 from tqdm import tqdm
 
-from vendi_guidance.commands.cli import NONE, Command, Option, asset
+from vendi_guidance.commands.cli import NONE, Command, Option
+from vendi_guidance.commands.run_options import (
+    COUNT,
+    PATH,
+    machine_options,
+    model_of,
+    model_options,
+    what,
+    where,
+)
 from vendi_guidance.guidance.callback import KEEPS
 from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
-from vendi_guidance.runs.setup import DEFAULT_WINDOW, PIPELINES, RunOptions, check_device, open_run
+from vendi_guidance.runs.settings_file import load_settings
+from vendi_guidance.runs.setup import DEFAULT_WINDOW, RunOptions, check_device, open_run
 from vendi_guidance.runs.signals import Stop
 
-COUNT = click.IntRange(1)
-PATH = click.Path(path_type=Path)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-DTYPES = ("float32", "float16", "bfloat16")
-
-what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
-where = partial(click.option, cls=Option, group="Output and machine")
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,10 +93,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@what("--model", type=PATH, default=asset("demo-sdxl"), help="Folder that save_pretrained wrote.")
-@what("--pipeline", type=click.Choice(list(PIPELINES)), default="sdxl", help="Type of the model.")
-@what("--steps", type=COUNT, default=25, help="Number of denoising steps.")
-@what("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance (CFG).")
+@model_options
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
@@ -94,6 +103,11 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     type=click.FloatRange(0, 1),
     show_default=str(STRENGTH),
     help="The dial: 0 is the stock pipeline, 1 the most variety.",
+)
+@how(
+    "--settings",
+    type=PATH,
+    help="File that vendi-guidance tune wrote; options beside it take precedence.",
 )
 @how(
     "--diversity-memory",
@@ -119,11 +133,9 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @where("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
 @where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
-@where("--device", default=DEVICE, help="Where to compute, such as cuda:0.")
-@where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model.")
+@machine_options
 def main(**given: Any) -> None:
-    if given["model"] is None:
-        raise ValueError("--model is missing: give a folder that diffusers' save_pretrained wrote")
+    given["model"] = model_of(given["model"])
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
     diversity = {
@@ -131,6 +143,11 @@ def main(**given: Any) -> None:
         for name, value in given.items()
         if value is not None
     }
+    if (file := diversity.pop("settings", None)) is not None:
+        chosen = {"strength", "preset"} & diversity.keys()
+        tuned = load_settings(file, prefix="")
+        # a dial or preset that is given replaces the tuned dial
+        diversity = {k: v for k, v in tuned.items() if k != "strength" or not chosen} | diversity
     options = RunOptions(**named, diversity=diversity)
     check_device(options.device)
     with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -64,12 +65,14 @@ class Batch:
         prompts: one for each, or None.
         seconds: the time each took, or None.
         name: of the batch, "" if it has none.
+        rows: what the folder's `metadata.jsonl` says of each, or None.
     """
 
     images: Pictures
     prompts: list[str] | None
     seconds: list[float] | None = None
     name: str = ""
+    rows: list[dict[str, Any]] | None = None
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images."""
@@ -77,7 +80,28 @@ class Batch:
             return self
         prompts = None if self.prompts is None else [self.prompts[i] for i in rows]
         seconds = None if self.seconds is None else [self.seconds[i] for i in rows]
-        return Batch(self.images.take(rows), prompts, seconds, self.name)
+        about = None if self.rows is None else [self.rows[i] for i in rows]
+        return Batch(self.images.take(rows), prompts, seconds, self.name, about)
+
+    def column(self, name: str) -> list[float]:
+        """The numbers of a column of `metadata.jsonl`, one for each image.
+
+        Raises:
+            ValueError: there is no such column, or something in it is no finite number.
+        """
+        if self.rows is None:
+            raise ValueError(f"there is no metadata.jsonl that could have a column {name!r}")
+        values = [row.get(name) for row in self.rows]
+        for row, value in zip(self.rows, values, strict=True):
+            if name not in row:
+                numeric = [key for key, it in row.items() if _is_number(it)]
+                raise ValueError(
+                    f"{row['file_name']} has no column {name!r} in metadata.jsonl; its columns of "
+                    f"numbers are {', '.join(numeric) or 'none'}"
+                )
+            if not _is_number(value):
+                raise ValueError(f"column {name!r} of {row['file_name']} is {value!r}, no number")
+        return [float(value) for value in values if value is not None]
 
 
 def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
@@ -156,7 +180,13 @@ def _from_folder(folder: Path) -> Batch:
         None if prompts[0] is None else prompts,
         seconds if all(isinstance(value, int | float) for value in seconds) else None,
         name,
+        [row for _, _, row in pictures],
     )
+
+
+def _is_number(value: Any) -> bool:
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_one and isfinite(value)
 
 
 def _from_dataset(dataset: Any) -> Batch:

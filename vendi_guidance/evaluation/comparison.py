@@ -19,7 +19,7 @@ from vendi_guidance.evaluation.results import ComparisonData, Difference, Report
 from vendi_guidance.scores.functional import rows_by_label
 
 OF_KERNELS = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
-DECISIVE = (*OF_KERNELS, "truncation", "clip")
+DECISIVE = (*OF_KERNELS, "truncation", "clip", "faithfulness")
 """Settings that must agree for scores to be comparable."""
 
 

@@ -23,6 +23,7 @@ from vendi_guidance.evaluation.embedding import (
     choose_kernel,
     embed_prompts,
 )
+from vendi_guidance.evaluation.faithfulness import Faithfulness, faithfulness_of
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.labels import check_labels, label_images
@@ -76,6 +77,7 @@ def evaluate(
     groups: Sequence[Hashable] | None = None,
     reference: Images | None = None,
     clip: "Clip | None" = None,
+    faithfulness: "Faithfulness | None" = None,
     labels: Labels | Labeler | None = None,
     seconds: Sequence[float] | None = None,
     cache: Path | None = None,
@@ -99,6 +101,9 @@ def evaluate(
         groups: n labels of images that belong together; None is the prompts.
         reference: real images to compare with, as `images`, or their (m, d) features.
         clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
+        faithfulness: how well each image matches its prompt: the name of a column of numbers in
+            `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers,
+            or a function that returns them for some images and their prompts.
         labels: what each image shows: n labels, or a `Labeler`, which is not called without
             prompts. Prompt fidelity and looks need a prompt that asks for a known label.
         seconds: the time each image took; None takes it from the folder.
@@ -160,6 +165,9 @@ def evaluate(
             clip_x, settings["clip"] = reader.embed(batch.images, of_images)
             clip_t, _ = embed_prompts(batch.prompts, of_prompts)
             inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
+    if faithfulness is not None:
+        judged, settings["faithfulness"] = faithfulness_of(batch, faithfulness, n, kept)
+        inputs = replace(inputs, faithfulness=judged)
     if isinstance(labels, Labels):
         labels = check_labels(labels, n).take(kept)
     elif labels is not None and batch.prompts is not None:

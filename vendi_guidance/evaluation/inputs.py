@@ -35,6 +35,7 @@ class ScoreInputs:
         groups: n labels; images of one label belong together, such as those of one prompt.
         truncation: of the truncated Vendi scores; None leaves these out.
         clip: (n,) values 100 max(cos, 0) of each image and its prompt.
+        faithfulness: (n,) how well each image matches its prompt, in any unit.
         labels: what the images show; at least one prompt asks for a known label.
         seconds: (n,) the time each image took.
         reference: (m, d) features of real images.
@@ -47,6 +48,7 @@ class ScoreInputs:
     groups: Sequence[Hashable] | None = None
     truncation: int | None = None
     clip: Tensor | None = None
+    faithfulness: Tensor | None = None
     labels: Labels | None = None
     seconds: Tensor | None = None
     reference: Tensor | None = None
@@ -126,6 +128,8 @@ class ScoreInputs:
                 yield "looks_per_prompt", sum(looks.values()) / len(looks)
         if self.clip is not None:
             yield "clip_score", float(self.clip.mean())
+        if self.faithfulness is not None:
+            yield "faithfulness", float(self.faithfulness.mean())
         if self.seconds is not None:
             yield "seconds_per_image", fsum(self.seconds.tolist()) / len(self.seconds)
 

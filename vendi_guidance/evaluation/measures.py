@@ -78,6 +78,7 @@ SECTIONS: dict[str, dict[str, Measure]] = {
         "clip_score": Measure(
             "CLIPScore", "how well images match their prompts, of 100", ".2f", low=0, high=100
         ),
+        "faithfulness": Measure("faithfulness", "how well images match their prompts, as given"),
     },
     "Against the reference images": {
         "kernel_distance": Measure(
@@ -113,6 +114,8 @@ def basis(name: str, settings: dict[str, Any]) -> str:
         return n
     if name in ("fidelity", "looks_per_prompt"):
         return f"labels; n = {settings['labeled']:,}"
+    if name == "faithfulness":
+        return f"{settings['faithfulness']['name']}; {n}"
     if name == "clip_score":
         return f"{describe_embedder(settings['clip'])}; {n}"
     if name == "in_batch_similarity":

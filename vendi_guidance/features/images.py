@@ -17,7 +17,7 @@ from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import conversion, model_folder, optional_import
+from vendi_guidance.features.weights import conversion, model_folder, optional_import, reason
 from vendi_guidance.storage.tensors import load_tensors
 
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
@@ -42,10 +42,13 @@ def open_image_embedder(
             - `swav:FILE`: the last features of SwAV's ResNet-50 of 800 epochs;
             - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
               folder;
+            - `dreamsim[:TYPE]`: DreamSim, which follows people's judgements of similarity; TYPE as
+              its library names it, such as dino_vitb16, "ensemble" by default. The library loads
+              its own weights, which are not safetensors;
             - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE, 32 x 32 by default.
 
-            All weights are safetensors. FILE is the file that the authors publish, converted; the
-            message for a missing FILE says where it is and how to convert it.
+            All other weights are safetensors. FILE is the file that the authors publish, converted;
+            the message for a missing FILE says where it is and how to convert it.
         device: where it computes; half precision on a GPU.
         batch_size, progress: how many images at once, and whether to show a bar.
 
@@ -188,6 +191,34 @@ def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:
     return {"weights": weights, "preprocessing": preprocessing}, network, transform
 
 
+class DreamSim(nn.Module):
+    """The embedding of which DreamSim takes cosines (Fu et al., NeurIPS 2023)."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.model.embed(pixels)
+
+
+def _dreamsim(which: str) -> Parts:
+    library = optional_import("dreamsim", "dreamsim", "dreamsim", extra="dreamsim")
+    kind = which or "ensemble"
+    try:
+        cache = Path(torch.hub.get_dir()) / "dreamsim"
+        model, preprocess = library.dreamsim(
+            pretrained=True, device="cpu", cache_dir=str(cache), dreamsim_type=kind
+        )
+    except (OSError, KeyError, ValueError) as error:
+        raise FileNotFoundError(
+            f"DreamSim's weights {kind!r} cannot be loaded ({reason(error)}): on a machine with a "
+            f'network, run `python -c "from dreamsim import dreamsim; dreamsim(pretrained=True, '
+            f'cache_dir={str(cache)!r}, dreamsim_type={kind!r})"`'
+        ) from error
+    return {"weights": kind}, DreamSim(model), lambda image: preprocess(image)[0]
+
+
 def shrunk(image: Image.Image, size: int) -> Tensor:
     """An image as `size` x `size` pixels in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
@@ -207,6 +238,7 @@ KINDS: dict[str, Callable[[str], Parts]] = {
     "clip": _clip,
     "inception": _inception,
     "swav": _swav,
+    "dreamsim": _dreamsim,
     "timm": _timm,
     "pixels": _pixels,
 }

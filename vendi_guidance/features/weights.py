@@ -12,12 +12,12 @@ SETTINGS = ["*.json", "*.txt", "*.model"]
 """Files beside the weights: configurations, vocabularies and tokenizers of sentencepiece."""
 
 
-def optional_import(module: str, package: str, what: str) -> Any:
-    """A module of the extra `embedders`, or an ImportError that names the extra for `what`."""
+def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
+    """A module of an extra, or an ImportError that names the extra for `what`."""
     try:
         return import_module(module)
     except ImportError:
-        advice = "pip install 'vendi-guidance[embedders]'"
+        advice = f"pip install 'vendi-guidance[{extra}]'"
         raise ImportError(f"{what} needs {package}: {advice}") from None
 
 

@@ -1,19 +1,20 @@
-"""What guidance keeps for one call of a pipeline, and lets go of at its end."""
+"""One call of a diffusers pipeline: what guidance reads of it, and lets go of at its end."""
 
 from dataclasses import replace
 from typing import Any
 
-from vendi_guidance.guidance.ascent import Ascend
+from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.network import Network
-from vendi_guidance.guidance.prediction import Prediction, Watch, continue_from_here
-from vendi_guidance.guidance.rounds import Rounds
+from vendi_guidance.guidance.prediction import Watch, continue_from_here
 from vendi_guidance.guidance.settings import Settings
-from vendi_guidance.guidance.step import Generator, Step
+from vendi_guidance.guidance.step import Generator, Prediction, Step
 
-CFG_STOP = 0.75
-"""The noise-to-signal ratio below which CFG is off after rounds: it only makes pictures more
-alike there (Kynkäänniemi et al., NeurIPS 2024)."""
+
+def count_steps(pipeline: Any) -> int:
+    """How many steps the pipeline's call has."""
+    count = getattr(pipeline, "num_timesteps", None)
+    return len(pipeline.scheduler.timesteps) if count is None else count
 
 
 class Call:
@@ -23,11 +24,13 @@ class Call:
         ValueError: the settings need what this pipeline or its scheduler do not offer.
     """
 
-    def __init__(self, pipeline: Any, settings: Settings, generator: Generator) -> None:
+    def __init__(
+        self, pipeline: Any, settings: Settings, memory: Memory, generator: Generator
+    ) -> None:
         self.settings = settings
         self.has_begun = False
         self._generator = generator
-        self._modifier = Rounds(settings) if settings.rounds else Ascend(settings)
+        self._engine = Engine(settings, memory)
         self._watch: Watch | None = None
         self._network: Network | None = None
         self._follow(pipeline)
@@ -46,13 +49,13 @@ class Call:
         if self.settings.scale == 0 or not self._follow(step.pipeline):
             return False
         step = replace(step, network=self._network)
-        due = self._modifier.is_due(step)
+        due = self._engine.is_due(step)
         due = due and (step.is_last or continue_from_here(step.pipeline.scheduler))
         if self._network is not None:
-            self._network.cfg = self._share_of_cfg(self._network, due)
+            self._network.cfg = self._engine.share_of_cfg(self._network.levels[1], due)
         return due
 
-    def modify(self, step: Step, memory: Memory) -> Step:
+    def modify(self, step: Step) -> Step:
         """The step with guided latents.
 
         Raises:
@@ -62,12 +65,11 @@ class Call:
         step = replace(
             step, prediction=prediction, network=self._network, generator=self._generator
         )
-        return self._modifier(step, memory)
+        return self._engine.modify(step)
 
-    def _share_of_cfg(self, network: Network, are_due: bool) -> float:
-        """At the next step."""
-        are_made = are_due or (isinstance(self._modifier, Rounds) and self._modifier.are_made)
-        return self.settings.cfg if are_made and network.levels[1].ratio > CFG_STOP else 0.0
+    def remember(self, step: Step) -> None:
+        """Let the samples of the last step enter the memory."""
+        self._engine.remember(step)
 
     @staticmethod
     def _prediction(watch: Watch, step: Step) -> Prediction:

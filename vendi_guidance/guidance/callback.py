@@ -13,7 +13,7 @@ from typing import Any
 from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
-from vendi_guidance.guidance.call import Call
+from vendi_guidance.guidance.call import Call, count_steps
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.prompts import (
     is_pooled_clip,
@@ -205,23 +205,35 @@ class VendiGuidance(PipelineCallback):
         callback_kwargs: dict[str, Any],
     ) -> dict[str, Any]:
         """What diffusers calls after each step; see `diffusers.callbacks.PipelineCallback`."""
+        return self.guide(pipeline, step_index, count_steps(pipeline), callback_kwargs)
+
+    def guide(
+        self, pipeline: Any, step_index: int, count: int, callback_kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The tensors after a step, with guided latents.
+
+        Args:
+            pipeline: with the scheduler and the network of the call.
+            step_index: the step's number, from 0.
+            count: how many steps the call has.
+            callback_kwargs: "latents", and what tells prompts apart.
+        """
         call, settings = self._call, self._settings_now
         if settings.scale == 0 and not self.record:
             return callback_kwargs
         if call is None or (step_index == 0 and call.has_begun):
             call = self._begin(pipeline, settings, self.generator)
-        step = Step(pipeline, step_index, callback_kwargs["latents"])
+        step = Step(step_index, count, callback_kwargs["latents"], pipeline)
         is_due = call.is_due(step)
         if not (is_due or step.is_last):
             return callback_kwargs
         if self.prompt_input is not None:
             step = replace(step, prompts=self._prompt_features(pipeline, callback_kwargs))
         if is_due:
-            step = call.modify(step, self.memory)
+            step = call.modify(step)
         if step.is_last:
             if self.keeps == "session":
-                features = settings.build_space().remember(pipeline, step.latents)
-                self.memory.add(features, step.prompts)
+                call.remember(step)
             self._let_go()
         return {**callback_kwargs, "latents": step.latents}
 
@@ -238,7 +250,7 @@ class VendiGuidance(PipelineCallback):
     def _begin(self, pipeline: Any, settings: Settings, generator: Generator) -> Call:
         self._let_go()
         self.generator = generator
-        self._call = Call(pipeline, settings, generator)
+        self._call = Call(pipeline, settings, self.memory, generator)
         return self._call
 
     def _let_go(self) -> None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from vendi_guidance.guidance.patching import Patch
-from vendi_guidance.guidance.prediction import Level, Watch
-from vendi_guidance.guidance.prompts import has_prompts_first
+from vendi_guidance.guidance.prediction import Watch
+from vendi_guidance.guidance.prompts import has_prompts_first, is_a
+from vendi_guidance.guidance.step import Level
 
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Components that denoise; some pipelines have two, for different noise levels."""
@@ -25,6 +26,9 @@ INPUTS = ("sample", "hidden_states", "x")
 
 NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
 """Arguments without a row for each sample, whatever their length."""
+
+LATENTS_LAST = ("QwenImage21",)
+"""Beginnings of the names of pipelines that put what they append to latents before them."""
 
 TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
@@ -83,6 +87,12 @@ class Network:
         return self._watch.levels
 
     @property
+    def evaluations(self) -> int:
+        """How many rows for each sample the pipeline gave the network at the last step."""
+        rows = sum(self._rows(one) for one in self._evaluations)
+        return max(1, rows // len(self._watch.step.sample))
+
+    @property
     def denoised(self) -> Tensor:
         """(b, ...) the last step's prediction of clean latents."""
         return self._watch.prediction.denoised
@@ -109,11 +119,11 @@ class Network:
             args, kwargs = _only(args, kwargs, rows, own)
             own = slice(None)
         # as the network got them, in its own units
-        seen = _part(_tensor(_input(args, kwargs))[own], step.sample)
+        seen = self._part(_tensor(_input(args, kwargs))[own], step.sample)
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
-        args, kwargs = _with_input(args, kwargs, own, factor * latents)
-        output = _part(_tensor(first.forward(*args, **kwargs))[own], latents)
+        args, kwargs = self._with_input(args, kwargs, own, factor * latents)
+        output = self._part(_tensor(first.forward(*args, **kwargs))[own], latents)
         return self._watch.denoise(latents, output * self._sign(first))
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
@@ -123,7 +133,7 @@ class Network:
     def _sign(self, first: _Evaluation) -> float:
         """Of the scheduler's input beside the network's output: some pipelines reverse time."""
         given = self._watch.step.output
-        output = _part(_tensor(first.output)[self._own(first)], given).to(given)
+        output = self._part(_tensor(first.output)[self._own(first)], given).to(given)
         sign = -1.0 if _product(output, given) < 0 else 1.0
         is_alone = len(self._evaluations) == 1 and self._rows(first) == len(given)
         if is_alone or (self._share == 0 and self._is_divisible):
@@ -201,6 +211,28 @@ class Network:
             first -= 1  # perturbed attention comes last
         return slice(first * count, (first + 1) * count)
 
+    def _with_input(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with other latents in the rows `own`; what is appended to them stays."""
+        old = _input(args, kwargs)
+        new = _tensor(old).clone()
+        self._part(new[own], latents).copy_(latents)
+        new = _like(old, new)
+        if args:
+            return (new, *args[1:]), kwargs
+        return args, {**kwargs, _input_name(kwargs): new}
+
+    def _part(self, x: Tensor, like: Tensor) -> Tensor:
+        """The part of x in the shape of `like`: pipelines append channels or tokens to latents, and
+        networks predict variances. A view."""
+        if x.numel() == like.numel():
+            return x.view(like.shape)
+        is_last = is_a(self._pipeline, LATENTS_LAST)
+        for dimension, size in enumerate(like.shape):
+            x = x.narrow(dimension, x.shape[dimension] - size if is_last else 0, size)
+        return x
+
     @property
     def _is_divisible(self) -> bool:
         """Whether rows of a batch can be evaluated without the others."""
@@ -220,29 +252,6 @@ def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 def _input_name(kwargs: Mapping[str, Any]) -> str:
     return next(name for name in INPUTS if name in kwargs)
-
-
-def _with_input(
-    args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with other latents in the rows `own`; what is appended to them stays."""
-    old = _input(args, kwargs)
-    new = _tensor(old).clone()
-    _part(new[own], latents).copy_(latents)
-    new = _like(old, new)
-    if args:
-        return (new, *args[1:]), kwargs
-    return args, {**kwargs, _input_name(kwargs): new}
-
-
-def _part(x: Tensor, like: Tensor) -> Tensor:
-    """The first entries of each dimension of x, in the shape of `like`: pipelines append channels
-    or tokens to latents, and networks predict variances. A view."""
-    if x.numel() == like.numel():
-        return x.view(like.shape)
-    for dimension, size in enumerate(like.shape):
-        x = x.narrow(dimension, 0, size)
-    return x
 
 
 def _tensor(raw: Any) -> Tensor:

@@ -16,37 +16,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.patching import Patch
-
-
-class Level(NamedTuple):
-    """A noise level: samples there are signal x0 + noise eps."""
-
-    signal: float
-    noise: float
-
-    @property
-    def ratio(self) -> float:
-        """Noise to signal; infinite where there is no signal."""
-        return self.noise / self.signal if self.signal else math.inf
-
-    def mix(self, clean: Tensor, noise: Tensor) -> Tensor:
-        """A sample at this level."""
-        return self.signal * clean + self.noise * noise
-
-
-class Prediction(NamedTuple):
-    """The prediction of one step of a scheduler.
-
-    Attributes:
-        denoised: x0 from the step's sample and model output, in the sample's shape and units,
-            float32 or float64, neither clipped nor thresholded.
-        signal, noise: the nominal level after the step, which returned signal x0 + noise eps;
-            (1, 0) after the last step of most schedulers.
-    """
-
-    denoised: Tensor
-    signal: float
-    noise: float
+from vendi_guidance.guidance.step import Level, Prediction
 
 
 class StepTaken(NamedTuple):

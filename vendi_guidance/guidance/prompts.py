@@ -92,7 +92,7 @@ def prompt_features(
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:
     """Whether `prompt_features` of these reads pooled CLIP embeddings, which the published
     bandwidth is for; distances in others depend on the encoder and, for means, on the padding."""
-    return (name or best_of(tensors)) in POOLED and not _is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
+    return (name or best_of(tensors)) in POOLED and not is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
 
 
 def why_no_prompts(pipeline: Any) -> str:
@@ -114,12 +114,17 @@ def best_of(names: Iterable[str]) -> str | None:
 
 def has_prompts_first(pipeline: Any) -> bool:
     """Whether the rows of prompts precede those of negative prompts."""
-    return _is_a(pipeline, PROMPTS_FIRST)
+    return is_a(pipeline, PROMPTS_FIRST)
+
+
+def is_a(pipeline: Any, beginnings: tuple[str, ...]) -> bool:
+    """Whether its class or a base has a name that begins so."""
+    return any(kind.__name__.startswith(beginnings) for kind in type(pipeline).__mro__)
 
 
 def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
     """The rows of prompts, one for each image, or for the first frame of each video."""
-    per_frame = rows.ndim > 2 and _is_a(pipeline, TOKENS_PER_FRAME)
+    per_frame = rows.ndim > 2 and is_a(pipeline, TOKENS_PER_FRAME)
     frames = latents.shape[2] if per_frame else 1
     count = len(latents) * frames
     first = 0 if has_prompts_first(pipeline) else max(len(rows) - count, 0)
@@ -129,7 +134,3 @@ def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
 def _joined(tokens: Tensor | Sequence[Tensor]) -> Tensor:
     """A prompt's tokens, (t, m); Z-Image Omni has them in pieces, between images."""
     return tokens if isinstance(tokens, Tensor) else torch.cat(list(tokens))
-
-
-def _is_a(pipeline: Any, beginnings: tuple[str, ...]) -> bool:
-    return any(kind.__name__.startswith(beginnings) for kind in type(pipeline).__mro__)

@@ -18,15 +18,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from vendi_guidance.guidance.ascent import ascent_direction, move
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.objectives import Objective
-from vendi_guidance.guidance.prediction import Prediction
 from vendi_guidance.guidance.settings import Settings
-from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.step import Generator, Prediction, Step
 from vendi_guidance.guidance.window import as_rows
 
 ALONE = 2.0
@@ -41,7 +39,8 @@ class Rounds:
     """Repeats one denoising step of a call: the one whose noise level is nearest to the settings'.
 
     That level is sqrt(D) `settings.level`, noise to signal, for latents of D numbers: the noise
-    that hides a picture grows with its size.
+    that hides a picture grows with its size. A call of few steps has fewer rounds: they never take
+    more evaluations of the network than the call's own steps.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -66,13 +65,14 @@ class Rounds:
         clean = network.denoised
         objective = memory.objective(settings, step.prompts)
         spread = _spread(clean, objective.similarity(step.prompts, clean))
-        for done in range(settings.rounds):
+        rounds, candidates = self._affordable(step.count * network.evaluations)
+        for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
             direction = ascent_direction(at, memory, settings)
-            fading = settings.scale * (1 - done / settings.rounds)
+            fading = settings.scale * (1 - done / rounds)
             tried, predicted = [], []
-            for _ in range(settings.candidates):
-                z = start.mix(clean, _noise(step, clean))
+            for _ in range(candidates):
+                z = start.mix(clean, _noise(step.generator, clean))
                 length = fading * start.signal * spread / as_rows(z).norm(dim=1, keepdim=True)
                 tried.append(move(z, direction, length.nan_to_num(0), memory))
                 predicted.append(network.denoise(tried[-1]))
@@ -86,6 +86,12 @@ class Rounds:
         latents = end.mix(clean, noise)
         finite = latents.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (latents.ndim - 1))
         return step.with_latents(latents.where(finite, step.latents).to(step.latents.dtype))
+
+    def _affordable(self, most: int) -> tuple[int, int]:
+        """How many rounds, and of how many candidates, take at most `most` evaluations of the
+        network for each sample. Rounds keep more of what prompts say than candidates do."""
+        rounds = min(self.settings.rounds, most)
+        return rounds, min(self.settings.candidates, most // rounds)
 
     def _chosen(
         self, step: Step, objective: Objective, noisy: Tensor, clean: Tensor, memory: Memory
@@ -114,11 +120,13 @@ def _spread(clean: Tensor, similarity: Tensor) -> Tensor:
     return distances.where(others, torch.nan).nanmedian(dim=1, keepdim=True).values
 
 
-def _noise(step: Step, like: Tensor) -> Tensor:
-    generator = step.generator
-    return randn_tensor(
-        like.shape,
-        generator=list(generator) if isinstance(generator, Sequence) else generator,
-        device=like.device,
-        dtype=like.dtype,
-    )
+def _noise(generator: Generator, like: Tensor) -> Tensor:
+    """Drawn where its generator is: one on the CPU gives every device the same noise."""
+    if isinstance(generator, Sequence):
+        if len(generator) > 1:
+            rows = zip(like.split(1), generator, strict=True)
+            return torch.cat([_noise(one, row) for row, one in rows])
+        [generator] = generator
+    place = like.device if generator is None else generator.device
+    noise = torch.randn(like.shape, generator=generator, device=place, dtype=like.dtype)
+    return noise.to(like.device)

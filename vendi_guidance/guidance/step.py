@@ -1,16 +1,68 @@
-"""One denoising step as a value."""
+"""One denoising step as a value: what guidance has to know of a sampler."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.network import Network
-from vendi_guidance.guidance.prediction import Prediction
-
 Generator = torch.Generator | Sequence[torch.Generator] | None
+
+
+class Level(NamedTuple):
+    """A noise level: samples there are signal x0 + noise eps."""
+
+    signal: float
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """Noise to signal; infinite where there is no signal."""
+        return self.noise / self.signal if self.signal else math.inf
+
+    def mix(self, clean: Tensor, noise: Tensor) -> Tensor:
+        """A sample at this level."""
+        return self.signal * clean + self.noise * noise
+
+
+class Prediction(NamedTuple):
+    """The prediction of one step of a sampler.
+
+    Attributes:
+        denoised: x0 from the step's sample and model output, in the sample's shape and units,
+            float32 or float64, neither clipped nor thresholded.
+        signal, noise: the nominal level after the step, which returned signal x0 + noise eps;
+            (1, 0) after the last step of most samplers.
+    """
+
+    denoised: Tensor
+    signal: float
+    noise: float
+
+
+class Denoiser(Protocol):
+    """The last step of a sampler, which it can predict again for other latents."""
+
+    @property
+    def levels(self) -> tuple[Level, Level]:
+        """Before and after the step."""
+
+    @property
+    def evaluations(self) -> int:
+        """How many times the sampler evaluates its network for each sample at a step: twice with
+        CFG."""
+
+    @property
+    def denoised(self) -> Tensor:
+        """(b, ...) the step's prediction of clean latents."""
+
+    def denoise(self, latents: Tensor) -> Tensor:
+        """The prediction for other latents, (b, ...) at the level before the step, without CFG."""
+
+    def restart(self, clean: Tensor, noise: Tensor) -> None:
+        """Go on as if all steps so far had found (b, ...) these."""
 
 
 @dataclass(frozen=True)
@@ -18,28 +70,24 @@ class Step:
     """A denoising step that the sampler has just made.
 
     Attributes:
-        pipeline: the one called.
         index: the step's number, from 0.
+        count: how many steps the call has.
         latents: (b, ...) as the sampler left them.
+        pipeline: what an `ImageSpace` decodes with.
         prompts: (b, m) embeddings, or None where prompts are not compared.
         prediction: of clean latents, made in this step, or None where it is not needed.
         network: to repeat the step with, or None where it is not needed.
         generator: of fresh noise.
     """
 
-    pipeline: Any
     index: int
+    count: int
     latents: Tensor
+    pipeline: Any = None
     prompts: Tensor | None = None
     prediction: Prediction | None = None
-    network: Network | None = None
+    network: Denoiser | None = None
     generator: Generator = None
-
-    @property
-    def count(self) -> int:
-        """How many steps the call has."""
-        count = getattr(self.pipeline, "num_timesteps", None)
-        return len(self.pipeline.scheduler.timesteps) if count is None else count
 
     @property
     def is_last(self) -> bool:

@@ -1,11 +1,15 @@
-"""Loading models from folders that may come from strangers.
+"""Loading models that may come from strangers, from a folder or the Hugging Face hub.
 
-No code in such a folder is run: weights are read from safetensors only, and the model's parts are
-classes of diffusers and transformers.
+No code that comes with a model is run: weights are read from safetensors only, and the model's
+parts are classes of diffusers and transformers.
 """
 
 import hashlib
 import json
+import logging
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +18,8 @@ import diffusers
 import torch
 import transformers
 from diffusers import DiffusionPipeline
+from huggingface_hub import hf_hub_download, model_info
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 INDEX = "model_index.json"
 
@@ -22,14 +28,73 @@ BLOCKS = 64
 """The number of blocks of a large file that its fingerprint covers, of `BLOCK` bytes each."""
 
 
-def check_model(folder: Path) -> None:
+TIMEOUT = 10
+"""Seconds until a hub that does not answer counts as one that cannot be reached."""
+
+OFFLOADS = ("model", "sequential")
+"""How a model's parts can wait on the CPU: whole ones, or their layers (slower, least memory)."""
+
+
+def find_model(name: str, variant: str | None = None) -> Path:
+    """The folder of a model, downloaded to the Hugging Face hub's cache if need be.
+
+    Args:
+        name: a folder, or else a repository on the hub, such as
+            "stabilityai/stable-diffusion-xl-base-1.0".
+        variant: of the files, such as "fp16".
+
+    Raises:
+        FileNotFoundError: there is no such folder or repository, or the hub cannot be reached.
+        ValueError: the model asks for code of its own.
+    """
+    folder = Path(name)
+    try:
+        is_folder = folder.is_dir() or name.startswith(("/", ".", "~")) or name.count("/") != 1
+    except (OSError, ValueError) as error:  # too long, or with a null character
+        raise FileNotFoundError(f"there is no model {name!r}: {reason(error)}") from None
+    if is_folder:
+        return folder
+    offline: Exception | None = None
+    try:
+        model_info(name, timeout=TIMEOUT)
+    except HFValidationError:
+        raise FileNotFoundError(f"there is no folder {name}") from None
+    except Exception as error:  # the hub, proxies and sockets raise errors of every kind
+        offline = error
+    try:
+        with _quiet():
+            index = hf_hub_download(name, INDEX, local_files_only=offline is not None)
+            check_model(Path(index).parent)
+            folder = DiffusionPipeline.download(
+                name,
+                use_safetensors=True,
+                variant=variant,
+                trust_remote_code=False,
+                local_files_only=offline is not None,
+            )
+    except LocalEntryNotFoundError as error:
+        raise FileNotFoundError(
+            f"{name} is neither a folder nor in the cache of the Hugging Face hub, and the hub "
+            f"cannot be reached or has no such model ({reason(offline or error)}): on a machine "
+            f"with a network, fetch it by `{shlex.join(['hf', 'download', name])}`"
+        ) from error
+    except OSError as error:
+        raise FileNotFoundError(f"{name} cannot be downloaded: {reason(error)}") from error
+    return Path(folder)
+
+
+def check_model(folder: Path) -> str:
     """Refuse a folder that holds no model, or a model that needs code of its own.
+
+    Returns:
+        The name of its pipeline's class.
 
     Raises:
         ValueError: it is no model, or a part is not a class of diffusers or transformers.
         FileNotFoundError: there is no model.
     """
-    for name, (library, kind) in _parts(folder).items():
+    index = _index(folder)
+    for name, (library, kind) in _parts(index).items():
         if library is None and kind is None:  # this model has no such part
             continue
         module = getattr(diffusers.pipelines, str(library), None)
@@ -42,15 +107,31 @@ def check_model(folder: Path) -> None:
                 f"the model in {folder} asks for {library}.{kind} as its {name}: only classes of "
                 "diffusers and transformers are loaded, never code that comes with a model"
             )
+    return index["_class_name"]
 
 
-def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, device: str) -> Any:
+def load_model(
+    pipeline: type[DiffusionPipeline],
+    folder: Path,
+    dtype: str,
+    device: str,
+    *,
+    variant: str | None = None,
+    offload: str | None = None,
+    vae_tiling: bool = False,
+    vae_slicing: bool = False,
+) -> Any:
     """The model on its device, loaded as this class, without progress bars of its own.
 
+    Args:
+        offload: one of `OFFLOADS`, or None for all parts on the device.
+        vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
+
     Raises:
-        ValueError: it cannot be loaded; the message says why.
+        ValueError: it cannot be loaded so; the message says why.
     """
     check_model(folder)
+    check_offload(offload, device)
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -60,27 +141,60 @@ def load_model(pipeline: type[DiffusionPipeline], folder: Path, dtype: str, devi
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
-        ).to(device)
+            variant=variant,
+        )
+        if offload == "model":
+            pipe.enable_model_cpu_offload(device=device)
+        elif offload == "sequential":
+            pipe.enable_sequential_cpu_offload(device=device)
+        else:
+            pipe.to(device)
     except Exception as error:  # broken files raise errors of every kind
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        if "safetensors" in reason:
+        why = reason(error)
+        if "safetensors" in why:
             name = str(folder)
-            reason += (
+            why += (
                 "; only safetensors are read, never pickle files. To convert a model that you "
                 "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
                 f"{name!r}, local_files_only=True); "
                 f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
             )
-        raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
+        raise ValueError(f"the model in {folder} cannot be loaded: {why}") from error
+    for is_wanted, name in ((vae_tiling, "tiling"), (vae_slicing, "slicing")):
+        if is_wanted:
+            _enable(pipe, name)
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+def check_offload(offload: str | None, device: str) -> None:
+    """Raise ValueError where there is no other device for a model to wait beside."""
+    if offload is not None and torch.device(device).type == "cpu":
+        raise ValueError(
+            f"--offload {offload} keeps parts of the model on the CPU until a GPU needs them, and "
+            f"--device is {device}: leave --offload out, or name a GPU"
+        )
+
+
+def _enable(pipe: Any, name: str) -> None:
+    try:
+        getattr(pipe.vae, f"enable_{name}")()
+    except (AttributeError, NotImplementedError):
+        raise ValueError(
+            f"--vae-{name}: this model's decoder has no {name}: leave it out"
+        ) from None
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def fingerprint(folder: Path) -> str:
     """A SHA-256 that identifies a model: of all small files of its parts, and of blocks all over
     the large ones, so that it takes little time."""
     digest = hashlib.sha256()
-    parts = sorted(name for name in _parts(folder) if (folder / name).is_dir())
+    parts = sorted(name for name in _parts(_index(folder)) if (folder / name).is_dir())
     files = (path for name in parts for path in sorted((folder / name).rglob("*")))
     for path in (folder / INDEX, *files):
         if not path.is_file():
@@ -94,22 +208,45 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _parts(folder: Path) -> dict[str, list[Any]]:
-    """(library, class) of each part that the model's index names."""
+def _index(folder: Path) -> dict[str, Any]:
+    """What the model's index says, in which `_class_name` is a string."""
     path = folder / INDEX
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no model in {folder}: it has no {INDEX}; give a folder that "
-            "diffusers' save_pretrained wrote"
+            f"there is no model in {folder}: it has no {INDEX}; give a folder that diffusers' "
+            "save_pretrained wrote, or the name of a model on the hub"
         )
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(index, dict) or not isinstance(index.get("_class_name"), str):
+    name = index.get("_class_name") if isinstance(index, dict) else None
+    if isinstance(name, list):
+        raise ValueError(
+            f"the model in {folder} asks for a pipeline of its own, {'.'.join(map(str, name))}: "
+            "code that comes with a model is never run"
+        )
+    if not isinstance(name, str):
         raise ValueError(f"{path} does not name one of diffusers' pipelines as its _class_name")
+    return index
+
+
+def _parts(index: dict[str, Any]) -> dict[str, list[Any]]:
+    """(library, class) of each part that a model's index names."""
     return {
         name: value
         for name, value in index.items()
         if isinstance(value, list) and len(value) == 2 and not name.startswith("_")
     }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without diffusers' own remarks, and its warnings about what is fetched."""
+    library = logging.getLogger("diffusers")
+    level = library.level
+    library.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        library.setLevel(level)

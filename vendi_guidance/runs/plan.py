@@ -26,6 +26,7 @@ class Plan:
     at_a_time: int  # pictures of one prompt before the next prompt's turn, where several take turns
     seed: int  # of the first picture
     call: dict[str, Any]  # arguments of each pipeline call besides prompts and generators
+    negative_prompt: str | None  # of every picture
     about: dict[str, Any]  # what `metadata.jsonl` says of each picture besides prompt and seed
     origin: dict[str, Any] | None  # what each PNG file says besides; None: it says nothing at all
     manifest: Manifest  # the settings and inputs that all this comes from
@@ -53,6 +54,13 @@ class Plan:
             for i in range(start, min(start + self.at_a_time, each))
         )
         return islice(items, more, None)
+
+    def arguments(self, items: list[Item]) -> dict[str, Any]:
+        """What to call the pipeline with for these pictures, besides generators."""
+        given: dict[str, Any] = {"prompt": [item.prompt for item in items], **self.call}
+        if self.negative_prompt is not None:
+            given["negative_prompt"] = [self.negative_prompt] * len(items)
+        return given
 
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:
         """The line of metadata about a picture that was made in such a batch."""

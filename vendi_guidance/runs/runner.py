@@ -129,10 +129,9 @@ class Runner:
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
                 images += self.pipe(
-                    [item.prompt for item in items],
+                    **self.plan.arguments(items),
                     # on the CPU, so that a seed means the same noise on every device
                     generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
-                    **self.plan.call,
                 ).images
         except (torch.OutOfMemoryError, MemoryError):
             pass

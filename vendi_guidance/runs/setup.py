@@ -4,34 +4,33 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import torch
 
 from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.guidance.prompts import prompt_inputs
 from vendi_guidance.guidance.window import SlidingWindow
-from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
-from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
-from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
-from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
-from vendi_guidance.runs.models import check_model, fingerprint, load_model
+from vendi_guidance.runs.models import (
+    check_model,
+    check_offload,
+    find_model,
+    fingerprint,
+    load_model,
+)
+from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
 from vendi_guidance.runs.runner import Runner
+from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
 
-PIPELINES: dict[str, Any] = {
-    "sdxl": VendiGuidedSDXLPipeline,
-    "pixart-alpha": VendiGuidedPixArtAlphaPipeline,
-    "pixart-sigma": VendiGuidedPixArtSigmaPipeline,
-    "flux": VendiGuidedFluxPipeline,
-}
 DEFAULT_WINDOW = 300
 
 
@@ -45,10 +44,13 @@ class RunOptions:
     """
 
     prompts: str
-    model: Path
-    pipeline: str
-    steps: int
-    guidance_scale: float
+    model: str
+    variant: str | None
+    steps: int | None
+    guidance_scale: float | None
+    negative_prompt: str | None
+    height: int | None
+    width: int | None
     images_per_prompt: int
     batch_size: int
     seed: int
@@ -61,15 +63,18 @@ class RunOptions:
     no_metadata: bool
     device: str
     dtype: str
+    offload: str | None
+    vae_tiling: bool
+    vae_slicing: bool
     diversity: dict[str, Any]
 
     def check(self) -> None:
         """Raise ValueError or OSError for mistakes that show before anything is read."""
-        if not isfinite(self.guidance_scale):
+        if self.guidance_scale is not None and not isfinite(self.guidance_scale):
             raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
         if self.overwrite and self.resume:
             raise ValueError("--overwrite begins anew and --resume goes on: give one of them")
-        check_model(self.model)
+        check_offload(self.offload, self.device)
         if self.window_out is not None and self.diversity.get("memory") == "call":
             raise ValueError(
                 "--diversity-memory call remembers nothing that --window-out could save: leave one "
@@ -81,34 +86,41 @@ class RunOptions:
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
-def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitStack) -> Runner:
+def open_run(
+    options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitStack, pipe: Any = None
+) -> Runner:
     """A run with these options, new or resumed; every process calls this.
 
     Args:
         stack: keeps the folder locked.
+        pipe: the model, if an earlier run with it has loaded it (see `load`).
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
     """
 
-    def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
+    def prepare() -> tuple[Model, Plan, VendiGuidance, RunWindow, Checkpoint]:
         options.check()
+        model = find(options)
         window, opening = _open_window(options, group)
         guidance = VendiGuidance(
             window=window,
-            prompt_input=PIPELINES[options.pipeline].prompt_input,
+            prompt_input=model.pipeline.prompt_input,
             record=options.window_out is not None,
             **options.diversity,
         )
-        return _plan(options, guidance), guidance, window, opening
+        _check_prompts_are_seen(model.pipeline, guidance)
+        return model, _plan(options, model, guidance), guidance, window, opening
 
-    plan, guidance, window, opening = group.agree(prepare)
+    model, plan, guidance, window, opening = group.agree(prepare)
+    if group.is_first and model.sampling.remark is not None:
+        click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
     folder = RunFolder(options.output, window.size)
     group.agree(lambda: _claim(options, folder, plan.manifest, stack) if group.is_first else None)
 
-    def load() -> Runner:
-        pipeline = PIPELINES[options.pipeline]
-        pipe = load_model(pipeline, options.model, options.dtype, group.device)
+    def begin() -> Runner:
+        nonlocal pipe
+        pipe = load(options, model, group.device) if pipe is None else pipe
         pipe.guidance = guidance
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
@@ -117,13 +129,74 @@ def open_run(options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitSt
         window.enter_again(opening, group.device)
         return Runner(pipe, plan, folder, group, stop, opening.progress, opening)
 
-    return group.agree(load)
+    return group.agree(begin)
 
 
-def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
+class Model(NamedTuple):
+    """A model that has been found, not yet loaded."""
+
+    folder: Path
+    pipeline: type[Any]  # the guided class that serves it
+    sampling: Sampling
+
+
+def find(options: RunOptions) -> Model:
+    """The model that the options name.
+
+    Raises:
+        ValueError, OSError, ImportError: it cannot be used; the message says why.
+    """
+    folder = find_model(options.model, options.variant)
+    stock = stock_class(check_model(folder))
+    sampling = sampling_of(
+        stock,
+        folder,
+        options.model,
+        steps=options.steps,
+        guidance_scale=options.guidance_scale,
+        negative_prompt=options.negative_prompt,
+        height=options.height,
+        width=options.width,
+    )
+    return Model(folder, guided_class(stock), sampling)
+
+
+def load(options: RunOptions, model: Model, device: str) -> Any:
+    """The model on its device.
+
+    Raises:
+        ValueError: it cannot be loaded; the message says why.
+    """
+    return load_model(
+        model.pipeline,
+        model.folder,
+        options.dtype,
+        device,
+        variant=options.variant,
+        offload=options.offload,
+        vae_tiling=options.vae_tiling,
+        vae_slicing=options.vae_slicing,
+    )
+
+
+def _check_prompts_are_seen(pipeline: type[Any], guidance: VendiGuidance) -> None:
+    settings = guidance.settings
+    is_seen = pipeline.prompt_input is not None or prompt_inputs(pipeline)
+    if settings.scale and settings.is_conditional and not is_seen:
+        raise ValueError(
+            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: add "
+            "--diversity-objective vendi, which compares the images of all prompts"
+        )
+
+
+def _plan(options: RunOptions, found: Model, guidance: VendiGuidance) -> Plan:
     prompts = open_prompts(options.prompts)
-    named = ("pipeline", "steps", "guidance_scale", "batch_size", "dtype")
-    look = {name: getattr(options, name) for name in named}
+    look = {"pipeline": found.pipeline.stock.__name__, **found.sampling.about}
+    look |= {"batch_size": options.batch_size, "dtype": options.dtype}
+    if options.vae_tiling:
+        look["vae_tiling"] = True
+    if options.variant is not None:
+        look["variant"] = options.variant
     chosen = {"memory": guidance.keeps, "window": guidance.window.size}
     chosen |= asdict(guidance.settings)
     del chosen["beta"]  # it belongs to exemplars, and there are none
@@ -137,7 +210,7 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
         "window_out": options.window_out is not None or guidance.settings.scale > 0,
     }
     window = options.window_in
-    model = Input(str(options.model), fingerprint(options.model))
+    model = Input(options.model, fingerprint(found.folder))
     inputs = {
         "prompts": Input(options.prompts, prompts.sha256),
         "model": model,
@@ -150,7 +223,8 @@ def _plan(options: RunOptions, guidance: VendiGuidance) -> Plan:
         options.images_per_prompt,
         options.batch_size,
         options.seed,
-        call={"num_inference_steps": options.steps, "guidance_scale": options.guidance_scale},
+        call=found.sampling.call,
+        negative_prompt=found.sampling.negative_prompt,
         about={"model": model.name, **look},
         origin=None if options.no_metadata else origin,
         manifest=manifest,

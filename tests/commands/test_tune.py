@@ -1,0 +1,175 @@
+"""`vendi-guidance tune` on a tiny random SDXL."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from scripts.stress.subprocesses import fork, wait
+from tests.helpers.commands import assert_refused, contents
+from tests.helpers.runs import read_run
+from vendi_guidance import load_settings
+from vendi_guidance.commands import generate, tune
+from vendi_guidance.runs.runner import Runner
+
+TRIALS = 5
+PICTURES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+@pytest.fixture(scope="module")
+def words(tiny_sdxl_folder, tmp_path_factory) -> list[str]:
+    """A search, all but its folder."""
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    prompts.write_text("\n".join("abcdefgh"))
+    options = ["--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2, "--keep", 0.1]
+    options += ["--images-per-prompt", 2, "--trials", TRIALS, "--pictures", PICTURES]
+    options += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
+    return [str(word) for word in [prompts, *options, "--faithfulness", "own-prompt"]]
+
+
+def invoke(words: list[str], output: Path, *more: object) -> Result:
+    given = [*words, "--output", output, *more]
+    return CliRunner().invoke(tune.main, [str(word) for word in given])
+
+
+@pytest.fixture(scope="module")
+def peace(words, tmp_path_factory) -> Path:
+    """The folder of a search that was not interrupted."""
+    folder = tmp_path_factory.mktemp("tune") / "peace"
+    result = invoke(words, folder)
+    assert result.exit_code == 0, result.output
+    assert "on new seeds" in result.output
+    return folder
+
+
+def tried(folder: Path) -> list[dict]:
+    """The settings of every trial, as its run says."""
+    rows = [read_run(run).rows[0] for run in sorted(folder.glob("trial-*"))]
+    return [row["diversity_scale"] for row in rows]
+
+
+def test_the_default_strength_is_tried_first_and_the_budget_is_kept(peace):
+    runs = [path for path in peace.iterdir() if path.is_dir() and path.name[0] != "."]
+    assert len(runs) == TRIALS + 3
+    assert sum(len(read_run(run).rows) for run in runs) == PICTURES
+    assert {len(set(read_run(run).prompts)) for run in runs} == {4}
+    scales = tried(peace)
+    assert scales[1] == 2 * scales[0] == 4 * scales[2]
+    assert len(set(scales)) == TRIALS
+
+
+def test_what_was_found_is_checked_on_other_seeds(peace):
+    seeds = [
+        {row["seed"] for row in read_run(peace / run).rows}
+        for run in ("unguided", "trial-000", "check-unguided", "check-tuned")
+    ]
+    assert seeds[0] == seeds[1] and seeds[2] == seeds[3]
+    assert not seeds[0] & seeds[2]
+
+
+def test_the_settings_are_those_of_the_most_diverse_run_that_keeps_enough(peace):
+    content = json.loads((peace / "settings.json").read_text())
+    assert content["about"]["search"]["kept"] >= 0.1
+    assert content["about"]["check"]["conditional_vendi"] > 0
+    assert 0 < load_settings(peace / "settings.json")["diversity"] <= 1
+    assert Image.open(peace / "frontier.png").size[0] > 400
+
+
+def test_generate_reads_them_and_options_take_precedence(peace, words, tmp_path):
+    model = words[words.index("--model") + 1]
+    given = ["cat", "--model", model, "--device", "cpu", "--steps", "2", "--settings"]
+    given += [str(peace / "settings.json"), "--output"]
+    strength = load_settings(peace / "settings.json", prefix="")["strength"]
+    for name, more, scale in (("a", [], 5.3 * strength), ("b", ["--diversity", "0.25"], 5.3 / 4)):
+        result = CliRunner().invoke(generate.main, [*given, str(tmp_path / name), *more])
+        assert result.exit_code == 0, result.output
+        assert read_run(tmp_path / name).rows[0]["diversity_scale"] == pytest.approx(scale)
+
+
+def test_a_search_that_was_killed_goes_on_where_it_was(words, peace, tmp_path, monkeypatch):
+    rounds, left = Runner.rounds, [3]  # the unguided run, a trial, and some of the next
+
+    def dying(self):
+        left[0] -= 1
+        for made in rounds(self):
+            if left[0] == 0:
+                raise Killed
+            yield made
+
+    monkeypatch.setattr(Runner, "rounds", dying)
+    folder = tmp_path / "killed"
+    with pytest.raises(Killed):
+        tune.main([*words, "--output", str(folder)], standalone_mode=False)
+    assert not (folder / "settings.json").exists()
+    monkeypatch.undo()
+    result = invoke(words, folder)
+    assert result.exit_code == 0, result.output
+    assert tried(folder)[:4] == tried(peace)[:4]
+    assert len(tried(folder)) == TRIALS
+    before = contents(folder)
+    assert invoke(words, folder).exit_code == 0  # nothing is left to do
+    assert contents(folder).keys() == before.keys()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_two_processes_share_the_trials(words, peace, tmp_path):
+    folder = tmp_path / "shared"
+    given = [*words, "--output", str(folder)]
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    processes = [fork(lambda: tune.main(given), log) for log in logs]
+    assert [wait(process) for process in processes] == [0, 0], [log.read_text() for log in logs]
+    assert len(tried(folder)) == TRIALS
+    assert sorted(tried(folder))[-1] == sorted(tried(peace))[-1]  # of the full strength
+
+
+def test_expert_settings_are_searched_if_asked(words, tmp_path):
+    result = invoke(words, tmp_path / "out", "--all", "--trials", 2)
+    assert result.exit_code == 0, result.output
+    settings = load_settings(tmp_path / "out" / "settings.json", prefix="")
+    assert settings.keys() == {"strength", "rounds", "candidates", "level", "cfg"}
+
+
+def test_a_search_goes_on_only_as_it_began(words, peace):
+    before = contents(peace)
+    assert_refused(invoke(words, peace, "--keep", 0.5), "--keep is 0.5, was 0.1")
+    assert_refused(invoke(words, peace, "--trials", 2), "--trials")
+    assert contents(peace) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--pictures", 3], ("--pictures", "too small")),
+        (["--keep", 0], ("--keep",)),
+        (["--keep", "nan"], ("--keep", "nan")),
+        (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),
+        (["--image-embedder", "eyes"], ("eyes",)),
+        (["--model", "no/such/model"], ("no/such/model",)),
+        (["--offload", "model"], ("--offload model",)),
+    ],
+)
+def test_a_wrong_option_is_named_and_nothing_is_written(words, tmp_path, options, named):
+    assert_refused(invoke(words, tmp_path / "out", *options), *named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_else_is_left_alone(words, tmp_path):
+    (tmp_path / "notes.md").write_text("mine")
+    assert_refused(invoke(words, tmp_path), "not empty")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
+
+
+def test_where_nothing_keeps_enough_that_is_said(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune.Search, "best", lambda *_: None)
+    folder = tmp_path / "out"
+    assert_refused(
+        invoke(words, folder, "--trials", 1), "no strength", "--keep", "the closest is 0.5"
+    )
+    assert not (folder / "settings.json").exists() and (folder / "frontier.png").exists()

@@ -1,0 +1,71 @@
+"""Faithfulness by any judge: a column, numbers, a function."""
+
+import json
+
+import pytest
+import torch
+
+from tests.helpers.batches_at_hand import SETTINGS, prompts, report_of, sample_images
+from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.evaluator import evaluate
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with 32 images and a column of numbers."""
+    rows = []
+    for number, (image, prompt) in enumerate(zip(sample_images(32), prompts(32), strict=True)):
+        image.save(tmp_path / f"{number}.png")
+        row = {"file_name": f"{number}.png", "prompt": prompt, "vqa": number / 32, "by": "me"}
+        rows.append(row)
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_a_column_of_the_metadata_is_a_score_with_an_interval(folder):
+    report = evaluate(folder, faithfulness="vqa", **SETTINGS)
+    score = report.scores["faithfulness"]
+    assert score.value == pytest.approx(sum(range(32)) / 32**2)
+    assert score.low < score.value < score.high
+    assert score.basis == "column vqa; n = 32"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("hps", "no column 'hps' .* columns of numbers are vqa"), ("by", "column 'by' .* 'me', no n")],
+)
+def test_a_column_that_holds_no_numbers_is_named(folder, name, words):
+    with pytest.raises(ValueError, match=words):
+        evaluate(folder, faithfulness=name, **SETTINGS)
+
+
+def test_a_function_judges_images_with_their_prompts():
+    def last_digit(images, prompts):
+        return [float(prompt[-1]) for prompt in prompts]
+
+    score = report_of(32, faithfulness=last_digit).scores["faithfulness"]
+    assert (score.value, score.basis) == (3.5, "last_digit; n = 32")
+    with pytest.raises(ValueError, match="last_digit compares images with prompts"):
+        report_of(32, prompts=None, faithfulness=last_digit)
+
+
+def test_numbers_are_taken_as_they_are_and_compared_in_pairs():
+    first = report_of(64, faithfulness=torch.arange(64) / 64)
+    second = report_of(64, faithfulness=torch.arange(64) / 64 + 0.25)
+    found = compare(first, second).differences["faithfulness"]
+    assert found.change == pytest.approx(0.25)
+    assert found.low is None  # all pairs differ by the same
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([1.0] * 3, r"shape \(3,\): give 64"),
+        ([float("nan")] * 64, "NaN"),
+        (["good"] * 64, "not made of numbers"),
+        (lambda images, prompts: [1.0], "give 64"),
+    ],
+)
+def test_what_is_no_number_for_each_image_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        report_of(64, faithfulness=given)

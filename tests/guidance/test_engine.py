@@ -1,0 +1,148 @@
+"""The engine by itself: no diffusers, no pipeline, a denoiser of one line."""
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+
+from vendi_guidance import Gaussian, vendi
+from vendi_guidance.guidance.engine import CFG_STOP, Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.guidance.step import Level, Step
+
+SHAPE = (4, 4, 4)
+LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers
+MORE_LIKELY = 1.0  # log odds of white
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class BlackOrWhite:
+    """A step of a model whose pictures have black and white channels, white ones more often."""
+
+    def __init__(self, before, after):
+        self.levels = Level(1.0, before), Level(1.0, after)
+        self.evaluations = 0
+        self.found = None
+        self.denoised = self.predict(before * torch.randn(8, *SHAPE, generator=seeded(2)))
+
+    def predict(self, latents):
+        evidence = 4 * latents.mean(dim=(2, 3), keepdim=True) / self.levels[0].noise
+        return 2 * torch.sigmoid(evidence + MORE_LIKELY).expand(latents.shape) - 1
+
+    def denoise(self, latents):
+        self.evaluations += 1
+        return self.predict(latents)
+
+    def restart(self, clean, noise):
+        self.found = clean, noise
+
+
+def step_of(network, index=0, count=20):
+    latents = network.levels[1].mix(network.denoised, torch.randn(8, *SHAPE, generator=seeded(1)))
+    prompts = torch.ones(8, 3)
+    return Step(index, count, latents, prompts=prompts, network=network, generator=seeded())
+
+
+def guided(settings=None, memory=None, **how):
+    engine = Engine(settings or Settings(), memory or Memory(50))
+    network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
+    return engine, network, engine.modify(step_of(network, **how))
+
+
+def diversity(latents):
+    return float(vendi(torch.nn.functional.normalize(latents.flatten(1), dim=1), Gaussian(0.5)))
+
+
+def test_guided_rounds_make_samples_of_a_prompt_differ():
+    _, repeated, _ = guided(Settings(scale=1e-9, candidates=1))
+    _, network, _ = guided()
+    assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
+
+
+def test_the_step_ends_at_its_level_with_what_the_rounds_found():
+    _, network, step = guided()
+    torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
+
+
+def test_a_round_evaluates_each_candidate_once():
+    settings = Settings(rounds=3, candidates=2)
+    _, network, _ = guided(settings)
+    assert network.evaluations == settings.rounds * settings.candidates
+
+
+def test_the_same_generator_gives_the_same_latents():
+    (*_, first), (*_, second) = guided(), guided()
+    assert torch.equal(first.latents, second.latents)
+
+
+def test_rounds_are_due_once_where_the_level_is_crossed():
+    engine, levels = Engine(Settings(), Memory(50)), torch.linspace(2, -2, 21).exp() * LEVEL
+    due = []
+    for index, (before, after) in enumerate(pairwise(levels.tolist())):
+        step = step_of(BlackOrWhite(before, after), index)
+        due.append(engine.is_due(step))
+        if due[-1]:
+            engine.modify(step)
+    assert due == [index == 10 for index in range(20)]
+
+
+def test_at_scale_zero_no_step_is_due():
+    step = step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
+    assert Engine(Settings(), Memory(50)).is_due(step)
+    assert not Engine(Settings(scale=0), Memory(50)).is_due(step)
+
+
+def test_cfg_is_off_until_the_rounds_and_at_low_noise():
+    engine, _, _ = guided(Settings(cfg=0.25))
+    unmade = Engine(Settings(cfg=0.25), Memory(50))
+    high, low = Level(1.0, CFG_STOP * 1.1), Level(1.0, CFG_STOP)
+    assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_made=True)] == [0, 0.25]
+    assert [engine.share_of_cfg(high), engine.share_of_cfg(low)] == [0.25, 0]
+
+
+def test_guidance_as_published_needs_no_network():
+    engine, latents = Engine(PRESETS["published"], Memory(50)), torch.randn(8, *SHAPE)
+    engine.remember(Step(1, 2, latents, prompts=torch.ones(8, 3)))
+    step = Step(0, 2, latents.roll(1, 0) + 0.1, prompts=torch.ones(8, 3))
+    assert engine.is_due(step)
+    moved = engine.modify(step).latents
+    assert not torch.equal(moved, step.latents)
+    torch.testing.assert_close(moved.flatten(1).norm(dim=1), step.latents.flatten(1).norm(dim=1))
+
+
+def test_what_is_remembered_is_moved_away_from():
+    memory = Memory(50)
+    engine, network, step = guided(memory=memory)
+    engine.remember(dataclasses.replace(step, latents=network.found[0]))
+    assert len(memory.window) == 8
+    *_, again = guided(memory=memory)
+    assert not torch.equal(again.latents, step.latents)
+
+
+def test_broken_samples_are_left_as_they_were_and_not_remembered():
+    class Broken(BlackOrWhite):
+        def denoise(self, latents):
+            clean = super().denoise(latents).clone()
+            clean[0] = torch.nan
+            return clean
+
+    engine, network = Engine(Settings(), Memory(50)), Broken(LEVEL * 1.1, LEVEL * 0.9)
+    network.denoised = network.denoised.clone()
+    step = dataclasses.replace(step_of(network), latents=torch.zeros(8, *SHAPE))
+    after = engine.modify(step).latents
+    assert torch.equal(after[0], step.latents[0]) and after.isfinite().all()
+    engine.remember(dataclasses.replace(step, latents=network.found[0]))
+    assert len(engine.memory.window) == 7
+
+
+@pytest.mark.parametrize("name", ["network", "prompts"])
+def test_what_is_missing_is_said(name):
+    engine, network = Engine(Settings(), Memory(50)), BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
+    step = dataclasses.replace(step_of(network), **{name: None})
+    with pytest.raises((RuntimeError, ValueError), match=name.removesuffix("s")):
+        engine.modify(step)

@@ -1,0 +1,184 @@
+"""Tiny pipelines that can be saved and loaded: random weights, with tokenizers, encoders and VAEs.
+
+The networks and schedulers are those of `tiny_pipelines`; the other parts are of the classes that
+the pipelines load in life, except that tokenizers know letters only.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import torch
+import transformers
+from diffusers import AutoencoderKL
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from tests.conftest import character_tokenizer, text_config
+from tests.helpers import tiny_transformers as dit, tiny_unets as unet
+from tests.helpers.tiny_text import WIDTH
+
+LETTERS = 128
+SMALL: dict[str, Any] = {
+    "vocab_size": LETTERS,
+    "hidden_size": WIDTH,
+    "intermediate_size": WIDTH,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 1024,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def save(name: str, folder: Path) -> None:
+    """Save the pipeline of this name, one of `FOLDERS`, to a folder."""
+    torch.manual_seed(0)
+    build, parts = FOLDERS[name]
+    pipeline = build()
+    pipeline.register_modules(**parts())
+    pipeline.save_pretrained(folder)
+
+
+def letters(**more: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer of which each letter is a token."""
+    names = ["<pad>", "<s>", "</s>", "<unk>"] + [chr(code) for code in range(4, LETTERS)]
+    model = models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=512, **special, **more
+    )
+
+
+def clip(number: str = "", width: int = WIDTH, projects: bool = False) -> dict[str, Any]:
+    tokenizer = character_tokenizer()
+    kind = transformers.CLIPTextModelWithProjection if projects else transformers.CLIPTextModel
+    config = text_config(tokenizer)
+    config.hidden_size = width
+    encoder = kind(config)
+    return {f"tokenizer{number}": tokenizer, f"text_encoder{number}": encoder}
+
+
+def t5(number: str = "", width: int = WIDTH) -> dict[str, Any]:
+    config = transformers.T5Config(
+        vocab_size=LETTERS, d_model=width, d_kv=8, d_ff=16, num_layers=1, num_heads=2
+    )
+    encoder = transformers.T5EncoderModel(config)
+    return {f"tokenizer{number}": letters(), f"text_encoder{number}": encoder}
+
+
+def decoder_only(kind: str, **more: Any) -> dict[str, Any]:
+    """A language model of transformers, and a tokenizer."""
+    config = getattr(transformers, f"{kind}Config")(**SMALL, **more)
+    encoder = getattr(transformers, f"{kind}Model")(config)
+    template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    return {"text_encoder": encoder, "tokenizer": letters(chat_template=template)}
+
+
+def vae(channels: int = 4, **more: Any) -> dict[str, Any]:
+    """Makes images of 8 pixels for each latent."""
+    model = AutoencoderKL(
+        block_out_channels=(4, 4, 4, 4),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        norm_num_groups=2,
+        latent_channels=channels,
+        mid_block_add_attention=False,
+        force_upcast=False,
+        **more,
+    )
+    return {"vae": model}
+
+
+def flow_vae(channels: int = 4) -> dict[str, Any]:
+    return vae(channels, scaling_factor=1.5, shift_factor=0.1, use_quant_conv=False)
+
+
+def sana_vae() -> dict[str, Any]:
+    """Makes images of 32 pixels for each latent."""
+    blocks = ("ResBlock",) * 6
+    model = diffusers.AutoencoderDC(
+        latent_channels=4,
+        attention_head_dim=2,
+        encoder_block_types=blocks,
+        decoder_block_types=blocks,
+        encoder_block_out_channels=(4,) * 6,
+        decoder_block_out_channels=(4,) * 6,
+        encoder_layers_per_block=(1,) * 6,
+        decoder_layers_per_block=(1,) * 6,
+    )
+    return {"vae": model}
+
+
+def qwen_image() -> dict[str, Any]:
+    vae = diffusers.AutoencoderKLQwenImage(
+        base_dim=4,
+        z_dim=4,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False, True, True],
+        latents_mean=[0.0] * 4,
+        latents_std=[1.0] * 4,
+    )
+    text = {name: value for name, value in SMALL.items() if name != "head_dim"}
+    rope = {"type": "default", "mrope_section": [2, 1, 1]}
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 2,
+        "out_hidden_size": WIDTH,
+    }
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={**text, "rope_scaling": rope}, vision_config=vision
+    )
+    encoder = transformers.Qwen2_5_VLForConditionalGeneration(config)
+    return {"vae": vae, "tokenizer": letters(), "text_encoder": encoder}
+
+
+def bert() -> dict[str, Any]:
+    config = transformers.BertConfig(
+        vocab_size=LETTERS,
+        hidden_size=WIDTH,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+    )
+    return {"tokenizer": letters(), "text_encoder": transformers.BertModel(config)}
+
+
+def xl_text() -> dict[str, Any]:
+    return clip(width=WIDTH // 2) | clip("_2", width=WIDTH // 2, projects=True)
+
+
+def sd3_text() -> dict[str, Any]:
+    two = clip(projects=True) | clip("_2", projects=True)
+    return two | t5("_3", 2 * WIDTH)
+
+
+FOLDERS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
+    "SD 1.5": (unet.stable_diffusion, lambda: {**vae(), **clip()}),
+    "SDXL PAG": (unet.stable_diffusion_xl_pag, lambda: {**vae(), **xl_text()}),
+    "SD3": (dit.stable_diffusion_3, lambda: {**flow_vae(), **sd3_text()}),
+    "Flux": (dit.flux, lambda: {**flow_vae(), **clip(), **t5("_2")}),
+    "Chroma": (dit.chroma, lambda: {**flow_vae(), **t5()}),
+    "PixArt-alpha": (lambda: dit.pixart_alpha(32), lambda: {**vae(), **t5()}),
+    "PixArt-Sigma": (lambda: dit.pixart_sigma(32), lambda: {**vae(), **t5()}),
+    "Sana": (lambda: dit.sana(16), lambda: {**sana_vae(), **decoder_only("Gemma2")}),
+    "AuraFlow": (dit.aura_flow, lambda: {**vae(), **t5()}),
+    "Lumina": (dit.lumina, lambda: {**vae(), **decoder_only("Gemma")}),
+    "Lumina2": (lambda: dit.lumina2(512), lambda: {**flow_vae(), **decoder_only("Gemma2")}),
+    "HunyuanDiT": (lambda: dit.hunyuan_dit(77, 256), lambda: {**vae(), **bert(), **t5("_2")}),
+    "CogView4": (dit.cogview4, lambda: {**vae(), **decoder_only("Glm")}),
+    "Qwen-Image": (dit.qwen_image, qwen_image),
+    "Z-Image": (dit.z_image, lambda: {**flow_vae(), **decoder_only("Qwen3")}),
+}
+"""For each name in `tiny_pipelines`: the pipeline without parts that read or decode, and these."""

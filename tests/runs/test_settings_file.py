@@ -1,0 +1,53 @@
+"""settings.json, as tune writes it and as pipelines and commands read it."""
+
+import json
+
+import pytest
+
+from vendi_guidance import VendiGuidance, load_settings
+from vendi_guidance.guidance.settings import dial
+from vendi_guidance.runs.settings_file import save_settings
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_settings(tmp_path / "settings.json", {"strength": 0.3, "rounds": 5}, {"model": "mine"})
+    return tmp_path / "settings.json"
+
+
+def test_settings_are_arguments_of_a_guided_pipeline(path):
+    assert load_settings(path) == {"diversity": 0.3, "diversity_rounds": 5}
+
+
+def test_or_of_the_guidance_itself(path):
+    settings = VendiGuidance(**load_settings(path, prefix="")).settings
+    assert (settings.rounds, settings.scale) == (5, dial(0.3)["scale"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"settings": {"speed": 1}}, "'speed', which is no setting"),
+        ({"settings": {"strength": 2}}, "between 0.*got 2"),
+        ({"settings": {"rounds": "many"}}, "rounds must be .*'many'"),
+        ({"settings": [1]}, "no settings of guidance"),
+        ({"format": "recipe"}, "it has format recipe"),
+        ({"version": 9}, "version 9"),
+    ],
+)
+def test_a_file_that_holds_none_is_named(path, changes, words):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ValueError, match=f"(?s)settings.json.*{words}"):
+        load_settings(path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "[" * 100_000, '{"settings": {}}', "\0"])
+def test_so_is_a_file_of_something_else(path, content):
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"settings\.json"):
+        load_settings(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.json"):
+        load_settings(tmp_path / "no.json")

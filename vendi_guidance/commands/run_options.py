@@ -1,0 +1,88 @@
+"""Options of the commands that draw with a model."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from vendi_guidance.commands.cli import Option, asset
+from vendi_guidance.runs.models import OFFLOADS
+
+COUNT = click.IntRange(1)
+SIZE = click.IntRange(8, 2**14)
+PATH = click.Path(path_type=Path)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = ("float32", "float16", "bfloat16")
+
+what = partial(click.option, cls=Option, group="Model and sampling")
+where = partial(click.option, cls=Option, group="Output and machine")
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in this order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+model_options = together(
+    what(
+        "--model",
+        default=asset("demo-sdxl"),
+        help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
+    ),
+    what("--variant", help="Which of the model's files to load, such as fp16."),
+    what(
+        "--steps",
+        type=COUNT,
+        show_default="the model's, which is printed",
+        help="Number of denoising steps.",
+    ),
+    what(
+        "--guidance-scale",
+        type=float,
+        show_default="the model's, which is printed",
+        help="Scale of classifier-free guidance (CFG); 0 or 1 is none.",
+    ),
+    what("--negative-prompt", metavar="TEXT", help="What CFG leads away from."),
+    what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
+    what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
+)
+
+machine_options = together(
+    where("--device", default=DEVICE, help="Where to compute, such as cuda:0."),
+    where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model."),
+    where(
+        "--offload",
+        type=click.Choice(OFFLOADS),
+        help="Keep the model on the CPU and move to the GPU what is used: model, a part at a time; "
+        "sequential, a layer at a time, slow and with the least memory.",
+    ),
+    where(
+        "--vae-tiling", is_flag=True, help="Decode images in tiles: less memory, for large images."
+    ),
+    where("--vae-slicing", is_flag=True, help="Decode images one by one: less memory."),
+)
+
+
+def model_of(given: Any) -> str:
+    """The model that `--model` names.
+
+    Raises:
+        ValueError: none is given, and there is no demo model.
+    """
+    if given is None:
+        raise ValueError(
+            "--model is missing: give a folder that diffusers' save_pretrained wrote, or the name "
+            "of a model on the Hugging Face hub"
+        )
+    return str(given)

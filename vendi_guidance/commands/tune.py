@@ -1,0 +1,282 @@
+"""Find the strength of guidance that suits a model and prompts.
+
+PROMPTS is as of `vendi-guidance generate`: take prompts like those that you will use. The search
+draws some of them without guidance, then with one strength after another, and keeps the most
+diverse images (Conditional-Vendi) whose faithfulness is at least --keep times that of the unguided
+ones. It writes settings.json, frontier.png and every run that it made into the output folder.
+
+\b
+  vendi-guidance tune prompts.txt --model MODEL --output tuned
+  vendi-guidance generate prompts.txt --model MODEL --settings tuned/settings.json --output out
+  vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output report
+
+Faithfulness is a CLIPScore, or without a CLIP the share of images whose most similar unguided image
+is of the same prompt. At the end the settings found are checked on seeds that the search has not
+seen.
+
+The same command goes on after a kill. Given on several machines or GPUs (--device cuda:1) with one
+output folder, the processes share the trials.
+"""
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import transformers
+from filelock import FileLock
+from tqdm import tqdm
+
+from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.commands.run_options import (
+    COUNT,
+    PATH,
+    machine_options,
+    model_of,
+    model_options,
+    what,
+    where,
+)
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
+from vendi_guidance.runs.models import fingerprint
+from vendi_guidance.runs.settings_file import save_settings
+from vendi_guidance.runs.setup import Model, RunOptions, check_device, find
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.prompt_files import open_prompts
+from vendi_guidance.tuning.frontier import save_frontier
+from vendi_guidance.tuning.judging import Judging, Outcome
+from vendi_guidance.tuning.study import Search, Tried, Tuner
+
+RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
+TRIALS = (8, 24)
+PROMPTS = "prompts.jsonl"
+
+
+def search(*args: Any, **settings: Any) -> Any:
+    return click.option(*args, cls=Option, group="Search", **settings)
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.argument("prompts")
+@model_options
+@what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of images and search.")
+@search(
+    "--keep",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.98,
+    help="Least faithfulness, as a share of the unguided images'.",
+)
+@search("--pictures", type=COUNT, default=2000, help="Budget: images to draw in all.")
+@search(
+    "--trials",
+    type=COUNT,
+    show_default=f"{TRIALS[0]}, or {TRIALS[1]} with --all",
+    help="How many settings to try; more trials mean fewer images in each.",
+)
+@search("--all", "expert", is_flag=True, help="Search rounds, candidates, level and cfg too.")
+@search(
+    "--image-embedder",
+    show_default="pixels for the demo model, else dinov2",
+    help="Features in which diversity is scored, as of evaluate.",
+)
+@search(
+    "--prompt-embedder",
+    show_default="the demo model's, else clip",
+    help="Features of prompts, as of evaluate.",
+)
+@search(
+    "--faithfulness",
+    show_default="own-prompt for the demo model, else clip",
+    help="clip or clip:MODEL/PRETRAINED, their CLIPScore; or own-prompt, which needs no weights.",
+)
+@where("--output", type=PATH, required=True, help="Folder for the search.")
+@machine_options
+def main(
+    keep: float,
+    pictures: int,
+    trials: int | None,
+    expert: bool,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
+    faithfulness: str | None,
+    **given: Any,
+) -> None:
+    transformers.utils.logging.disable_progress_bar()
+    given["model"] = model_of(given["model"])
+    check_device(given["device"])
+    output, each = given["output"], given["images_per_prompt"]
+    trials = trials or TRIALS[expert]
+    used = sample_of_prompts(given["prompts"], pictures // (trials + RUNS_BESIDE) // each)
+    options = RunOptions(
+        **{**given, "prompts": str(output / PROMPTS)},
+        diversity_window=None,
+        window_in=None,
+        window_out=None,
+        overwrite=False,
+        resume=True,
+        no_metadata=False,
+        diversity={},
+    )
+    options.check()
+    if not 0 < keep <= 1:
+        raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
+    model = find(options)
+    is_demo = asset("demo-sdxl") is not None and model.folder == asset("demo-sdxl")
+    judging = open_judging(
+        image_embedder or ("pixels" if is_demo else "dinov2"),
+        prompt_embedder or (f"sdxl:{model.folder}" if is_demo else "clip"),
+        faithfulness or ("own-prompt" if is_demo else "clip"),
+        output / ".features",
+        given["device"],
+    )
+    wanted = Search(keep, trials, expert, given["seed"])
+    begin(output, manifest_of(options, model, wanted, judging, used), used)
+    if model.sampling.remark is not None:
+        click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
+    options = settle(options, model)
+    count = len(used) * each
+    total = count * (trials + RUNS_BESIDE)
+    click.echo(f"{trials} trials of {len(used)} prompts x {each} images: {total} in all", err=True)
+    with ExitStack() as stack:
+        stop = stack.enter_context(Stop())
+        bar = stack.enter_context(tqdm(total=total, unit="picture"))
+        tuner = Tuner(options, wanted, judging, stop, bar.update)
+        bar.update(count * len(tuner.tried()))
+        for one in tuner.run():
+            bar.write(sentence(one), file=sys.stderr)
+            save_frontier(output / "frontier.png", wanted, tuner.tried())
+        tried = tuner.tried()
+        save_frontier(output / "frontier.png", wanted, tried)
+        if not tuner.is_finished:
+            bar.write(
+                "the last trials are made by another process, which ends the search",
+                file=sys.stderr,
+            )
+            return
+        best = wanted.best(tried)
+        if best is None:
+            closest = max(tried, key=lambda one: one.outcome.kept)
+            raise ValueError(
+                f"no strength that was tried keeps {keep:g} of the unguided faithfulness; the "
+                f"closest is {closest.settings['strength']:g}, which keeps "
+                f"{closest.outcome.kept:.3f}: lower --keep in another folder, or try more"
+            )
+        outcome = check(tuner, best, count)
+    about = {"model": options.model, "keep": keep, "search": asdict(best.outcome)}
+    about |= {"check": asdict(outcome), "images": count, "prompts": len(used)}
+    save_settings(output / "settings.json", best.settings, about)
+    click.echo(verdict(best, outcome, keep))
+    click.echo(f"wrote {output / 'settings.json'} and {output / 'frontier.png'}")
+
+
+def sample_of_prompts(source: str, count: int) -> list[str]:
+    """So many prompts, evenly spaced, or all of them.
+
+    Raises:
+        ValueError: the budget is too small for one.
+    """
+    prompts = open_prompts(source)
+    if count < 1:
+        raise ValueError(
+            "--pictures is too small: it has to be at least --images-per-prompt times "
+            f"{RUNS_BESIDE} more than --trials"
+        )
+    step = max(1.0, prompts.count / count)
+    places = {int(step * i) for i in range(min(count, prompts.count))}
+    return [prompt for place, prompt in enumerate(prompts) if place in places]
+
+
+def open_judging(images: str, prompts: str, faith: str, cache: Path, device: str) -> Judging:
+    clip = None
+    if faith.partition(":")[0] == "clip":
+        clip = open_image_embedder(faith, device=device), open_prompt_embedder(faith, device=device)
+    elif faith != "own-prompt":
+        raise ValueError(f"--faithfulness must be clip, clip:MODEL or own-prompt, got {faith!r}")
+    of_images = open_image_embedder(images, device=device)
+    return Judging(of_images, open_prompt_embedder(prompts, device=device), clip, cache)
+
+
+def manifest_of(
+    options: RunOptions, model: Model, wanted: Search, judging: Judging, prompts: list[str]
+) -> Manifest:
+    """What must be the same when the search goes on."""
+    sampling = model.sampling.about
+    settings = asdict(wanted) | sampling | {"image_embedder": judging.images.name}
+    settings |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
+    settings |= {"batch_size": options.batch_size, "dtype": options.dtype}
+    settings |= {"faithfulness": "own-prompt" if judging.clip is None else judging.clip[0].name}
+    inputs = {"model": Input(options.model, fingerprint(model.folder))}
+    return Manifest(settings, dict(inputs), versions())
+
+
+def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
+    """Begin a search in a folder, or go on with the one in it.
+
+    Raises:
+        ValueError: it began otherwise.
+        FileExistsError: the folder holds something else.
+    """
+    if output.exists() and not (output / MANIFEST).is_file() and any(output.iterdir()):
+        raise FileExistsError(f"--output {output} is not empty and has no search: name another")
+    output.mkdir(parents=True, exist_ok=True)
+    with FileLock(output / ".claims.lock"):
+        lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
+        if not (output / MANIFEST).is_file():
+            with whole_file(output / PROMPTS) as temporary:
+                temporary.write_text(lines, encoding="utf-8")
+            manifest.save(output)
+            return
+        differences = manifest.differences(Manifest.load(output))
+        if not differences and (output / PROMPTS).read_text(encoding="utf-8") != lines:
+            differences = ["PROMPTS has other prompts"]
+    if differences:
+        raise ValueError(
+            f"the search in {output} began with other settings: {'; '.join(differences)}; go on "
+            "with the settings that it began with, or name another folder"
+        )
+
+
+def settle(options: RunOptions, model: Model) -> RunOptions:
+    """The options with what the model's defaults have decided."""
+    sampling = model.sampling
+    return replace(options, steps=sampling.steps, guidance_scale=sampling.guidance_scale)
+
+
+def check(tuner: Tuner, best: Tried, count: int) -> Outcome:
+    """How the best setting does on seeds that the search has not seen."""
+    seed = tuner.options.seed + count
+    with FileLock(tuner.options.output / ".check.lock"):
+        plain = tuner.draw("check-unguided", {"strength": 0.0}, seed=seed)
+        tuned = tuner.draw("check-tuned", best.settings, seed=seed)
+    report, settings = tuner.judging.unguided(plain)
+    return tuner.judging.outcome(tuned, report, settings)
+
+
+def sentence(one: Tried) -> str:
+    settings = ", ".join(f"{name} {value:g}" for name, value in one.settings.items())
+    found = one.outcome
+    return f"{settings}: {found.diversity:.2f} x as diverse, keeps {found.kept:.3f}"
+
+
+def verdict(best: Tried, outcome: Outcome, keep: float) -> str:
+    """What was found, for the user."""
+    interval = ""
+    if outcome.kept_interval is not None:
+        low, high = outcome.kept_interval
+        interval = f" (95% confidence interval {low:.3f} to {high:.3f})"
+    settings = ", ".join(f"{name} {value:g}" for name, value in best.settings.items())
+    text = (
+        f"{settings}: on new seeds {outcome.diversity:.2f} x as diverse as unguided, and keeps "
+        f"{outcome.kept:.3f} of its faithfulness{interval}."
+    )
+    if outcome.kept < keep:
+        text += f" That is less than --keep {keep:g}: more --pictures decide what is true."
+    return text

@@ -1,0 +1,118 @@
+"""Comparing samples by an image encoder's features of their decoded predictions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from vendi_guidance.guidance.spaces import SPACES, Space, View
+from vendi_guidance.guidance.step import Prediction
+from vendi_guidance.guidance.vae import decode, encode, frozen, vae_of
+
+
+class ImageSpace(Space):
+    """An image encoder's features of the decoded predictions.
+
+    Images are decoded and encoded one at a time, and again for the gradient: autograd keeps
+    gigabytes of a decoder at 1024 pixels. A guided step costs about four decodings of each image,
+    the end of a call one more.
+
+    Args:
+        encoder: (b, 3, h, w) images in [-1, 1] to (b, m) features, on the pipeline's device; see
+            `dinov2_encoder` and `open_clip_encoder`.
+        size: height and width of the images, for pipelines that pack their latents: Flux, Chroma
+            and Qwen-Image.
+
+    Example:
+        >>> from torch import nn
+        >>> from vendi_guidance import ImageSpace, VendiGuidance
+        >>> encoder = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten())
+        >>> guidance = VendiGuidance(space=ImageSpace(encoder), sigma_latent=0.8)
+    """
+
+    needs_prediction = True
+
+    def __init__(self, encoder: torch.nn.Module, size: tuple[int, int] | None = None) -> None:
+        self.encoder = encoder
+        self.size = size
+
+    def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
+        if prediction is None:
+            raise ValueError("the image space needs the scheduler's prediction, got none")
+        denoised, signal = prediction.denoised, prediction.signal
+
+        def pull_back(gradient: Tensor) -> Tensor:
+            rows = zip(denoised.split(1), gradient.split(1), strict=True)
+            return torch.cat([self._pull_back(pipeline, *row) for row in rows]) / signal
+
+        return View(self.remember(pipeline, denoised), pull_back)
+
+    @torch.no_grad()
+    def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
+        with frozen(vae_of(pipeline), self.encoder):
+            return torch.cat([self._features(pipeline, one) for one in latents.split(1)])
+
+    @torch.no_grad()
+    def of_pictures(self, images: Tensor) -> Tensor:
+        """(n, m) features of finished images, (n, 3, h, w) in [-1, 1]."""
+        return torch.cat([self._encode(one) for one in images.split(1)])
+
+    def _features(self, pipeline: Any, latents: Tensor) -> Tensor:
+        return self._encode(decode(pipeline, latents, self.size))
+
+    def _encode(self, images: Tensor) -> Tensor:
+        weight = next(self.encoder.parameters(), images)
+        return self.encoder(images.to(weight).clamp(-1, 1))
+
+    def _pull_back(self, pipeline: Any, denoised: Tensor, gradient: Tensor) -> Tensor:
+        """A gradient in the features of one image, (1, m), to one in its predicted latents."""
+        with frozen(vae_of(pipeline), self.encoder), torch.enable_grad():
+            z = denoised.clone().requires_grad_()  # a copy: inference tensors have no gradient
+            features = self._features(pipeline, z)
+            # scaled to 1: half precision loses small values
+            largest = gradient.abs().amax()
+            largest = largest.where(largest > 0, 1)
+            [pulled] = torch.autograd.grad(features, z, (gradient / largest).to(features))
+        return pulled * largest.to(pulled)
+
+
+@torch.no_grad()
+def exemplar_features(
+    pipeline: Any,
+    images: Sequence[Image],
+    space: str | Space = "latent",
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """The features of images that `VendiGuidance(space=space, exemplars=...)` takes.
+
+    Args:
+        pipeline: the one to be guided, which prepares and encodes the images.
+        images: n images.
+        space: where samples are compared.
+        size: height and width of the images to be generated; None is those of the first image.
+
+    Returns:
+        (n, ...) features: of the images themselves for an `ImageSpace`, else of their latents.
+
+    Raises:
+        ValueError: the pipeline has no VAE, or one for other things than images.
+
+    Example:
+        >>> exemplars = exemplar_features(pipe, photographs)  # doctest: +SKIP
+        >>> guidance = VendiGuidance(space="latent", exemplars=exemplars)  # doctest: +SKIP
+    """
+    vae = vae_of(pipeline)
+    if not hasattr(pipeline, "image_processor"):
+        raise ValueError(f"{type(pipeline).__name__} does not generate images")
+    height, width = size or (None, None)
+    pixels = pipeline.image_processor.preprocess(
+        [image.convert("RGB") for image in images], height, width
+    )
+    space = SPACES[space] if isinstance(space, str) else space
+    if isinstance(space, ImageSpace):
+        return space.of_pictures(pixels)
+    with frozen(vae):
+        latents = torch.cat([encode(pipeline, one) for one in pixels.split(1)])
+    return space.remember(pipeline, latents)

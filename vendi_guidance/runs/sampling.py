@@ -1,0 +1,149 @@
+"""How a model is sampled: what was asked for, else what suits the model.
+
+Distilled models take few steps and no classifier-free guidance (CFG). Neither `model_index.json`
+nor the signature of the pipeline says so, but names and a few configurations do.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
+    ("z-image-turbo", 9, 0.0),
+    ("sana-sprint|sana_sprint", 2, None),
+    ("turbo|schnell", 4, 0.0),
+    ("lightning", 4, 0.0),
+    ("lcm|latent-consistency", 4, 1.0),
+    ("demo-sdxl", 25, 5.0),
+)
+"""Patterns of models' names, their number of steps and their scale, None for the pipeline's own:
+what the models' cards say. The number in a name such as "sdxl-lightning-8step" comes first."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Arguments of a pipeline's calls.
+
+    Attributes:
+        steps: `num_inference_steps`.
+        guidance_scale: of CFG; None where the pipeline has none.
+        scale_name: the pipeline's argument for it.
+        negative_prompt: of every image, or None.
+        height, width: of the images; None for the model's own.
+        remark: what was not given, and where it comes from; None if all was given.
+    """
+
+    steps: int
+    guidance_scale: float | None
+    scale_name: str
+    negative_prompt: str | None
+    height: int | None
+    width: int | None
+    remark: str | None
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """The arguments by name, but for negative prompts, one for each image."""
+        named = {self.scale_name: self.guidance_scale, "height": self.height, "width": self.width}
+        return {"num_inference_steps": self.steps, **_without_none(named)}
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is said of the images, by the names of the options."""
+        said = {"steps": self.steps, "guidance_scale": self.guidance_scale}
+        rest = {"negative_prompt": self.negative_prompt, "height": self.height, "width": self.width}
+        return said | _without_none(rest)
+
+
+def sampling_of(
+    stock: type[DiffusionPipeline],
+    folder: Path,
+    name: str,
+    *,
+    steps: int | None = None,
+    guidance_scale: float | None = None,
+    negative_prompt: str | None = None,
+    height: int | None = None,
+    width: int | None = None,
+) -> Sampling:
+    """How to call a model: as given, else as its name, its parts or its pipeline's signature say.
+
+    Args:
+        stock: its pipeline.
+        folder: where it is.
+        name: as the user gave it.
+
+    Raises:
+        ValueError: something is given that the pipeline does not take, or nothing says how many
+            steps.
+    """
+    taken = signature(stock.__call__).parameters
+    scale_name = "guidance_scale"
+    if "true_cfg_scale" in taken and (scale_name not in taken or not taken[scale_name].default):
+        scale_name = "true_cfg_scale"  # the other is an input of networks with distilled guidance
+    wanted = {scale_name: guidance_scale, "negative_prompt": negative_prompt}
+    for argument in _without_none(wanted).keys() - taken.keys():
+        option = "guidance-scale" if argument == scale_name else "negative-prompt"
+        raise ValueError(f"{stock.__name__} takes no {argument}: leave --{option} out")
+    usual_steps = taken["num_inference_steps"].default
+    usual_scale = taken[scale_name].default if scale_name in taken else None
+    source = f"the defaults of {stock.__name__}"
+    if few := _by_name(name) or _by_parts(folder):
+        usual_steps, scale, why = few
+        usual_scale = usual_scale if scale is None or scale_name not in taken else scale
+        source = f"usual for {why}"
+    if steps is None and not isinstance(usual_steps, int):
+        raise ValueError(f"{stock.__name__} has no usual number of steps: give --steps")
+    chosen = []
+    if steps is None:
+        steps = usual_steps
+        chosen.append(f"{steps} steps" if steps > 1 else "1 step")
+    if guidance_scale is None and usual_scale is not None:
+        guidance_scale = usual_scale
+        chosen.append(f"guidance scale {usual_scale:g}" + " (no CFG)" * (usual_scale <= 1))
+    if scale_name == "true_cfg_scale" and (guidance_scale or 0) > 1:
+        negative_prompt = negative_prompt or " "  # without one, these pipelines leave CFG out
+    remark = f"{', '.join(chosen)}: {source}" if chosen else None
+    return Sampling(steps, guidance_scale, scale_name, negative_prompt, height, width, remark)
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _by_name(name: str) -> tuple[int, float | None, str] | None:
+    for pattern, steps, scale in FEW_STEPS:
+        last = "/".join(Path(name).parts[-2:]).lower()
+        if found := re.search(pattern, last):
+            counted = re.search(r"(\d+)[-_]?steps?\b", last)
+            return int(counted[1]) if counted else steps, scale, f"models named {found[0]!r}"
+    return None
+
+
+def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
+    index = _json(folder / "model_index.json")
+    scheduler = _json(folder / "scheduler" / "scheduler_config.json")
+    if scheduler.get("_class_name") == "LCMScheduler":
+        embeds = _json(folder / "unet" / "config.json").get("time_cond_proj_dim")
+        return 4, None if embeds else 1.0, "models with an LCMScheduler"
+    if index.get("is_distilled") is True:
+        return 4, 1.0, "distilled models"
+    network = _json(folder / "transformer" / "config.json")
+    is_flux = network.get("_class_name") == "FluxTransformer2DModel"
+    if is_flux and network.get("guidance_embeds") is False:
+        return 4, 0.0, "Flux without guidance embeddings"
+    return None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A configuration; empty where there is none that can be read, which loading will tell."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,55 @@
+"""`settings.json`: settings of guidance that suit a model, as `vendi-guidance tune` finds them."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.storage.files import whole_file
+
+FORMAT = "vendi-guidance settings"
+VERSION = 1
+
+
+def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
+    """Write settings by name, the dial as "strength", and what is known about them, JSON values."""
+    content = {"format": FORMAT, "version": VERSION, "settings": settings, "about": about}
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, Any]:
+    """Settings that were saved, as arguments of a guided pipeline's call.
+
+    Args:
+        path: a file that `vendi-guidance tune` wrote.
+        prefix: "diversity_" for pipelines, whose dial is `diversity`; "" for `VendiGuidance`, whose
+            dial is `strength`.
+
+    Raises:
+        ValueError: it is no such file, or has a setting or value that does not exist.
+        FileNotFoundError: there is no file.
+
+    Example:
+        >>> images = pipe(prompts, **load_settings("settings.json")).images  # doctest: +SKIP
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"it has format {content['format']}, version {content['version']}")
+        settings = dict(content["settings"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} holds no settings of guidance: {error}") from None
+    known = {"strength", *(setting.name for setting in fields(Settings))}
+    if unknown := settings.keys() - known:
+        raise ValueError(f"{path} has {min(unknown)!r}, which is no setting of guidance")
+    try:
+        Settings().changed(**settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    names = {"strength": "diversity"} if prefix else {}
+    return {names.get(name, prefix + name): value for name, value in settings.items()}

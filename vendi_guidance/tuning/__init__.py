@@ -1,0 +1,1 @@
+"""Settings that suit a model: more diversity at a floor of faithfulness."""

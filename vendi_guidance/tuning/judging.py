@@ -1,0 +1,114 @@
+"""How a run with guidance compares with the unguided one: how diverse, and how faithful."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.results import Difference
+from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
+
+SAME = 1e-6
+"""An image this near to one of the unguided run, as a share of the median distance, is that one."""
+
+
+class OwnPrompt:
+    """Judges without a judge: whether the most similar unguided image is of the same prompt.
+
+    It needs no weights, and knows the prompts that were drawn, not what they mean. 1 for an image
+    that is recognised as one of its own prompt's, else 0.
+
+    Args:
+        embedder: of images.
+        images, prompts: of the unguided run.
+    """
+
+    def __init__(
+        self, embedder: ImageEmbedder, images: Sequence[Image], prompts: Sequence[str]
+    ) -> None:
+        self.name = f"own prompt recognised by {embedder.name}"
+        self._embedder = embedder
+        self._known = embedder.embed(images)
+        self._prompts = list(prompts)
+        self._itself = SAME * float(torch.pdist(self._known[:1000]).median().nan_to_num(1.0))
+
+    def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
+        distances = torch.cdist(self._embedder.embed(images), self._known)
+        distances[distances <= self._itself] = torch.inf
+        nearest = distances.argmin(dim=1).tolist()
+        pairs = zip(nearest, prompts, strict=True)
+        return torch.tensor([float(self._prompts[i] == prompt) for i, prompt in pairs])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run is beside the unguided one, with 95% confidence intervals, paired by prompts.
+
+    Attributes:
+        diversity: Conditional-Vendi, as a multiple of the unguided run's.
+        kept: faithfulness, as a share of the unguided run's.
+        conditional_vendi, faithfulness: the two scores themselves.
+    """
+
+    diversity: float
+    diversity_interval: tuple[float, float] | None
+    kept: float
+    kept_interval: tuple[float, float] | None
+    conditional_vendi: float
+    faithfulness: float
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What runs are judged by.
+
+    Attributes:
+        images, prompts: embedders.
+        clip: the two halves of a CLIP whose score is the faithfulness; None is `OwnPrompt`.
+        cache: folder for features.
+    """
+
+    images: ImageEmbedder
+    prompts: PromptEmbedder
+    clip: tuple[ImageEmbedder, PromptEmbedder] | None
+    cache: Path
+
+    def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
+        """The report of the unguided run, and the settings to evaluate others with."""
+        settings: dict[str, Any] = {"image_embedder": self.images, "prompt_embedder": self.prompts}
+        settings["cache"] = self.cache
+        if self.clip is not None:
+            settings["clip"] = self.clip
+        else:
+            batch = as_batch(folder)
+            settings["faithfulness"] = OwnPrompt(self.images, batch.images, batch.prompts or [])
+        report = evaluate(folder, **settings)
+        kernels = {"kernel_image": report.inputs.kernel_x, "kernel_prompt": report.inputs.kernel_t}
+        return report, settings | kernels
+
+    def outcome(self, folder: Path, unguided: Report, settings: dict[str, Any]) -> Outcome:
+        """How a run compares with the unguided one."""
+        found = compare(unguided, evaluate(folder, **settings)).differences
+        more = found["conditional_vendi"]
+        kept = found["clip_score" if self.clip is not None else "faithfulness"]
+        return Outcome(
+            diversity=more.second / more.first,
+            diversity_interval=_interval(more, lambda change: change),
+            kept=kept.second / kept.first if kept.first else 0.0,
+            kept_interval=_interval(kept, lambda change: 1 + change / (kept.first or 1.0)),
+            conditional_vendi=more.second,
+            faithfulness=kept.second,
+        )
+
+
+def _interval(found: Difference, to_share: Any) -> tuple[float, float] | None:
+    if found.low is None or found.high is None:
+        return None
+    return to_share(found.low), to_share(found.high)

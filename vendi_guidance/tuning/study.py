@@ -1,0 +1,229 @@
+"""The search for settings: an Optuna study whose trials are runs in folders of their own.
+
+Optuna's journal file says what was tried, and several processes can append to it. A trial's images
+are a run in a folder, so a process that is killed loses at most a batch: whoever comes next finds
+the trial's lock free and goes on with its run.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from vendi_guidance.evaluation.evaluator import Report
+from vendi_guidance.features.weights import optional_import
+from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.setup import RunOptions, find, load, open_run
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.tuning.judging import Judging, Outcome
+from vendi_guidance.tuning.space import FIRST, first_trials, suggest
+
+JOURNAL = "trials.journal"
+UNGUIDED = "unguided"
+STUDY = "vendi-guidance tune"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A finished trial.
+
+    Attributes:
+        folder: of its run.
+        settings: by name, the dial as "strength".
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched for.
+
+    Attributes:
+        keep: the least share of the unguided run's faithfulness.
+        trials: how many settings to try.
+        expert: whether to search the expert settings too.
+        seed: of the search.
+    """
+
+    keep: float
+    trials: int
+    expert: bool
+    seed: int
+
+    def best(self, tried: list[Tried]) -> Tried | None:
+        """The most diverse that keeps enough; None if none does."""
+        kept = [one for one in tried if one.outcome.kept >= self.keep]
+        return max(kept, key=lambda one: one.outcome.diversity, default=None)
+
+
+@dataclass(eq=False)
+class Tuner:
+    """Draws, judges and searches, in a folder that other processes may work in too.
+
+    Attributes:
+        options: of the runs: model, prompts and images per prompt. `output` is the folder.
+        on_pictures: called with the number of images that were made or found.
+    """
+
+    options: RunOptions
+    search: Search
+    judging: Judging
+    stop: Stop
+    on_pictures: Callable[[int], object] = lambda count: None
+    _pipe: Any = field(default=None, init=False)
+
+    def tried(self) -> list[Tried]:
+        """The trials that are finished, by all processes."""
+        optuna = _optuna()
+        complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
+        return [
+            Tried(
+                self.options.output / one.user_attrs["folder"],
+                one.user_attrs["settings"],
+                Outcome(**one.user_attrs["outcome"]),
+            )
+            for one in complete
+        ]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no process is at work on a trial."""
+        with self._locked():
+            running = _optuna().trial.TrialState.RUNNING
+            return not self._study().get_trials(deepcopy=False, states=[running])
+
+    def run(self) -> Iterator[Tried]:
+        """Try settings until there are enough trials; yields each one of this process.
+
+        Raises:
+            SystemExit: a signal asked to stop; the trial goes on next time.
+            ValueError, OSError: a run cannot be made.
+        """
+        unguided, settings = self.unguided()
+        while (claimed := self._claim()) is not None:
+            trial, lock, name, chosen = claimed
+            try:
+                self.draw(name, chosen)
+                outcome = self.judging.outcome(self.options.output / name, unguided, settings)
+                with self._locked():
+                    trial.set_user_attr("outcome", asdict(outcome))
+                    trial.set_constraint("faithfulness", self.search.keep - outcome.kept)
+                    self._study().tell(trial.number, outcome.diversity)
+            finally:
+                lock.release()
+            yield Tried(self.options.output / name, chosen, outcome)
+
+    def unguided(self) -> tuple[Report, dict[str, Any]]:
+        """The run without guidance, which the first process makes, and how to judge others."""
+        with FileLock(self.options.output / ".unguided.lock"):
+            self.draw(UNGUIDED, {"strength": 0.0})
+        return self.judging.unguided(self.options.output / UNGUIDED)
+
+    def draw(self, name: str, settings: dict[str, Any], **changes: Any) -> Path:
+        """Make the run of this name, or what is missing of it."""
+        folder = self.options.output / name
+        changes = {"diversity": settings, "output": folder, "resume": True, **changes}
+        options = replace(self.options, **changes)
+        with ExitStack() as stack:
+            if self._pipe is None:
+                self._pipe = load(options, find(options), options.device)
+            group = ProcessGroup(0, 1, options.device)
+            run = open_run(options, group, self.stop, stack, self._pipe)
+            self.on_pictures(run.progress.done)
+            for made in run.rounds():
+                self.on_pictures(made)
+            if run.stopped_by is not None:
+                raise SystemExit(128 + run.stopped_by)
+        self.stop.in_batch = False
+        return folder
+
+    def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:
+        """A trial for this process: one that a killed process left, else a new one."""
+        state = _optuna().trial.TrialState
+        with self._locked():
+            study = self._study()
+            for left in study.get_trials(deepcopy=False, states=[state.RUNNING]):
+                name = left.user_attrs.get("folder")
+                lock = self._lock_of(name) if name else None
+                if name and lock is None:
+                    continue  # its process is at work
+                if name and lock:
+                    # Optuna hands out no trial twice: a new one goes on with the old one's folder
+                    lock.release()
+                    attributes = {"folder": name, "settings": left.user_attrs["settings"]}
+                    study.enqueue_trial(left.params, user_attrs=attributes)
+                study.tell(left.number, state=state.FAIL)
+            used = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.RUNNING])
+            if len(used) >= self.search.trials:
+                return None
+            study.sampler = self._sampler(len(study.get_trials(deepcopy=False)))
+            trial = study.ask()
+            settings = suggest(trial, self.search.expert)
+            name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
+            settings = trial.user_attrs.get("settings", settings)
+            trial.set_user_attr("settings", settings)
+            trial.set_user_attr("folder", name)
+            lock = self._lock_of(name)
+            if lock is None:
+                raise BlockingIOError(f"another process works in {self.options.output / name}")
+            return trial, lock, name, settings
+
+    def _study(self) -> Any:
+        optuna = _optuna()
+        from optuna.storages.journal import JournalFileBackend
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            backend = JournalFileBackend(str(self.options.output / JOURNAL))
+            study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(backend),
+                sampler=self._sampler(0),
+                study_name=STUDY,
+                direction="maximize",
+                load_if_exists=True,
+            )
+        if not study.get_trials(deepcopy=False):
+            for first in first_trials(self.search.expert, vars(Settings())):
+                study.enqueue_trial(first)
+        return study
+
+    def _sampler(self, number: int) -> Any:
+        """Gaussian processes for diversity and faithfulness. What is suggested depends on the seed
+        and on what was tried, not on whether the search was interrupted."""
+        optuna = _optuna()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.samplers.GPSampler(
+                seed=self.search.seed + number,
+                n_startup_trials=len(FIRST),
+            )
+
+    def _lock_of(self, name: str) -> FileLock | None:
+        """The lock on a trial, held; None while another process holds it."""
+        lock = FileLock(self.options.output / f".{name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None
+        return lock
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from claiming trials."""
+        with FileLock(self.options.output / ".claims.lock"):
+            yield
+
+
+def _optuna() -> Any:
+    optuna = optional_import("optuna", "optuna", "tune", extra="tune")
+    optuna.logging.set_verbosity(logging.WARNING)
+    return optuna
