@@ -38,29 +38,29 @@ NAMING = (
 # Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
 # repeats itself, as real models do.
 SHARES = {"class": (0.20, 0.60, 0.08, 0.06, 0.06), "weight": (0.8, 0.2), "slant": (0.9, 0.1)}
-NAMED = 0.3  # share of captions that name an attribute; independently, each
+NAMED = 0.5  # share of captions that name an attribute; independently, each
 EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 
 FAMILIES = {
     "serif": (
-        *("eb-garamond@5.3.0", "gelasio@5.3.0", "libre-baskerville@5.3.0", "lora@5.3.0"),
-        *("merriweather@5.3.0", "playfair-display@5.3.0", "pt-serif@5.3.0", "vollkorn@5.3.0"),
+        *("eb-garamond@5.3.0", "libre-baskerville@5.3.0", "playfair-display@5.3.0"),
+        *("pt-serif@5.3.0", "vollkorn@5.3.0"),
     ),
     "sans-serif": (
-        *("fira-sans@5.3.0", "karla@5.3.0", "lato@5.3.0", "montserrat@5.3.0"),
-        *("open-sans@5.3.0", "pt-sans@5.3.0", "source-sans-3@5.3.1", "work-sans@5.3.0"),
+        *("fira-sans@5.3.0", "lato@5.3.0", "montserrat@5.3.0", "open-sans@5.3.0"),
+        "source-sans-3@5.3.1",
     ),
     "monospaced": (
         *("anonymous-pro@5.3.0", "courier-prime@5.3.0", "ibm-plex-mono@5.3.0"),
         "victor-mono@5.3.0",
     ),
     "handwriting": (
-        *("caveat@5.3.0", "dancing-script@5.3.0", "fuzzy-bubbles@5.3.0", "gaegu@5.3.0"),
-        *("kalam@5.3.0", "mali@5.3.0", "shantell-sans@5.3.0"),
+        *("caveat@5.3.0", "dancing-script@5.3.0", "gaegu@5.3.0", "kalam@5.3.0", "mali@5.3.0"),
+        "shantell-sans@5.3.0",
     ),
     "display": (
-        *("cabin-sketch@5.3.0", "grandstander@5.3.0", "grenze-gotisch@5.3.0", "handjet@5.3.0"),
-        *("lobster-two@5.3.0", "orbitron@5.3.0", "pixelify-sans@5.3.0", "tourney@5.3.0"),
+        *("grandstander@5.3.0", "grenze-gotisch@5.3.0", "lobster-two@5.3.0", "orbitron@5.3.0"),
+        *("pixelify-sans@5.3.0", "tourney@5.3.0"),
     ),
 }
 """Class -> families, each with its package's version."""

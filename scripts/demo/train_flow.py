@@ -33,6 +33,7 @@ VAE_WIDTHS = 8, 16, 32
 TOKENS = 12  # longest prompt
 TEXT_WIDTHS = 64, 64  # of the text encoders
 HEADS, LAYERS = 4, 4  # of the transformer; a head is 32 wide
+SHIFT = 3.0  # of the times towards noise, in training and sampling
 T5_TOKENS = 256  # of a prompt, as the pipeline has them
 
 
@@ -41,8 +42,8 @@ T5_TOKENS = 256  # of a prompt, as the pipeline has them
 @click.option("--work", type=click.Path(path_type=Path), default="out/flow", help="Checkpoints.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--vae-steps", type=click.IntRange(1), default=900)
-@click.option("--flow-steps", type=click.IntRange(1), default=3_500)
-@click.option("--probe-steps", type=click.IntRange(1), default=1_400)
+@click.option("--flow-steps", type=click.IntRange(1), default=9_000)
+@click.option("--probe-steps", type=click.IntRange(1), default=900)
 @click.option("--batch-size", type=click.IntRange(1), default=32)
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
@@ -113,8 +114,9 @@ def train_flow(
         texts = [encoder(ids, output_hidden_states=True) for encoder in encoders]
         prompt = torch.cat([text.hidden_states[-2] for text in texts], dim=-1)
         noise = torch.randn_like(clean)
-        # most of what is hard lies between noise and picture: times are logit-normal, as in SD3
-        time = torch.randn(batch, 1, 1, 1, device=device).sigmoid()
+        # logit-normal times, as in SD3, shifted as the sampler's are: at 64 pixels too, most of
+        # what a prompt decides about a letter is decided where nearly all is noise
+        time = (torch.randn(batch, 1, 1, 1, device=device) + math.log(SHIFT)).sigmoid()
         velocity = transformer(
             clean.lerp(noise, time),
             F.pad(prompt, (0, 0, 0, 1)),
@@ -123,12 +125,12 @@ def train_flow(
         ).sample
         return F.mse_loss(velocity.float(), noise - clean)
 
-    train("flow", [transformer, *encoders], loss, work, steps, 1e-3, device)
+    train("flow", [transformer, *encoders], loss, work, steps, 1.5e-3, device)
     transformer.set_attn_processor(stock)
     silent, nothing = make_silent_t5(sum(TEXT_WIDTHS))
     return StableDiffusion3Pipeline(
         transformer=transformer,
-        scheduler=FlowMatchEulerDiscreteScheduler(),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
         vae=vae,
         text_encoder=encoders[0],
         tokenizer=tokenizer,

@@ -78,6 +78,13 @@ def test_a_tokenizer_of_captions_has_tokens_for_any_text(tmp_path):
     )
 
 
+def test_a_resumed_training_reads_the_words_that_it_was_trained_with(tmp_path):
+    """Learnt twice, a tokenizer numbers its tokens differently."""
+    letters = [f"letter {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    vocabulary = make_tokenizer(letters, tmp_path, 8).get_vocab()
+    assert make_tokenizer(letters, tmp_path, 8).get_vocab() == vocabulary
+
+
 def test_pictures_are_read_by_vendor_and_tone_on_white(tmp_path):
     codes = ["1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF"]
     variants = {c: {"image": f"1f44b-{c.lower()}.png", "unified": f"1F44B-{c}"} for c in codes}
