@@ -19,7 +19,7 @@ from scripts.demo.model_card import write_pixart_card
 from scripts.demo.training import encode_all, noise_schedule, save_half, train, velocity_loss
 
 TOKENS = 32  # longest prompt
-CFG, SAMPLING_STEPS = 4.0, 16  # of the pictures that the model card counts
+CFG, SAMPLING_STEPS = 3.0, 16  # of the pictures that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})

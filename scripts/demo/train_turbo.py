@@ -4,6 +4,7 @@ The teacher's trajectories, guided by CFG, are drawn first. The student is its U
 from any point of a trajectory to its end. Both resume from --work; the same command resumes.
 """
 
+import shutil
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ from tqdm import tqdm
 from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import Measured, measure
 from scripts.demo.model_card import write_turbo_card
-from scripts.demo.training import save_half, train
+from scripts.demo.training import train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
@@ -33,8 +34,8 @@ FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to t
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-sdxl-turbo")
 @click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--chunks", type=click.IntRange(1), default=32, help="Batches of trajectories.")
-@click.option("--steps", type=click.IntRange(1), default=1_000)
+@click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
+@click.option("--steps", type=click.IntRange(1), default=500)
 @click.option("--batch-size", type=click.IntRange(1), default=64)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -57,7 +58,9 @@ def main(
     pipeline.set_progress_bar_config(disable=True)
     captions, trajectories = draw_trajectories(pipeline, emoji, work, chunks, batch_size)
     seconds = train_student(pipeline, captions, trajectories, work, steps, batch_size)
-    save_half(pipeline, output)
+    others = shutil.ignore_patterns("unet", "README.md")
+    shutil.copytree(teacher, output, ignore=others, dirs_exist_ok=True)
+    pipeline.unet.half().save_pretrained(output / "unet")
 
     def look(model: Path, sampling_steps: int, cfg: float) -> Measured:
         pipeline = StableDiffusionXLPipeline.from_pretrained(model, dtype=torch.bfloat16)

@@ -57,7 +57,7 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(
     assert image.size == (64, 64)
     card = (tmp_path / "model" / "README.md").read_text()
     assert "4 steps of 2 images took 0 minutes on one CPU core." in card
-    assert "| 16 steps, CFG scale 4 | " in card and "Twemoji" in card
+    assert "| 16 steps, CFG scale 3 | " in card and "Twemoji" in card
 
 
 def test_the_tokenizer_knows_captions_and_says_what_it_does_not_know(tmp_path):
