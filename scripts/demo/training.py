@@ -100,7 +100,7 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return header["step"], header["seconds"]
+    return header["step"], header.get("seconds", 0.0)  # which older checkpoints lack
 
 
 def train_vae(
