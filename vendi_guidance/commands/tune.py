@@ -153,9 +153,11 @@ def main(
         for one in tuner.run():
             bar.write(sentence(one), file=sys.stderr)
             save_frontier(output / "frontier.png", wanted, tuner.tried())
+        # asked before the trials are read: those that another process ends meanwhile count too
+        finished = tuner.is_finished
         tried = tuner.tried()
         save_frontier(output / "frontier.png", wanted, tried)
-        if not tuner.is_finished:
+        if not finished:
             bar.write(
                 "the last trials are made by another process, which ends the search",
                 file=sys.stderr,
