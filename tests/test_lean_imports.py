@@ -59,6 +59,7 @@ from vendi_guidance.guidance.step import Level, Step
 
 class Network:
     levels = Level(1.0, 2.0), Level(1.0, 1.0)
+    evaluations_per_step = 2
     denoised = torch.randn(3, 4, 8, 8)
     def denoise(self, latents): return latents / 3
     def restart(self, clean, noise): pass
@@ -75,6 +76,13 @@ for settings in (Settings(), PRESETS["published"]):
 def test_the_engine_of_guidance_runs_without_the_optional_packages():
     found = run(ENGINE)
     assert found.returncode == 0, found.stderr
+
+
+def test_the_comfyui_nodes_guide_and_score_without_the_optional_packages():
+    names = "from integrations.comfyui import remembering, sampling, scoring"
+    found = run(f"import torch\n{names}\nprint(scoring.score(torch.zeros(2, 8, 8, 3))[0][:4])")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "1.00\n"
 
 
 def test_the_public_scores_import_and_run_without_the_optional_packages():

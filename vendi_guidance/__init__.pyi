@@ -26,6 +26,7 @@ from vendi_guidance.guidance.image_space import (
     ImageSpace as ImageSpace,
     exemplar_features as exemplar_features,
 )
+from vendi_guidance.guidance.modular import guide_loops as guide_loops
 from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,

@@ -184,13 +184,19 @@ def curve(
     """A method at all its strengths, from weak to strong; nothing for the unguided.
 
     Args:
+        guidance_scale: of the model; where it is 1, there is no classifier-free guidance to change.
         quick: the middle strength, and of ours the default and the strongest.
     """
     strengths = METHODS[method].strengths
     if quick:
         of_ours = tuple(dict.fromkeys((OURS_DEFAULT, *OURS_STRENGTHS[-1:])))
         strengths = of_ours if method == OURS else (METHODS[method].middle,)
-    if METHODS[method].kind is baselines.Unguided:  # at its own scale it is the unguided
+    kind, has_cfg = METHODS[method].kind, guidance_scale > 1
+    if not has_cfg and METHODS[method].knob == CFG_KNOB:
+        strengths = (guidance_scale,)
+    if not has_cfg and kind is baselines.LimitedInterval:
+        strengths = ()
+    if kind is baselines.Unguided:  # at its own scale it is the unguided
         strengths = tuple(scale for scale in strengths if scale != guidance_scale)
     return [at(method, strength, settings, guidance_scale) for strength in strengths]
 

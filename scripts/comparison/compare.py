@@ -29,16 +29,16 @@ from typing import Any
 
 import click
 import torch
-from diffusers import StableDiffusionXLPipeline
 
 from scripts.benchmarks.measuring import machine
 from scripts.comparison.cache import Cache
-from scripts.comparison.candidates import METHODS, UNGUIDED
+from scripts.comparison.candidates import METHODS, OURS, UNGUIDED
 from scripts.comparison.figures import save_curves, save_grids
 from scripts.comparison.measures import KEPT, LOOKS
+from scripts.comparison.models import demo_model, load_demo
 from scripts.comparison.plan import FINAL, Plan
 from scripts.comparison.prompts import select, split_prompts
-from scripts.comparison.results import Row
+from scripts.comparison.results import Row, curves, gain
 from scripts.comparison.runner import Runner
 from scripts.comparison.scorer import Scorer
 from scripts.comparison.stages import announce, compare
@@ -46,11 +46,12 @@ from scripts.comparison.tables import save_csv, save_json, save_tables
 from scripts.comparison.trials import IN_TURN, How, ImageGenerator, samplers_of
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.runs.manifest import versions
-from vendi_guidance.runs.models import fingerprint, load_model
+from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.storage.files import sha256_of
 
 TUNING = (6, 8)  # prompts that leave the look open, and prompts that name an attribute
 REPORTED = (12, 32)
+FROZEN = (8, 16)
 INTERLEAVED = (6, 6)
 FURTHER = (3, 3)
 QUICK = (4, 4)
@@ -73,19 +74,35 @@ where = partial(click.option, cls=Option, group="Output and machine")
     show_default="all",
     help="Only this, beside the unguided. May be given more than once.",
 )
-@what("--model", type=PATH, default=asset("demo-sdxl"), help="Folder with an SDXL.")
-@what("--probe", type=PATH, default=asset("demo-probe"), help="Folder with the probe.")
-@what("--training-pictures", type=PATH, default=asset("demo-pictures"), help="Of the model.")
+@what(
+    "--frozen",
+    is_flag=True,
+    help="With all settings as they are for the demo SDXL: no sweep, no ablations, no other "
+    "samplers. What docs/transfer.md is made of.",
+)
+@what(
+    "--model",
+    type=PATH,
+    default=asset("demo-sdxl"),
+    help="Folder with a demo model, or an SDXL of your own.",
+)
+@what("--probe", type=PATH, show_default="the model's", help="Folder with the probe.")
+@what("--training-pictures", type=PATH, show_default="the model's", help="Folder with them.")
 @what(
     "--prompts",
     type=PATH,
-    default=asset("prompts/demo.txt"),
+    show_default="the model's",
     help="Prompts of the final, one a line. The probe's other ones are for tuning.",
 )
 @what("--images-per-prompt", type=COUNT, default=16, help="Images of each prompt.")
 @what("--seeds", type=COUNT, default=3, help="Seeds of the unguided and of ours.")
-@how("--steps", type=COUNT, default=16, help="Denoising steps.")
-@how("--guidance-scale", type=float, default=5.0, help="Scale of classifier-free guidance.")
+@how("--steps", type=COUNT, show_default="the model's", help="Denoising steps.")
+@how(
+    "--guidance-scale",
+    type=float,
+    show_default="the model's",
+    help="Scale of classifier-free guidance; 1 is none.",
+)
 @how("--batch-size", type=COUNT, default=16, help="Images generated together.")
 @where("--output", type=PATH, default=Path("out/comparison"))
 @where("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Such as cuda:0.")
@@ -97,36 +114,43 @@ where = partial(click.option, cls=Option, group="Output and machine")
 )
 def main(
     quick: bool,
+    frozen: bool,
     methods: tuple[str, ...],
     model: Path,
-    probe: Path,
-    training_pictures: Path,
-    prompts: Path,
+    probe: Path | None,
+    training_pictures: Path | None,
+    prompts: Path | None,
     images_per_prompt: int,
     seeds: int,
-    steps: int,
-    guidance_scale: float,
+    steps: int | None,
+    guidance_scale: float | None,
     batch_size: int,
     output: Path,
     device: str,
     dtype: str,
 ) -> None:
-    scorer = Scorer.load(probe, model, training_pictures)
+    demo = demo_model(model)
+    probe, prompts = probe or asset(demo.probe), prompts or asset(demo.prompts)
+    training_pictures = training_pictures or asset(demo.pictures)
+    steps, guidance_scale = steps or demo.steps, guidance_scale or demo.guidance_scale
+    text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
+    scorer = Scorer.load(probe, text, training_pictures)
     tuning, reported = split_prompts(prompts, scorer.probe.concepts)
     of = partial(select, scorer.probe, scorer.training)
-    pipe = load_model(StableDiffusionXLPipeline, model, dtype, device)
+    pipe = load_demo(model, dtype, device)
     generator = ImageGenerator(pipe, samplers_of(pipe))
     how_main = How(images_per_prompt, IN_TURN, next(iter(generator.samplers)), steps, batch_size)
     plan = Plan(
         [name for name in METHODS if name in (methods or METHODS) or name == UNGUIDED],
         guidance_scale,
         of(tuning, *TUNING),
-        of(reported, *(QUICK if quick else REPORTED)),
+        of(reported, *(QUICK if quick else FROZEN if frozen else REPORTED)),
         of(reported, *INTERLEAVED),
         of(reported, *FURTHER),
         how_main,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
         quick,
+        frozen,
     )
     drawing = {
         "model": fingerprint(model),
@@ -148,6 +172,8 @@ def main(
         "machine": machine(torch.device(device)),
         "tuning_prompts": [prompt.words for prompt in plan.tuning.all],
         "reported_prompts": [prompt.words for prompt in plan.reported.all],
+        "even_looks": even_looks(len(scorer.training.looks(tuning[:1])), images_per_prompt),
+        "best_other": best_others(rows),
         "named_as_asked": runner.share_as_named([prompt.concept for prompt in plan.reported.open]),
     }
     save(output, cache, rows, chosen, mains, about)
@@ -171,6 +197,23 @@ def save(
     save_curves(output / "evaluations.png", rows, "evaluations")
     shown = [(in_words(row), cache.strips(row.trials[0])) for row in mains]
     save_grids(output / "pictures.png", shown)
+
+
+def even_looks(looks: int, images: int) -> float:
+    """How many of a number of looks so many images have on average, if all are equally likely."""
+    return looks * (1 - (1 - 1 / looks) ** images)
+
+
+def best_others(rows: Sequence[Row]) -> dict[str, str]:
+    """By each strength of ours, the other method with most looks that keeps as much of what is
+    named, and by how many ours has more."""
+    of_methods, found = curves(rows), {}
+    for row in of_methods.get(OURS, [])[1:]:
+        best = gain(of_methods, row.mean(KEPT) or 0.0)
+        if best.difference is not None and best.best_other is not None:
+            looks = best.looks[best.best_other]
+            found[str(row.candidate.strength)] = f"{best.best_other} {looks:.2f}"
+    return found
 
 
 def summary(cache: Cache, rows: Sequence[Row]) -> str:

@@ -58,7 +58,7 @@ def save_curves(path: Path, rows: Sequence[Row], x: str) -> None:
         loc="left",
     )
     figure.legend(loc="outside right center", frameon=False, fontsize=9)
-    _save(path, figure)
+    save_figure(path, figure)
 
 
 def save_grids(path: Path, strips: Sequence[tuple[str, Mapping[str, list[Image.Image]]]]) -> None:
@@ -83,7 +83,7 @@ def save_grids(path: Path, strips: Sequence[tuple[str, Mapping[str, list[Image.I
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=11)
     for axes, prompt in zip(grid[0], prompts, strict=True):
         axes.set_title(shorten(prompt, 60), fontsize=12)
-    _save(path, figure)
+    save_figure(path, figure)
 
 
 def _draw_curve(axes: Axes, method: str, rows: Sequence[Row], x: str) -> None:
@@ -119,6 +119,6 @@ def _draw_curve(axes: Axes, method: str, rows: Sequence[Row], x: str) -> None:
     )
 
 
-def _save(path: Path, figure: Figure) -> None:
+def save_figure(path: Path, figure: Figure) -> None:
     with whole_file(path) as temporary:
         figure.savefig(temporary, format="png")

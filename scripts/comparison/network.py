@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.guidance.network import _only
+from vendi_guidance.guidance.network import only_rows
 from vendi_guidance.guidance.patching import Patch
 
 
@@ -75,7 +75,7 @@ def without_cfg(evaluation: Evaluation, count: int) -> tuple[Tensor]:
     """The output for `count` prompts, for rows without them too: the pipeline's classifier-free
     guidance has no effect. Only the prompts' rows are evaluated."""
     rows = count * 2
-    args, kwargs = _only(evaluation.args, evaluation.kwargs, rows, slice(count, rows))
+    args, kwargs = only_rows(evaluation.args, evaluation.kwargs, rows, slice(count, rows))
     output, *_ = evaluation.forward(*args, **kwargs)
     return (torch.cat([output, output]),)
 

@@ -130,7 +130,7 @@ def _final(finals: Sequence[Row]) -> str:
         ]
         for row in finals
     ]
-    return _markdown(titles, cells, 2)
+    return markdown(titles, cells, 2)
 
 
 def _gains(rows: Sequence[Row]) -> str:
@@ -149,7 +149,7 @@ def _gains(rows: Sequence[Row]) -> str:
         "The most looks at this level of named kept or a higher one, by linear interpolation along "
         "each method's curve from the unguided; - is a level that it never keeps."
     )
-    return note + "\n\n" + _markdown(titles, cells, 1)
+    return note + "\n\n" + markdown(titles, cells, 1)
 
 
 def _numbers(rows: Sequence[Row], measures: Sequence[str], bold: Sequence[Row] = ()) -> str:
@@ -166,7 +166,7 @@ def _numbers(rows: Sequence[Row], measures: Sequence[str], bold: Sequence[Row] =
                 *(_cell(row, measure) for measure in measures),
             ]
         )
-    return _markdown(titles, cells, 2)
+    return markdown(titles, cells, 2)
 
 
 def _setting(row: Row) -> str:
@@ -180,15 +180,19 @@ def _setting(row: Row) -> str:
 
 
 def _cell(row: Row, measure: str) -> str:
-    mean, form = row.mean(measure), MEASURES[measure].form
-    return "-" if mean is None else format(mean, form) + _brackets(row.interval(measure), form)
+    return number(row.mean(measure), MEASURES[measure].form, row.interval(measure))
+
+
+def number(value: float | None, form: str, interval: tuple[float, float] | None = None) -> str:
+    """A value and its interval; "-" for None."""
+    return "-" if value is None else format(value, form) + _brackets(interval, form)
 
 
 def _brackets(interval: tuple[float, float] | None, form: str) -> str:
     return "" if interval is None else f" ({interval[0]:{form}} to {interval[1]:{form}})"
 
 
-def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
     """A table whose first `words` columns are words, and the others numbers."""
     rules = ["---"] * words + ["--:"] * (len(titles) - words)
     return "\n".join("| " + " | ".join(line) + " |" for line in [titles, rules, *rows])

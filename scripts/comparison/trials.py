@@ -115,6 +115,8 @@ class Drawn(NamedTuple):
 def samplers_of(pipe: Any) -> dict[str, Any]:
     """The model's own sampler first, then the other `SAMPLERS` made from it, by name."""
     own: Any = pipe.scheduler
+    if "FlowMatch" in type(own).__name__:  # what others are made for is no flow
+        return {type(own).__name__: own}
     others = {name: kind.from_config(own.config) for name, kind in SAMPLERS.items()}
     name = next((name for name, kind in SAMPLERS.items() if type(own) is kind), type(own).__name__)
     return {name: own} | {other: others[other] for other in others if other != name}

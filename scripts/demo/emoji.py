@@ -5,10 +5,6 @@ and licences are in `PACKAGES` and in the model cards.
 """
 
 import json
-import shutil
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +15,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from scripts.demo.packages import fetch_package
+from scripts.demo.sheets import SIZE, read_sheet, write_sheet
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
 from vendi_guidance.features.probe import Look
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import whole_file
 
-SIZE = 64  # pixels
 PACKAGES = {  # vendor -> npm package, licence of its artwork
     "noto": ("emoji-datasource-google@16.0.0", "Noto Emoji, Apache-2.0"),
     "twemoji": ("emoji-datasource-twitter@16.0.0", "Twemoji, CC-BY 4.0"),
@@ -123,24 +120,7 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 def fetch(folder: Path) -> None:
     """Unpack the npm packages that are missing under `folder`, a sub-folder a vendor."""
     for vendor, (package, _) in PACKAGES.items():
-        target = folder / vendor
-        if target.exists():
-            continue
-        if shutil.which("npm") is None:
-            raise click.UsageError(
-                f"npm is needed once, to fetch {package}: install Node.js, or unpack that package "
-                f"into {target} by hand"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            command = ["npm", "pack", package, "--silent", "--pack-destination", temporary]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-                raise click.UsageError(f"npm pack {package} failed: {reason}")
-            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as packed:
-                packed.extractall(Path(temporary) / "unpacked", filter="data")
-            (Path(temporary) / "unpacked" / "package").rename(target)
+        fetch_package(package, folder / vendor)
 
 
 def load(folder: Path, concepts: str) -> Emoji:
@@ -222,12 +202,7 @@ def save_sheets(emoji: Emoji, folder: Path) -> None:
     names, one a line."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, vendor in enumerate(VENDORS):
-        rows = emoji.pixels[:, number].permute(0, 3, 1, 4, 2)  # concept, y, tone, x, colour
-        sheet = rows.reshape(-1, len(TONES) * SIZE, 3).contiguous().numpy()
-        with whole_file(folder / f"{vendor}.webp") as temporary:
-            Image.fromarray(sheet).save(
-                temporary, format="WEBP", lossless=True, quality=100, method=6
-            )
+        write_sheet(folder / f"{vendor}.webp", emoji.pixels[:, number])
     names = "".join(f"{concept}\n" for concept in emoji.concepts)
     with whole_file(folder / SHEET_CONCEPTS) as temporary:
         temporary.write_text(names, encoding="utf-8")
@@ -244,27 +219,8 @@ def load_sheets(folder: Path) -> Emoji:
     if not names.is_file():
         raise FileNotFoundError(f"there are no training pictures: {names} is missing")
     concepts = tuple(names.read_text(encoding="utf-8").splitlines())
-    looks = [_read_sheet(folder / f"{vendor}.webp", len(concepts)) for vendor in VENDORS]
+    looks = [read_sheet(folder / f"{v}.webp", len(concepts), len(TONES)) for v in VENDORS]
     return Emoji(concepts, torch.stack(looks, dim=1))
-
-
-def _read_sheet(file: Path, concepts: int) -> Tensor:
-    """(concepts, tones, 3, 64, 64) uint8."""
-    if not file.is_file():
-        raise FileNotFoundError(f"the training pictures {file} are missing")
-    try:
-        with Image.open(file, formats=["WEBP"]) as opened:
-            sheet = torch.from_numpy(np.array(opened.convert("RGB")))
-    except Exception as error:  # Pillow meets broken files with errors of many kinds
-        raise ValueError(f"the training pictures {file} cannot be read: {error}") from None
-    expected = (concepts * SIZE, len(TONES) * SIZE, 3)
-    if sheet.shape != expected:
-        height, width = sheet.shape[:2]
-        raise ValueError(
-            f"{file} has {width}x{height} pixels, but {concepts} concepts in {len(TONES)} tones "
-            f"take {expected[1]}x{expected[0]}"
-        )
-    return sheet.view(concepts, SIZE, len(TONES), SIZE, 3).permute(0, 2, 4, 1, 3).contiguous()
 
 
 @click.command(context_settings={"show_default": True})

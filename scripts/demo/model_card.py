@@ -1,4 +1,4 @@
-"""Model cards of the demo model and its probe: contents, training data and licences."""
+"""Model cards of the demo models and the probe: contents, training data, numbers and licences."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from scripts.demo.emoji import (
     VENDORS,
     Emoji,
 )
+from scripts.demo.held_out import Measured
 
 _SOURCES = "\n".join(
     f"* {licence} (npm package `{package}`)" for package, licence in PACKAGES.values()
@@ -33,9 +34,6 @@ def write_model_card(
     folder: Path, emoji: Emoji, vae_steps: int, unet_steps: int, batch: int, device: str
 ) -> None:
     """Write `folder`/README.md for the demo SDXL."""
-    vendors = ", ".join(f"{v} {s:.0%}" for v, s in zip(VENDORS, VENDOR_SHARES, strict=True))
-    pictures, concepts = f"{emoji.pixels[..., 0, 0, 0].numel():,}", len(emoji.concepts)
-    tones = ", ".join(f"{t} {s:.0%}" for t, s in zip(TONES, TONE_SHARES, strict=True))
     (folder / "README.md").write_text(
         f"""---
 license: apache-2.0
@@ -58,14 +56,102 @@ then the UNet and both text encoders together ({unet_steps:,} steps of {batch}),
 velocity prediction, zero terminal SNR, trailing timesteps, `clip_sample: false` (latents exceed
 [-1, 1]).
 
-The training set has {pictures} images: {concepts} concepts, each by {len(VENDORS)} vendors
-in {len(TONES)} skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
-vendor in {NAMED:.0%}; {EMPTY:.0%} of captions are empty, for classifier-free guidance.
+{_training_set(emoji)}
 
-**The training set is unbalanced on purpose.** Where a caption leaves them open, vendors are
-drawn {vendors}; tones {tones}. So the model repeats itself, as models trained on web data do.
+{_LICENCES}""",
+        encoding="utf-8",
+    )
 
-Concepts: {", ".join(emoji.concepts)}.
+
+def write_pixart_card(
+    folder: Path, emoji: Emoji, measured: Measured, training: str, cfg: float, steps: int
+) -> None:
+    """Write `folder`/README.md for the demo PixArt.
+
+    Args:
+        training: the numbers of steps and images, the time and the machine.
+        cfg, steps: of the pictures that were measured.
+    """
+    (folder / "README.md").write_text(
+        f"""---
+license: apache-2.0
+library_name: diffusers
+pipeline_tag: text-to-image
+---
+# demo-pixart: a real, tiny PixArt-Sigma
+
+A `PixArtSigmaPipeline` of a few million parameters that draws 64x64 emoji: a transformer on patches
+of 2x2 latents, a T5 encoder and the autoencoder of `demo-sdxl`. It shows diversity guidance on a
+transformer and generates only the concepts listed below. PixArt's resolution bins do not go down to
+64 pixels, so they must be switched off; a shorter text than the default 300 tokens saves time.
+
+    from diffusers import PixArtSigmaPipeline
+    pipe = PixArtSigmaPipeline.from_pretrained("assets/demo-pixart")
+    pipe("waving hand, dark skin tone", num_inference_steps={steps}, guidance_scale={cfg:g},
+         use_resolution_binning=False, max_sequence_length=32).images[0]
+
+## Training
+
+`python -m scripts.demo.train_pixart`: the transformer and the T5 encoder together, from scratch;
+velocity prediction, zero terminal SNR, trailing timesteps, as for `demo-sdxl`. {training}.
+
+{_training_set(emoji)}
+
+## What it draws
+
+{_held_out({f"{steps} steps, CFG scale {cfg:g}": measured})}
+
+{_LICENCES}""",
+        encoding="utf-8",
+    )
+
+
+def write_turbo_card(
+    folder: Path,
+    emoji: Emoji,
+    measured: dict[str, Measured],
+    drawing: str,
+    training: str,
+    cfg: float,
+) -> None:
+    """Write `folder`/README.md for the student of the demo SDXL.
+
+    Args:
+        measured: the teacher and the student at numbers of steps, by their names.
+        drawing, training: the numbers of trajectories, and of steps and images, with the time and
+            the machine.
+        cfg: scale of the teacher's.
+    """
+    (folder / "README.md").write_text(
+        f"""---
+license: apache-2.0
+library_name: diffusers
+pipeline_tag: text-to-image
+---
+# demo-sdxl-turbo: a few-step student of demo-sdxl
+
+`demo-sdxl` distilled to 4 steps without classifier-free guidance (CFG), for diversity guidance of
+distilled models: they repeat themselves most, and have no CFG to switch off. 1, 2 and 8 steps work
+as well. All parts but the UNet are those of `demo-sdxl`.
+
+    from diffusers import StableDiffusionXLPipeline
+    pipe = StableDiffusionXLPipeline.from_pretrained("assets/demo-sdxl-turbo")
+    pipe("waving hand, dark skin tone", num_inference_steps=4, guidance_scale=0).images[0]
+
+## Training
+
+`python -m scripts.demo.train_turbo`: {drawing},
+for captions as in the teacher's training set, empty ones left out, with CFG scale {cfg:g}. The
+student, initialised with the teacher's UNet, learned to jump from any point of a trajectory to its
+end. {training}.
+
+## What it draws
+
+{_held_out(measured)}
+
+## The teacher's training set
+
+{_training_set(emoji)}
 
 {_LICENCES}""",
         encoding="utf-8",
@@ -100,3 +186,35 @@ held out of training:
 {_LICENCES}""",
         encoding="utf-8",
     )
+
+
+def _training_set(emoji: Emoji) -> str:
+    vendors = ", ".join(f"{v} {s:.0%}" for v, s in zip(VENDORS, VENDOR_SHARES, strict=True))
+    pictures, concepts = f"{emoji.pixels[..., 0, 0, 0].numel():,}", len(emoji.concepts)
+    tones = ", ".join(f"{t} {s:.0%}" for t, s in zip(TONES, TONE_SHARES, strict=True))
+    return f"""\
+The training set has {pictures} images: {concepts} concepts, each by {len(VENDORS)} vendors
+in {len(TONES)} skin tones. A caption names the tone in {NAMED:.0%} of cases and, independently, the
+vendor in {NAMED:.0%}; {EMPTY:.0%} of captions are empty, for classifier-free guidance.
+
+**The training set is unbalanced on purpose.** Where a caption leaves them open, vendors are
+drawn {vendors}; tones {tones}. So the model repeats itself, as models trained on web data do.
+
+Concepts: {", ".join(emoji.concepts)}."""
+
+
+def _held_out(measured: dict[str, Measured]) -> str:
+    """A table of what the probe saw."""
+    rows = "\n".join(
+        f"| {name} | {one.fidelity:.1%} | {one.looks:.2f} | {one.named:.1%} |"
+        for name, one in measured.items()
+    )
+    return f"""\
+Counted by `demo-probe` in bfloat16, without diversity guidance: 16 images of each prompt of
+`assets/prompts/demo.txt`, which leave tone and vendor open, and 8 of each of
+`assets/prompts/named.txt`, which name one or both. Looks are distinct correct pairs of vendor and
+tone among a prompt's 16 images; 18 exist.
+
+| | the prompt's concept is shown | looks per open prompt | all that is named is shown |
+|---|---|---|---|
+{rows}"""

@@ -1,16 +1,21 @@
-"""What the trainings of all demo models share: the loop, latents, and how a model is saved."""
+"""What the trainings of all demo models share: the loop, the autoencoder, and how a model is
+saved."""
 
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
+import numpy as np
 import torch
-from diffusers import AutoencoderKL, DiffusionPipeline
+import torch.nn.functional as F
+from diffusers import AutoencoderKL, DDIMScheduler, DiffusionPipeline
 from diffusers.training_utils import EMAModel
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from scripts.demo.emoji import Emoji
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 SAVE_EVERY = 500  # steps
@@ -24,17 +29,21 @@ def train(
     steps: int,
     rate: float,
     device: str,
-) -> None:
+) -> float:
     """AdamW on `loss(step)` with warm-up and cosine decay; leaves averaged weights in `modules`.
 
     A step draws everything from a generator seeded by its number, so a resumed run repeats an
     uninterrupted one.
+
+    Returns:
+        The seconds that all steps took, those before the run was resumed included.
     """
     model = nn.ModuleList(modules).to(device).train()
     file = work / f"{name}.safetensors"
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
     average = EMAModel(model.parameters(), decay=0.999, use_ema_warmup=True, power=0.75)
-    first = restore(file, model, optimizer, average) if file.exists() else 0
+    first, earlier = restore(file, model, optimizer, average) if file.exists() else (0, 0.0)
+    began = perf_counter()
     progress = tqdm(range(first, steps), initial=first, total=steps, desc=name, unit="step")
     for step in progress:
         for group in optimizer.param_groups:
@@ -51,28 +60,36 @@ def train(
         if (step + 1) % 20 == 0:
             progress.set_postfix(loss=f"{value.item():.4f}")
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps:
-            save(file, model, optimizer, average, step + 1)
+            done = {"step": step + 1, "seconds": earlier + perf_counter() - began}
+            save(file, model, optimizer, average, done)
     average.copy_to(model.parameters())
     model.eval().requires_grad_(False)
+    return earlier + perf_counter() - began
 
 
 def save(
-    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, step: int
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: EMAModel,
+    done: dict[str, float],
 ) -> None:
     """Write a checkpoint."""
-    tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.state_dict().items()}
+    # not the state_dict, which has T5's shared embeddings twice: safetensors refuses that
+    tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.named_parameters()}
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
-    save_tensors(file, tensors, {"step": step})
+    save_tensors(file, tensors, done)
 
 
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
-) -> int:
-    """Load a checkpoint; returns the number of steps done."""
+) -> tuple[int, float]:
+    """Load a checkpoint; returns the number of steps done, and the seconds they took."""
     header, tensors = load_tensors(file)
-    model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(tensors[f"model.{name}"])
     for i, shadow in enumerate(average.shadow_params):
         shadow.data.copy_(tensors[f"average.{i}"])
     average.optimization_step = header["step"]
@@ -83,7 +100,40 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return header["step"]
+    return header["step"], header.get("seconds", 0.0)  # which older checkpoints lack
+
+
+def train_vae(
+    pictures: Tensor, widths: tuple[int, ...], work: Path, steps: int, batch: int, device: str
+) -> AutoencoderKL:
+    """An AutoencoderKL of (n, 3, 64, 64) uint8 pictures with 3 levels of blocks of these widths.
+
+    Its latents are (4, 16, 16), of unit deviation once scaled.
+    """
+    torch.manual_seed(0)
+    vae = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 3,
+        up_block_types=("UpDecoderBlock2D",) * 3,
+        block_out_channels=widths,
+        norm_num_groups=widths[0] // 2,
+        sample_size=pictures.shape[-1],
+        mid_block_add_attention=False,
+        force_upcast=False,
+    )
+
+    def loss(step: int) -> Tensor:
+        chosen = torch.randint(len(pictures), (batch,))
+        x = to_model_range(pictures[chosen].to(device))
+        posterior = vae.encode(x).latent_dist
+        y = vae.decode(posterior.sample()).sample.float()
+        # edges carry most of a 64-pixel picture, so differences of neighbours count as well
+        edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
+        return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
+
+    train("vae", [vae], loss, work, steps, 2e-3, device)
+    latents = encode(vae, pictures, device)
+    vae.register_to_config(scaling_factor=round(1 / latents.std().item(), 4))
+    return vae
 
 
 def to_model_range(pixels: Tensor) -> Tensor:
@@ -102,6 +152,52 @@ def encode(vae: AutoencoderKL, pictures: Tensor, device: str) -> Tensor:
     )
 
 
+def encode_all(vae: AutoencoderKL, emoji: Emoji, device: str) -> Tensor:
+    """(concepts, vendors, tones, 4, 16, 16): latents of all pictures, as the network sees them."""
+    latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
+    return latents.unflatten(0, emoji.pixels.shape[:3])
+
+
+def noise_schedule() -> DDIMScheduler:
+    """Velocity prediction at zero terminal SNR: what demo models are trained and sampled by."""
+    # clip_sample: latents are not in [-1, 1]; clipping would ruin the pictures
+    return DDIMScheduler(
+        prediction_type="v_prediction",
+        rescale_betas_zero_snr=True,
+        timestep_spacing="trailing",
+        clip_sample=False,
+        set_alpha_to_one=True,
+        beta_schedule="scaled_linear",
+        beta_start=0.00085,
+        beta_end=0.012,
+    )
+
+
+def velocity_loss(
+    predict: Callable[[Tensor, Tensor, list[str]], Tensor],
+    emoji: Emoji,
+    latents: Tensor,
+    batch: int,
+) -> Callable[[int], Tensor]:
+    """The diffusion loss by step.
+
+    Args:
+        predict: velocities (batch, 4, 16, 16), given noisy latents, times (batch,) and captions.
+        latents: those of all pictures, see `encode_all`.
+    """
+    scheduler = noise_schedule()
+
+    def loss(step: int) -> Tensor:
+        looks, captions = emoji.draw(batch, np.random.default_rng(step))
+        clean = latents[tuple(torch.from_numpy(looks).T)]
+        noise = torch.randn_like(clean)
+        times = torch.randint(scheduler.config.num_train_timesteps, (batch,), device=latents.device)
+        velocity = predict(scheduler.add_noise(clean, noise, times), times, captions)
+        return F.mse_loss(velocity.float(), scheduler.get_velocity(clean, noise, times))
+
+    return loss
+
+
 def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
     """Save in half precision, to be loaded in single precision unless asked otherwise."""
     pipeline.to(dtype=torch.float16).save_pretrained(folder)
@@ -111,3 +207,11 @@ def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
         file.write_text(
             json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
         )
+
+
+def machine(device: str) -> str:
+    """What a model card says a model was trained on."""
+    cores = torch.get_num_threads()
+    if device == "cpu":
+        return "one CPU core" if cores == 1 else f"{cores} CPU cores"
+    return torch.cuda.get_device_name(device)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from PIL import Image
 
-from scripts.demo.emoji import load_sheets
+from scripts.demo import emoji, letters_sheets
 from vendi_guidance.features.probe import Look
 
 
@@ -35,4 +35,5 @@ def load_world(folder: Path) -> World:
         ValueError: a file is damaged.
         FileNotFoundError: a file is missing.
     """
-    return load_sheets(folder)
+    is_letters = (folder / letters_sheets.SHEET_FACES).exists()
+    return letters_sheets.load_sheets(folder) if is_letters else emoji.load_sheets(folder)

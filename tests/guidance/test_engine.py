@@ -24,6 +24,8 @@ def seeded(seed=0):
 class BlackOrWhite:
     """A step of a model whose pictures have black and white channels, white ones more often."""
 
+    evaluations_per_step = 1
+
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)
         self.evaluations = 0
@@ -101,7 +103,7 @@ def test_cfg_is_off_until_the_rounds_and_at_low_noise():
     engine, _, _ = guided(Settings(cfg=0.25))
     unmade = Engine(Settings(cfg=0.25), Memory(50))
     high, low = Level(1.0, CFG_STOP * 1.1), Level(1.0, CFG_STOP)
-    assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_due=True)] == [0, 0.25]
+    assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_made=True)] == [0, 0.25]
     assert [engine.share_of_cfg(high), engine.share_of_cfg(low)] == [0.25, 0]
 
 

@@ -135,6 +135,17 @@ def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, 
     assert spy.changed == [len(spy.before) - 1]
 
 
+@pytest.mark.parametrize("candidates", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 2, 4, 7])
+@pytest.mark.parametrize("guided", [False, True])
+def test_rounds_cost_at_most_what_the_call_costs_without_them(sdxl, guided, steps, candidates):
+    pipe = with_scheduler(sdxl, "EulerDiscrete")
+    own = sum(evaluations(pipe, steps=steps, guided=guided))
+    guidance = making(8, candidates=candidates)
+    assert own < sum(evaluations(pipe, guidance, steps=steps, guided=guided)) <= 2 * own
+    assert guidance.skipped == 0
+
+
 def test_a_call_of_one_step_has_rounds_too(sdxl):
     guidance = making()
     final = draw(sdxl, guidance, steps=1)

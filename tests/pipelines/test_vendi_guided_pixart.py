@@ -103,6 +103,15 @@ def test_guidance_changes_pictures_and_remembers_them_with_their_prompts(name, c
     assert len(window) == 4
 
 
+def test_models_of_sizes_that_pixart_has_no_bins_for_need_no_argument(name):
+    plain = draw(make(name), name)
+    given = CASES[name].arguments(PROMPTS)
+    del given["use_resolution_binning"]
+    with pytest.raises(ValueError, match="Invalid sample size"):
+        make(name, guided=False)(**given)
+    assert torch.equal(make(name)(**given)[0], plain)
+
+
 @pytest.mark.parametrize("cfg", [False, True])
 @pytest.mark.parametrize("text", [False, True])
 def test_pictures_of_a_prompt_stand_next_to_one_another(name, cfg, text):

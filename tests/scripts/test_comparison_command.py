@@ -27,7 +27,7 @@ def test_help_says_what_it_does_and_what_comes_out():
         ("--prompts", "cats.txt", "knows no 'a cat', which cats.txt asks for"),
         ("--prompts", "none.txt", "none.txt"),
         ("--probe", "none", "there is no probe in none"),
-        ("--model", "none", "there is no SDXL in none"),
+        ("--model", "none", "there is no model in none"),
         ("--training-pictures", "none", "there are no training pictures"),
         ("--method", "magic", "'magic' is not one of"),
     ],

@@ -5,7 +5,7 @@ import torch
 
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
 from scripts.demo.model_card import write_model_card, write_probe_card
-from scripts.demo.train import TRAINING_FEATURES, save_training_features
+from scripts.demo.probing import TRAINING_FEATURES, save_training_features
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe

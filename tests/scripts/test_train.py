@@ -9,9 +9,16 @@ import torch
 from PIL import Image
 from torch import nn
 
-from scripts.demo import emoji, train, training
+from scripts.demo import emoji, packages, training
+from scripts.demo.texts import make_tokenizer
 
 CONCEPTS = ("waving hand", "ear", "nose")
+CAPTIONS = [
+    emoji.caption(concept, vendor, tone)
+    for concept in CONCEPTS
+    for vendor in emoji.VENDORS
+    for tone in emoji.TONES
+]
 
 
 @pytest.fixture
@@ -58,8 +65,8 @@ def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
     assert torch.equal(run(tmp_path / "resumed"), run(tmp_path / "whole"))
 
 
-def test_a_tokenizer_of_captions_has_tokens_for_any_text(pictures, tmp_path):
-    tokenizer = train.make_tokenizer(pictures, tmp_path)
+def test_a_tokenizer_of_captions_has_tokens_for_any_text(tmp_path):
+    tokenizer = make_tokenizer(CAPTIONS, tmp_path, 24)
     ids = tokenizer("Waving hand, dark skin tone").input_ids
     assert tokenizer.unk_token_id not in ids[1:-1]
     assert len(ids) <= 9  # words of captions are single tokens, start and end included
@@ -69,6 +76,13 @@ def test_a_tokenizer_of_captions_has_tokens_for_any_text(pictures, tmp_path):
     assert saved and type(tokenizer).from_pretrained(tmp_path / "saved")("ear").input_ids == (
         tokenizer("ear").input_ids
     )
+
+
+def test_a_resumed_training_reads_the_words_that_it_was_trained_with(tmp_path):
+    """Learnt twice, a tokenizer numbers its tokens differently."""
+    letters = [f"letter {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    vocabulary = make_tokenizer(letters, tmp_path, 8).get_vocab()
+    assert make_tokenizer(letters, tmp_path, 8).get_vocab() == vocabulary
 
 
 def test_pictures_are_read_by_vendor_and_tone_on_white(tmp_path):
@@ -102,7 +116,7 @@ def test_pictures_are_read_by_vendor_and_tone_on_white(tmp_path):
 
 
 def test_missing_npm_is_said_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(emoji.shutil, "which", lambda _: None)
+    monkeypatch.setattr(packages.shutil, "which", lambda _: None)
     with pytest.raises(click.UsageError, match=r"npm is needed once.*install Node\.js"):
         emoji.fetch(tmp_path / "data")
     assert not (tmp_path / "data").exists()

@@ -205,12 +205,24 @@ class VendiGuidance(PipelineCallback):
         callback_kwargs: dict[str, Any],
     ) -> dict[str, Any]:
         """What diffusers calls after each step; see `diffusers.callbacks.PipelineCallback`."""
+        return self.guide(pipeline, step_index, count_steps(pipeline), callback_kwargs)
+
+    def guide(
+        self, pipeline: Any, step_index: int, count: int, callback_kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The tensors after a step, with guided latents.
+
+        Args:
+            pipeline: with the scheduler and the network of the call.
+            step_index: the step's number, from 0.
+            count: how many steps the call has.
+            callback_kwargs: "latents", and what tells prompts apart.
+        """
         call, settings = self._call, self._settings_now
         if settings.scale == 0 and not self.record:
             return callback_kwargs
         if call is None or (step_index == 0 and call.has_begun):
             call = self._begin(pipeline, settings, self.generator)
-        count = count_steps(pipeline)
         step = Step(step_index, count, callback_kwargs["latents"], pipeline)
         is_due = call.is_due(step)
         if not (is_due or step.is_last):

@@ -55,15 +55,15 @@ class Engine:
         """
         return self._modifier(step, self.memory)
 
-    def share_of_cfg(self, level: Level, are_due: bool = False) -> float:
+    def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance at a step that begins at this level: a scale w
         becomes 1 + share (w - 1). To be followed where the settings have rounds.
 
         Args:
             level: before the step.
-            are_due: whether rounds are about to be made.
+            are_made: whether the rounds are made, or will be before this step, even if not here.
         """
-        are_made = are_due or (isinstance(self._modifier, Rounds) and self._modifier.are_made)
+        are_made = are_made or (isinstance(self._modifier, Rounds) and self._modifier.are_made)
         return self.settings.cfg if are_made and level.ratio > CFG_STOP else 0.0
 
     def remember(self, step: Step) -> None:

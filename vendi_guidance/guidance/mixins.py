@@ -25,6 +25,9 @@ PREFIX = "diversity_"
 OF_A_CALL = {DIAL: float, "diversity_preset": str, "diversity_window": int, "diversity_memory": str}
 """The arguments of a call beside the settings."""
 
+BINNED = (32, 64, 128, 256)
+"""The sample sizes that PixArt bins resolutions for."""
+
 Callback = Callable[..., dict[str, Any] | None]
 
 CALL = """Generate as {stock} does, whose arguments all hold, with these settings for this call.
@@ -121,6 +124,7 @@ class GuidedInPlace(DiversityGuided):
     """For the two PixArt, which have only the older `callback` and ignore what it returns."""
 
     prompt_input = "prompt_embeds"
+    transformer: Any
     _prompts: dict[str, Tensor]
 
     @property
@@ -135,6 +139,12 @@ class GuidedInPlace(DiversityGuided):
         # negative prompts are left out: only the images' own prompts tell them apart
         self._prompts = {"prompt_embeds": encoded[0], "prompt_attention_mask": encoded[1]}
         return encoded
+
+    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
+        """The same, for models of any size: PixArt refuses those that it has no bins for."""
+        if self.transformer.config.sample_size not in BINNED:
+            call.arguments["use_resolution_binning"] = False
+        return super()._call_guided(call, changes)
 
     @contextmanager
     def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:

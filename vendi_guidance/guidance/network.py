@@ -87,6 +87,12 @@ class Network:
         return self._watch.levels
 
     @property
+    def evaluations_per_step(self) -> int:
+        """How many rows for each sample the pipeline gave the network at the last step."""
+        rows = sum(self._rows(one) for one in self._evaluations)
+        return max(1, rows // len(self._watch.step.sample))
+
+    @property
     def denoised(self) -> Tensor:
         """(b, ...) the last step's prediction of clean latents."""
         return self._watch.prediction.denoised
@@ -110,7 +116,7 @@ class Network:
         own = self._own(first)
         args, kwargs = first.args, first.kwargs
         if self._is_divisible:
-            args, kwargs = _only(args, kwargs, rows, own)
+            args, kwargs = only_rows(args, kwargs, rows, own)
             own = slice(None)
         # as the network got them, in its own units
         seen = self._part(_tensor(_input(args, kwargs))[own], step.sample)
@@ -182,7 +188,7 @@ class Network:
         if own == slice(0, rows):
             return forward(*args, **kwargs)
         if self._share == 0 and self._is_divisible:
-            args, kwargs = _only(args, kwargs, rows, own)
+            args, kwargs = only_rows(args, kwargs, rows, own)
             raw = forward(*args, **kwargs)
             output = _tensor(raw)
             return _like(raw, torch.cat([output] * (rows // len(output))))
@@ -267,7 +273,7 @@ def _like(raw: Any, tensor: Tensor) -> Any:
     return type(raw)(**{**raw, name: _like(first, tensor)})
 
 
-def _only(
+def only_rows(
     args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with the rows `own` only."""

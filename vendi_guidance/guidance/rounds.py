@@ -39,7 +39,8 @@ class Rounds:
     """Repeats one denoising step of a call: the one whose noise level is nearest to the settings'.
 
     That level is sqrt(D) `settings.level`, noise to signal, for latents of D numbers: the noise
-    that hides a picture grows with its size.
+    that hides a picture grows with its size. A call of few steps has fewer rounds: they never take
+    more evaluations of the network than the call's own steps.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -64,12 +65,13 @@ class Rounds:
         clean = network.denoised
         objective = memory.objective(settings, step.prompts)
         spread = _spread(clean, objective.similarity(step.prompts, clean))
-        for done in range(settings.rounds):
+        rounds, candidates = self._affordable(step.count * network.evaluations_per_step)
+        for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
             direction = ascent_direction(at, memory, settings)
-            fading = settings.scale * (1 - done / settings.rounds)
+            fading = settings.scale * (1 - done / rounds)
             tried, predicted = [], []
-            for _ in range(settings.candidates):
+            for _ in range(candidates):
                 z = start.mix(clean, _noise(step.generator, clean))
                 length = fading * start.signal * spread / as_rows(z).norm(dim=1, keepdim=True)
                 tried.append(move(z, direction, length.nan_to_num(0), memory))
@@ -84,6 +86,12 @@ class Rounds:
         latents = end.mix(clean, noise)
         finite = latents.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (latents.ndim - 1))
         return step.with_latents(latents.where(finite, step.latents).to(step.latents.dtype))
+
+    def _affordable(self, most: int) -> tuple[int, int]:
+        """How many rounds, and of how many candidates, take at most `most` evaluations of the
+        network for each sample. Rounds keep more of what prompts say than candidates do."""
+        rounds = min(self.settings.rounds, most)
+        return rounds, min(self.settings.candidates, most // rounds)
 
     def _chosen(
         self, step: Step, objective: Objective, noisy: Tensor, clean: Tensor, memory: Memory

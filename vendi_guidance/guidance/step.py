@@ -50,6 +50,11 @@ class Denoiser(Protocol):
         """Before and after the step."""
 
     @property
+    def evaluations_per_step(self) -> int:
+        """How many times the sampler evaluates its network for each sample at a step: twice with
+        CFG."""
+
+    @property
     def denoised(self) -> Tensor:
         """(b, ...) the step's prediction of clean latents."""
 

@@ -32,6 +32,11 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
         FileNotFoundError: there is no file.
 
     Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_settings(Path(folder, "settings.json"), {"strength": 0.7}, {})
+        ...     load_settings(Path(folder, "settings.json"))
+        {'diversity': 0.7}
         >>> images = pipe(prompts, **load_settings("settings.json")).images  # doctest: +SKIP
     """
     path = Path(path)

@@ -1,0 +1,114 @@
+"""The nodes: what a user of ComfyUI sees and sets."""
+
+from pathlib import Path
+from typing import Any
+
+import folder_paths
+from comfy.patcher_extension import WrappersMP
+from comfy_api.latest import ComfyExtension, io, ui
+
+from vendi_guidance.guidance.objectives import OBJECTIVES
+from vendi_guidance.guidance.settings import STRENGTH, Settings
+
+from .remembering import KINDS, Remembering
+from .sampling import DiverseSampling
+from .scoring import score
+
+KEY = "vendi_guidance"
+
+
+class DiverseBatch(io.ComfyNode):
+    """Makes the images that a model draws differ from one another."""
+
+    @classmethod
+    def define_schema(cls) -> Any:
+        return io.Schema(
+            node_id="VendiGuidanceDiverseBatch",
+            display_name="Diverse Batch",
+            category="sampling/diversity",
+            description="Makes the images of a batch differ from one another, and from those "
+            "remembered, where their prompts are similar. Connect it last before the sampler.",
+            inputs=[
+                io.Model.Input("model"),
+                io.Float.Input(
+                    "diversity",
+                    default=STRENGTH,
+                    min=0.0,
+                    max=1.0,
+                    step=0.05,
+                    tooltip="0 changes nothing, 1 gives the most variety.",
+                ),
+                io.Combo.Input(
+                    "objective",
+                    options=list(OBJECTIVES),
+                    default=Settings.objective,
+                    tooltip="The score to raise. The conditional ones compare images of similar "
+                    "prompts, the others all images.",
+                ),
+                io.Combo.Input(
+                    "memory",
+                    options=list(KINDS),
+                    default=KINDS[0],
+                    tooltip="What else to differ from. With 'this batch', the same seed draws the "
+                    "same images again; otherwise it draws new ones.",
+                ),
+                io.String.Input(
+                    "memory_name",
+                    default="default",
+                    tooltip="Of a session's or a file's memory. Another name is an empty memory.",
+                ),
+            ],
+            outputs=[io.Model.Output()],
+        )
+
+    @classmethod
+    def execute(
+        cls, model: Any, diversity: float, objective: str, memory: str, memory_name: str
+    ) -> Any:
+        patched = model.clone()
+        patched.remove_wrappers_with_key(WrappersMP.SAMPLER_SAMPLE, KEY)  # the last node counts
+        if diversity > 0:
+            settings = Settings().changed(strength=diversity, objective=objective)
+            folder = Path(folder_paths.get_user_directory(), KEY)
+            wrapper = DiverseSampling(settings, Remembering(memory, memory_name, folder))
+            patched.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, KEY, wrapper)
+        return io.NodeOutput(patched)
+
+
+class DiversityScore(io.ComfyNode):
+    """Says how many different images a batch holds."""
+
+    @classmethod
+    def define_schema(cls) -> Any:
+        return io.Schema(
+            node_id="VendiGuidanceDiversityScore",
+            display_name="Diversity Score",
+            category="image/analysis",
+            description="The effective number of different images in a batch (Vendi score), and "
+            "their similarities: white for equal images, black for different ones.",
+            inputs=[
+                io.Image.Input("images"),
+                io.ClipVision.Input(
+                    "clip_vision",
+                    optional=True,
+                    tooltip="Compares what images show. Without it, colours are compared.",
+                ),
+            ],
+            outputs=[io.String.Output("text"), io.Image.Output("similarities")],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(cls, images: Any, clip_vision: Any = None) -> Any:
+        embeddings = None
+        if clip_vision is not None:
+            embeddings = clip_vision.encode_image(images)["image_embeds"]
+        text, picture = score(images, embeddings)
+        return io.NodeOutput(text, picture, ui=ui.PreviewText(text))
+
+
+class VendiGuidanceExtension(ComfyExtension):
+    """All nodes of this folder."""
+
+    async def get_node_list(self) -> list[Any]:
+        return [DiverseBatch, DiversityScore]

@@ -1,0 +1,78 @@
+"""Where finished samples are kept between runs of a workflow."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.window import SlidingWindow
+
+KINDS = ("this batch", "session", "file")
+
+SIZE = 300
+"""How many samples are remembered."""
+
+_session: dict[str, Memory] = {}
+"""The memories of this session of ComfyUI, by name and kind of sample."""
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """A memory for each kind of sample that one node meets.
+
+    Attributes:
+        kind: "this batch" remembers nothing, "session" until ComfyUI ends, "file" on disk.
+        name: of the memory; nodes that name the same one share it.
+        folder: of files.
+
+    Raises:
+        ValueError: an unknown kind, or a name that cannot be a file's.
+    """
+
+    kind: str
+    name: str
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"memory must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if not re.fullmatch(r"[\w-][\w .-]{0,99}", self.name):
+            raise ValueError(
+                f"the name of a memory has letters, digits, spaces, dots and dashes only, "
+                f"100 at most, got {self.name!r}"
+            )
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether samples are remembered beyond their batch."""
+        return self.kind != "this batch"
+
+    def open(self, sample: str) -> Memory:
+        """The memory for a kind of sample: model, shape, width of prompts.
+
+        Raises:
+            ValueError: its file is damaged, or no memory.
+        """
+        path = self._path(sample)
+        match self.kind:
+            case "session":
+                return _session.setdefault(path.stem, Memory(_window()))
+            case "file" if path.exists():
+                return Memory(SlidingWindow.load(path, device="cpu"))
+        return Memory(_window())
+
+    def keep(self, memory: Memory, sample: str) -> None:
+        """After samples have entered: write the file, if it is one."""
+        if self.kind == "file":
+            self.folder.mkdir(parents=True, exist_ok=True)
+            memory.window.save(self._path(sample))
+
+    def _path(self, sample: str) -> Path:
+        return self.folder / f"{self.name} {sample}.safetensors"
+
+
+def _window() -> SlidingWindow:
+    # where ComfyUI needs no room for models; half precision is enough for similarities
+    return SlidingWindow(SIZE, dtype=torch.float16, device="cpu")

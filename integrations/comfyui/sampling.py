@@ -1,0 +1,269 @@
+"""Diversity guidance around ComfyUI's samplers.
+
+A wrapper of `sampler.sample` cuts the sampler's run at the noise level of the rounds. The sampler
+runs down to it; rounds replace its latents; and it runs on from there, as for the next of two
+`KSampler (Advanced)`. So each sampler keeps its own steps, of any order and with any noise.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.patching import Patch
+from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.step import Level, Step
+
+from .remembering import Remembering
+
+SCALES = ("cfg", "cfg1", "cfg2")
+"""What ComfyUI's guiders call the scales of classifier-free guidance."""
+
+
+class DiverseSampling:
+    """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`).
+
+    Args:
+        settings: with rounds.
+        remembering: where finished samples are kept.
+    """
+
+    def __init__(self, settings: Settings, remembering: Remembering) -> None:
+        self._settings = settings
+        self._remembering = remembering
+
+    def __call__(
+        self,
+        executor: Any,
+        guider: Any,
+        sigmas: Tensor,
+        extra_args: dict[str, Any],
+        callback: Any,
+        noise: Tensor,
+        *others: Any,
+        **named: Any,
+    ) -> Tensor:
+        """The samples, (b, ...) in the model's units.
+
+        Raises:
+            ValueError: the sampler has no function of its own that could be cut, or the memory
+                cannot be read.
+        """
+        sampler = executor.class_obj
+        if not hasattr(sampler, "sampler_function"):
+            raise ValueError(
+                f"Diverse Batch cannot guide a {type(sampler).__name__}: "
+                "use one of the samplers that KSampler lists"
+            )
+        prompts = prompt_features(guider.conds, noise)
+        shape = "x".join(map(str, noise.shape[1:]))
+        sample = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
+        memory = self._remembering.open(sample)
+        engine = Engine(self._settings, memory)
+        run = _Run(engine, guider, prompts, goes_on=not noise.any())
+        patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
+        patch.apply()
+        try:
+            samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
+        finally:
+            patch.remove()
+        if sigmas[-1] == 0 and self._remembering.is_lasting:
+            engine.remember(Step(0, 1, samples, prompts=prompts))
+            self._remembering.keep(memory, sample)
+        return samples
+
+
+class _Run:
+    """One run of a sampler, from noise to samples or from one noise level to another.
+
+    Args:
+        engine: of this run.
+        guider: which evaluates the model.
+        prompts: (b, m) embeddings.
+        goes_on: whether an earlier run has left its noise in the latents.
+    """
+
+    def __init__(self, engine: Engine, guider: Any, prompts: Tensor, goes_on: bool) -> None:
+        self._engine = engine
+        self._guider = guider
+        self._prompts = prompts
+        self._goes_on = goes_on
+
+    def sample(
+        self,
+        function: Callable[..., Tensor],
+        model: Any,
+        x: Tensor,
+        sigmas: Tensor,
+        extra_args: dict[str, Any],
+        callback: Callable[[dict[str, Any]], None] | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """What a sampler's function does, with rounds where they are due: (b, ...) latents."""
+        guided = _Model(model, self._engine, self._guider)
+        levels = [guided.level(sigma) for sigma in sigmas]
+        count = len(sigmas) - (1 if sigmas[-1] == 0 else 0)  # the last step ends without noise
+        guided.are_made = self._goes_on and self._is_due(x, -1, count, levels[0], levels[0])
+        at = None if guided.are_made else self._where(x, levels, count)
+        if at is None:
+            return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
+        if at > 0:
+            given = {"extra_args": {**extra_args}, "callback": callback}  # samplers add to it
+            x = function(guided, x, sigmas[: at + 1], **given, **options)
+
+        def denoise(latents: Tensor) -> Tensor:
+            sigma = sigmas[at].expand(len(latents))
+            return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
+
+        here = _Here(
+            (levels[at], levels[at]), self._guider, denoise, denoise(x)
+        )  # the sampler makes the step
+        generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
+        step = Step(at, count, x, prompts=self._prompts, network=here, generator=generator)
+        x = self._engine.modify(step).latents
+        guided.expect(x, extra_args.get("model_options"), here.found)
+        # from the same seed, the sampler would draw the noise of its first steps again
+        seed = _derived(extra_args.get("seed"), "from the rounds on")
+        later = callback and (lambda told: callback({**told, "i": told["i"] + at}))
+        return function(
+            guided,
+            x,
+            sigmas[at:],
+            extra_args={**extra_args, "seed": seed},
+            callback=later,
+            **options,
+        )
+
+    def _where(self, x: Tensor, levels: Sequence[Level], count: int) -> int | None:
+        """The step that is repeated, or None if the level of the rounds lies in a later run."""
+        for index, (before, after) in enumerate(pairwise(levels)):
+            if self._is_due(x, index, count, before, after):
+                return index
+        last = len(levels) - 2
+        is_passed = levels[last].signal > 0 and self._is_due(x, -1, count, levels[-1], levels[-1])
+        return last if is_passed else None
+
+    def _is_due(self, x: Tensor, index: int, count: int, before: Level, after: Level) -> bool:
+        return self._engine.is_due(
+            Step(index, count, x, network=_Here((before, after), self._guider))
+        )
+
+
+class _Here:
+    """A step of the sampler, which rounds can repeat: see `Denoiser`.
+
+    Args:
+        guider: says whether the sampler evaluates the model with CFG.
+
+    Attributes:
+        found: what the rounds predicted last, (b, ...); where that is not finite, `denoised`.
+    """
+
+    def __init__(
+        self,
+        levels: tuple[Level, Level],
+        guider: Any,
+        denoise: Any = None,
+        denoised: Any = None,
+    ):
+        self.levels = levels
+        self.evaluations_per_step = 1 if getattr(guider, "cfg", 1.0) == 1.0 else 2
+        self.denoise = denoise
+        self.denoised = self.found = denoised
+
+    def restart(self, clean: Tensor, noise: Tensor) -> None:
+        finite = clean.isfinite().flatten(1).all(dim=1).view(-1, *[1] * (clean.ndim - 1))
+        self.found = clean.where(finite, self.denoised)
+
+
+class _Model:
+    """The model as samplers call it, with the share of CFG that is due at each noise level.
+
+    Attributes:
+        are_made: whether an earlier run has made the rounds.
+    """
+
+    are_made = False
+
+    def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
+        self._model = model
+        self._engine = engine
+        self._guider = guider
+        self._expected: tuple[Tensor, Any, Tensor] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)  # samplers look at its parts
+
+    def __call__(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor:
+        """(b, ...) prediction of clean latents for (b, ...) latents at (b,) sigmas."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            latents, model_options, prediction = expected
+            # a sampler that has put hooks of its own into the model must see them called
+            if options.get("model_options") is model_options and torch.equal(x, latents):
+                return prediction
+        share = self._engine.share_of_cfg(self.level(sigma[0]), self.are_made)
+        return self.evaluate(x, sigma, share, **options)
+
+    def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
+        """The same with another share of CFG."""
+        with _scaled(self._guider, share_of_cfg):
+            return self._model(x, sigma, **options)
+
+    def expect(self, x: Tensor, model_options: Any, prediction: Tensor) -> None:
+        """The next evaluation will be for these latents, whose prediction is known."""
+        self._expected = x, model_options, prediction
+
+    def level(self, sigma: Tensor) -> Level:
+        """Of a sigma, as this model mixes noise and latents."""
+        mix = self._guider.inner_model.model_sampling.noise_scaling
+        one, none = sigma.new_ones(1), sigma.new_zeros(1)
+        return Level(
+            signal=float(mix(sigma, none.clone(), one)), noise=float(mix(sigma, one.clone(), none))
+        )
+
+
+def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
+    """(b, m) one row for each sample, the same for the same prompt: pooled embeddings, or the mean
+    over tokens; of several conditionings that are combined, their mean.
+
+    Args:
+        conds: the guider's; those of "positive" are the prompt's.
+        noise: (b, ...) of the samples.
+    """
+    rows = []
+    for cond in conds.get("positive") or ():
+        pooled, tokens = cond.get("pooled_output"), cond.get("cross_attn")
+        if pooled is not None:
+            rows.append(pooled.float().flatten(1))
+        elif tokens is not None:
+            rows.append(tokens.float().flatten(2).mean(dim=1))
+    if not rows:
+        return noise.new_ones(len(noise), 1)  # nothing tells the prompts apart
+    alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
+    each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
+    return torch.stack(each).mean(dim=0).to(noise.device)
+
+
+@contextmanager
+def _scaled(guider: Any, share: float) -> Iterator[None]:
+    """Meanwhile a guider's CFG scale w is 1 + share (w - 1)."""
+    before = {name: getattr(guider, name) for name in SCALES if hasattr(guider, name)}
+    try:
+        for name, scale in before.items():
+            setattr(guider, name, 1 + share * (scale - 1))
+        yield
+    finally:
+        for name, scale in before.items():
+            setattr(guider, name, scale)
+
+
+def _derived(seed: int | None, name: str) -> int:
+    """Another seed for the purpose named, the same for the same seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7], "big")

@@ -1,0 +1,159 @@
+"""Runs the nodes through the samplers of a ComfyUI, on a CPU, and says what holds.
+
+    python -m scripts.comfyui path/to/ComfyUI
+
+An SDXL and a Flux of ComfyUI's own classes, small and with random weights, draw batches with and
+without *Diverse Batch*. For each sampler:
+
+* diversity 0 draws what the model alone draws, bit for bit;
+* diversity 1 is more diverse, by Conditional-Vendi of the latents;
+* the same seed draws the same again, with the memory "this batch";
+* nothing is NaN or infinite.
+
+Then the demo model draws in the same samplers, and its looks are counted. Exits with 1 if one of
+the checks fails.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch import Tensor
+
+from vendi_guidance import Gaussian, conditional_vendi
+
+ROOT = Path(__file__).parents[2]
+SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "lcm", "heun")
+SEEDS = (0, 1)
+BATCH = 8
+STEPS = 10
+PROMPTS = 4  # that the demo model draws
+SIGMA = 1.0  # of unit-length latents, which random models make nearly orthogonal
+
+Draw = Callable[[Any, str, int], Tensor]
+"""Latents of a model and a sampler, from a seed."""
+
+
+@click.command()
+@click.argument("checkout", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--all-samplers", is_flag=True, help="Every sampler that ComfyUI lists.")
+def main(checkout: Path, all_samplers: bool) -> None:
+    """Check the nodes with a CHECKOUT of ComfyUI, in a Python that can run it."""
+    start(checkout)
+    import comfy.samplers
+    import comfyui_version
+    import nodes
+
+    click.echo(f"ComfyUI {comfyui_version.__version__}, torch {torch.__version__}")
+    asyncio.run(nodes.load_custom_node(str(ROOT / "integrations" / "comfyui")))
+    names = comfy.samplers.SAMPLER_NAMES if all_samplers else SAMPLERS
+    failures = 0
+    for model, prompt, negative, name in models():
+        for sampler in names:
+            draw = drawing(prompt, negative, steps=STEPS)
+            lines = [*checks(model, draw, sampler)]
+            failures += sum(not holds for _, holds in lines)
+            told = ", ".join(text if holds else f"NOT {text}" for text, holds in lines)
+            click.echo(f"{name}, {sampler}: {told}")
+    for sampler in SAMPLERS:
+        click.echo(f"demo-sdxl, {sampler}: {demo_looks(sampler)}")
+    click.echo(f"{failures} checks failed" if failures else "all checks passed")
+    sys.exit(failures > 0)
+
+
+def start(checkout: Path) -> None:
+    """Make ComfyUI importable, on the CPU."""
+    sys.path.insert(0, str(checkout.resolve()))
+    sys.argv = [sys.argv[0], "--cpu"]
+    import comfy.options
+
+    comfy.options.enable_args_parsing()
+    import comfy.utils
+
+    comfy.utils.PROGRESS_BAR_ENABLED = False
+
+
+def models() -> Iterator[tuple[Any, Any, Any, str]]:
+    """A model, a prompt, a negative prompt and a name of each."""
+    from scripts.comfyui.models import random_flux, random_prompt, random_xl
+
+    yield random_xl(), random_prompt(1), random_prompt(2), "random SDXL"
+    yield random_flux(), random_prompt(1), random_prompt(2), "random Flux"
+
+
+def drawing(prompt: Any, negative: Any, steps: int, cfg: float = 5.0) -> Draw:
+    """As the node KSampler draws."""
+    import nodes
+
+    def draw(model: Any, sampler: str, seed: int) -> Tensor:
+        empty = {"samples": torch.zeros(BATCH, 4, 16, 16)}
+        [found] = nodes.KSampler().sample(
+            model, seed, steps, cfg, sampler, "sgm_uniform", prompt, negative, empty
+        )
+        return found["samples"]
+
+    return draw
+
+
+def guided(model: Any, diversity: float, memory: str = "this batch") -> Any:
+    import nodes
+
+    node = nodes.NODE_CLASS_MAPPINGS["VendiGuidanceDiverseBatch"]
+    return node.execute(model, diversity, "conditional-vendi", memory, "check").result[0]
+
+
+def checks(model: Any, draw: Draw, sampler: str) -> Iterator[tuple[str, bool]]:
+    plain = [draw(model, sampler, seed) for seed in SEEDS]
+    off = draw(guided(model, 0), sampler, SEEDS[0])
+    yield "diversity 0 identical", torch.equal(off, plain[0])
+    varied = [draw(guided(model, 1), sampler, seed) for seed in SEEDS]
+    yield "finite", all(bool(each.isfinite().all()) for each in varied)
+    again = draw(guided(model, 1), sampler, SEEDS[0])
+    yield "reproducible", torch.equal(again, varied[0])
+    before, after = diversity(plain), diversity(varied)
+    yield f"{before:.2f} to {after:.2f} of {BATCH} different", after > before
+
+
+def diversity(batches: list[Tensor]) -> float:
+    """Conditional-Vendi of latents of one prompt, the mean over batches."""
+    prompt = torch.ones(BATCH, 1)
+    scores = [
+        conditional_vendi(
+            torch.nn.functional.normalize(each.flatten(1), dim=1),
+            prompt,
+            Gaussian(SIGMA),
+            Gaussian(1.0),
+        )
+        for each in batches
+    ]
+    return float(torch.stack(scores).mean())
+
+
+def demo_looks(sampler: str) -> str:
+    """How many looks the demo model draws, and how many of its images show what was asked for."""
+    from scripts.comfyui.models import Demo
+    from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+    from vendi_guidance.features.probe import ProbeLabeler, load_probe
+
+    demo = Demo(ROOT / "assets" / "demo-sdxl")
+    labeler = ProbeLabeler(load_probe(ROOT / "assets" / "demo-probe"))
+    texts = (ROOT / "assets" / "prompts" / "demo.txt").read_text().splitlines()[:PROMPTS]
+    told = []
+    for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
+        images: list[Any] = []
+        for seed, text in enumerate(texts):
+            draw = drawing(demo.prompt(text), demo.prompt(""), steps=16)
+            images += demo.pictures(draw(model, sampler, seed))
+        asked = [text for text in texts for _ in range(BATCH)]
+        labels = labeler(images, asked)
+        looks = sum(looks_by_group(asked, labels).values()) / len(texts)
+        told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {prompt_fidelity(labels):.3f})")
+    return ", ".join(told)
+
+
+if __name__ == "__main__":
+    main()

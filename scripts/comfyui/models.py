@@ -1,0 +1,144 @@
+"""Small models in ComfyUI's own classes: import this only where ComfyUI can be imported."""
+
+from pathlib import Path
+from typing import Any
+
+import comfy.latent_formats
+import comfy.model_base
+import comfy.model_management
+import comfy.model_patcher
+import comfy.supported_models
+import torch
+from diffusers import StableDiffusionXLPipeline
+from torch import Tensor
+
+Conditioning = list[list[Any]]
+
+XL: dict[str, Any] = {
+    "image_size": 32,
+    "in_channels": 4,
+    "out_channels": 4,
+    "model_channels": 32,
+    "num_res_blocks": [1, 1],
+    "channel_mult": [1, 2],
+    "transformer_depth": [0, 1],
+    "transformer_depth_output": [0, 0, 1, 1],
+    "transformer_depth_middle": 1,
+    "use_spatial_transformer": True,
+    "use_linear_in_transformer": True,
+    "legacy": False,
+    "num_head_channels": 16,
+    "num_classes": "sequential",
+    "context_dim": 32,
+    "adm_in_channels": 32 + 6 * 256,
+}
+FLUX: dict[str, Any] = {
+    "in_channels": 4,
+    "out_channels": 4,
+    "vec_in_dim": 32,
+    "context_in_dim": 32,
+    "hidden_size": 32,
+    "mlp_ratio": 2.0,
+    "num_heads": 2,
+    "depth": 1,
+    "depth_single_blocks": 1,
+    "axes_dim": [4, 6, 6],
+    "theta": 10000,
+    "patch_size": 2,
+    "qkv_bias": True,
+    "guidance_embed": False,
+}
+
+
+def random_xl() -> Any:
+    """An SDXL with random weights, which predicts noise."""
+    config = comfy.supported_models.SDXL(XL)
+    return patcher(randomised(comfy.model_base.SDXL(config)))
+
+
+def random_flux() -> Any:
+    """A Flux with random weights, which predicts velocities."""
+    config = comfy.supported_models.Flux(FLUX)
+    config.latent_format = comfy.latent_formats.SD15()  # 4 channels
+    return patcher(randomised(comfy.model_base.Flux(config)))
+
+
+def randomised(model: Any) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    for name, weights in model.diffusion_model.named_parameters():
+        values = torch.randn(weights.shape, generator=generator)
+        if weights.ndim > 1:
+            weights.data = values * weights[0].numel() ** -0.5
+        else:  # scales of norms are about 1
+            weights.data = 0.1 * values + name.endswith(("weight", "scale"))
+    return model
+
+
+def patcher(model: Any) -> Any:
+    """What ComfyUI calls a MODEL."""
+    device = torch.device("cpu")
+    return comfy.model_patcher.ModelPatcher(model.eval(), device, device)
+
+
+class DemoFormat(comfy.latent_formats.LatentFormat):
+    scale_factor = 0.856
+
+
+class Diffusers(torch.nn.Module):
+    """A diffusers UNet where ComfyUI expects one of its own: it has fewer groups in its norms."""
+
+    dtype = torch.float32
+
+    def __init__(self, unet: torch.nn.Module, **_: Any) -> None:
+        super().__init__()
+        self.unet = unet
+
+    def forward(self, x: Tensor, t: Tensor, context: Tensor, y: Tensor, **_: Any) -> Tensor:
+        size = torch.tensor([[64, 64, 0, 0, 64, 64]]).expand(len(x), 6)
+        added = {"text_embeds": y, "time_ids": size}
+        return self.unet(x, t, context, added_cond_kwargs=added).sample
+
+
+class Demo:
+    """The demo model in ComfyUI's samplers, and its prompts and pictures.
+
+    Args:
+        folder: of the model, as diffusers saves it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.pipeline = StableDiffusionXLPipeline.from_pretrained(folder)
+        config = comfy.supported_models.SDXL({"adm_in_channels": 128})
+        config.latent_format = DemoFormat()
+        config.sampling_settings = {"zsnr": True}
+
+        class Model(comfy.model_base.BaseModel):
+            def encode_adm(self, **given: Any) -> Tensor:
+                return given["pooled_output"]
+
+        unet = self.pipeline.unet
+        kind = comfy.model_base.ModelType.V_PREDICTION
+        model = Model(config, kind, unet_model=lambda **given: Diffusers(unet, **given))
+        self.model = patcher(model)
+
+    @torch.no_grad()
+    def prompt(self, text: str) -> Conditioning:
+        """What CLIPTextEncode gives."""
+        tokens, _, pooled, _ = self.pipeline.encode_prompt(
+            text, device="cpu", do_classifier_free_guidance=False
+        )
+        return [[tokens, {"pooled_output": pooled}]]
+
+    @torch.no_grad()
+    def pictures(self, latents: Tensor) -> list[Any]:
+        """What VAEDecode would give, as PIL images."""
+        vae = self.pipeline.vae
+        pixels = vae.decode(latents).sample
+        return self.pipeline.image_processor.postprocess(pixels)
+
+
+def random_prompt(number: int) -> Conditioning:
+    """A prompt for the random models."""
+    generator = torch.Generator().manual_seed(number)
+    tokens = torch.randn(1, 7, 32, generator=generator)
+    return [[tokens, {"pooled_output": torch.randn(1, 32, generator=generator)}]]

@@ -1,0 +1,64 @@
+"""What the probe sees in a model's pictures: the numbers of the model cards."""
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+from diffusers import DiffusionPipeline
+from PIL.Image import Image
+from tqdm import tqdm
+
+from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+from vendi_guidance.features.base import Labels
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.storage.prompt_files import open_prompts
+
+BATCH = 64
+
+
+class Measured(NamedTuple):
+    """Of pictures of one model, drawn without diversity guidance.
+
+    Attributes:
+        fidelity: the share of pictures of open prompts that show the prompt's concept.
+        looks: distinct correct looks of a prompt's pictures, mean over open prompts.
+        named: the share of pictures of named prompts that show all that the prompt names.
+    """
+
+    fidelity: float
+    looks: float
+    named: float
+
+
+def measure(
+    pipeline: DiffusionPipeline,
+    sampling: dict[str, Any],
+    prompts: Path,
+    probe: Path,
+    each: tuple[int, int] = (16, 8),
+) -> Measured:
+    """What the probe sees in pictures that a pipeline draws.
+
+    Args:
+        sampling: arguments of its call.
+        prompts: a folder with demo.txt, the open prompts, and named.txt.
+        probe: its folder.
+        each: number of pictures of each open and each named prompt.
+    """
+    pipeline.set_progress_bar_config(disable=True)
+    labeler = ProbeLabeler(load_probe(probe))
+
+    def label(file: str, count: int) -> tuple[list[str], Labels]:
+        asked = [prompt for prompt in open_prompts(str(prompts / file)) for _ in range(count)]
+        generator = torch.Generator().manual_seed(0)
+        images: list[Image] = []
+        for start in tqdm(range(0, len(asked), BATCH), desc=file, unit="batch"):
+            part = asked[start : start + BATCH]
+            images += pipeline(part, generator=generator, **sampling).images
+        return asked, labeler(images, asked)
+
+    asked, labels = label("demo.txt", each[0])
+    named = prompt_fidelity(label("named.txt", each[1])[1])
+    looks = fmean(looks_by_group(asked, labels).values())
+    return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0)

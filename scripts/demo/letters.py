@@ -1,0 +1,217 @@
+"""The flow demo's pictures: letters in typefaces, with their class, weight and slant, and captions.
+
+Every picture has a (letter, class, weight, slant) and a family, so what a caption leaves open is
+known exactly. The typefaces come from npm's `@fontsource` packages, all under the SIL Open Font
+License 1.1; Google Fonts' categories say which class a family has.
+"""
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from scripts.demo.packages import fetch_package
+from scripts.demo.sheets import SIZE
+from vendi_guidance.features.probe import Look
+
+INK = 56  # pixels: what all letters of a typeface fit in
+CONCEPTS = tuple(f"letter {letter}" for letter in string.ascii_lowercase)
+ATTRIBUTES = {
+    "class": ("serif", "sans-serif", "monospaced", "handwriting", "display"),
+    "weight": ("regular", "bold"),
+    "slant": ("upright", "italic"),
+}
+CAPTION = "{concept}, {class}, {weight}, {slant}"
+
+NAMING = (
+    *(("class", "weight", "slant"), ("class",), ("class", "weight"), ("class", "slant")),
+    *(("class", "weight", "slant"), ("weight",), ("slant",), ("weight", "slant")),
+)
+"""What prompts that name some of the look name, in turn."""
+
+# Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
+# repeats itself, as real models do.
+SHARES = {"class": (0.20, 0.60, 0.08, 0.06, 0.06), "weight": (0.8, 0.2), "slant": (0.9, 0.1)}
+NAMED = 0.5  # share of captions that name an attribute; independently, each
+EMPTY = 0.1  # share of empty captions, for classifier-free guidance
+
+FAMILIES = {
+    "serif": (
+        *("eb-garamond@5.3.0", "libre-baskerville@5.3.0", "playfair-display@5.3.0"),
+        *("pt-serif@5.3.0", "vollkorn@5.3.0"),
+    ),
+    "sans-serif": (
+        *("fira-sans@5.3.0", "lato@5.3.0", "montserrat@5.3.0", "open-sans@5.3.0"),
+        "source-sans-3@5.3.1",
+    ),
+    "monospaced": (
+        *("anonymous-pro@5.3.0", "courier-prime@5.3.0", "ibm-plex-mono@5.3.0"),
+        "victor-mono@5.3.0",
+    ),
+    "handwriting": (
+        *("caveat@5.3.0", "dancing-script@5.3.0", "gaegu@5.3.0", "kalam@5.3.0", "mali@5.3.0"),
+        "shantell-sans@5.3.0",
+    ),
+    "display": (
+        *("grandstander@5.3.0", "grenze-gotisch@5.3.0", "lobster-two@5.3.0", "orbitron@5.3.0"),
+        *("pixelify-sans@5.3.0", "tourney@5.3.0"),
+    ),
+}
+"""Class -> families, each with its package's version."""
+
+SLANTED = ("caveat", "dancing-script", "kalam")
+"""Handwriting without italics that slants as it is drawn: its pictures count as italic."""
+
+HELD_OUT = ("pt-serif", "open-sans", "ibm-plex-mono", "mali", "grandstander")
+"""Families that neither the flow nor the probe is trained on: what the probe is tested with."""
+
+_WEIGHTS, _SLANTS = ("400", "700"), ("normal", "italic")  # in file names
+
+
+@dataclass(frozen=True)
+class Letters:
+    """Pictures of letters in some faces (a face: a family in one weight and slant).
+
+    Attributes:
+        families: the family of each face.
+        kinds: (faces, 3) indices (class, weight, slant) of each face.
+        pixels: (letters, faces, 64, 64) uint8, black on white.
+    """
+
+    families: tuple[str, ...]
+    kinds: np.ndarray
+    pixels: Tensor
+
+    @property
+    def concepts(self) -> tuple[str, ...]:
+        """See `World`."""
+        return CONCEPTS
+
+    @property
+    def naming(self) -> Sequence[tuple[str, ...]]:
+        """See `World`."""
+        return NAMING
+
+    def looks(self, concepts: Sequence[str]) -> list[Look]:
+        """All looks of some concepts: by concept as given, then by class, weight and slant."""
+        kinds = sorted({tuple(kind) for kind in self.kinds.tolist()})
+        return [(concept, *values_of(kind)) for concept in concepts for kind in kinds]
+
+    def images(self, concepts: Sequence[str]) -> list[Image.Image]:
+        """All pictures of some concepts: by concept as given, then by face."""
+        rows = [self.concepts.index(concept) for concept in concepts]
+        pages = self.pixels[rows].flatten(0, 1).numpy()
+        return [Image.fromarray(page).convert("RGB") for page in pages]
+
+    def where(self, faces: np.ndarray) -> "Letters":
+        """The pictures of some faces: (faces,) bool."""
+        names = tuple(compress(self.families, faces))
+        return Letters(names, self.kinds[faces], self.pixels[:, torch.from_numpy(faces)])
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """(faces,) bool: of a family that is held out."""
+        return np.isin(self.families, HELD_OUT)
+
+    @property
+    def pictures(self) -> Tensor:
+        """All pictures, by letter, then by face: (letters * faces, 3, 64, 64) uint8."""
+        return self.pixels.flatten(0, 1)[:, None].expand(-1, 3, -1, -1)
+
+    @property
+    def labels(self) -> Tensor:
+        """(letters * faces, 4) indices (letter, class, weight, slant) of the pictures."""
+        letters, faces = np.indices(self.pixels.shape[:2]).reshape(2, -1)
+        return torch.from_numpy(np.column_stack([letters, self.kinds[faces]]))
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+        """`count` training pairs: (count, 2) indices (letter, face) and their captions."""
+        letter = rng.integers(len(CONCEPTS), size=count)
+        named = rng.random((count, len(ATTRIBUTES))) < NAMED
+        web = [
+            rng.choice(len(values), size=count, p=SHARES[name])
+            for name, values in ATTRIBUTES.items()
+        ]
+        even = [rng.integers(len(values), size=count) for values in ATTRIBUTES.values()]
+        kinds = np.where(named, np.stack(even, axis=1), np.stack(web, axis=1))
+        face = [rng.choice(np.flatnonzero((self.kinds == kind).all(axis=1))) for kind in kinds]
+        empty = rng.random(count) < EMPTY
+        captions = [
+            "" if nothing else caption(CONCEPTS[i], *compress(values_of(kind), said))
+            for nothing, i, said, kind in zip(empty, letter, named, kinds, strict=True)
+        ]
+        return np.stack([letter, face], axis=1), captions
+
+
+def values_of(kind: Sequence[int]) -> Look:
+    """The names of a (class, weight, slant)."""
+    return tuple(values[i] for values, i in zip(ATTRIBUTES.values(), kind, strict=True))
+
+
+def caption(concept: str, *values: str) -> str:
+    """The words for a look, or for what is named of it: "letter g, serif, bold, italic"."""
+    return ", ".join([concept, *values])
+
+
+def fetch(folder: Path) -> None:
+    """Unpack the npm packages that are missing under `folder`, a sub-folder a family."""
+    for families in FAMILIES.values():
+        for family in families:
+            fetch_package(f"@fontsource/{family}", folder / family.split("@")[0])
+
+
+def load(folder: Path) -> Letters:
+    """Draw the letters of all faces from the packages under `folder`, where `fetch` put them."""
+    names: list[str] = []
+    kinds: list[tuple[int, ...]] = []
+    drawn: list[Tensor] = []
+    for group, families in enumerate(FAMILIES.values()):
+        for family in (family.split("@")[0] for family in families):
+            files = {
+                (group, weight, int(slant or family in SLANTED)): file
+                for weight in range(2)
+                for slant in range(2)
+                if (file := _file(folder, family, weight, slant)).exists()
+            }
+            size = min(fitting_size(file) for file in files.values())
+            for kind, file in files.items():
+                names.append(family)
+                kinds.append(kind)
+                drawn.append(draw_letters(file, size))
+    return Letters(tuple(names), np.array(kinds), torch.stack(drawn, dim=1))
+
+
+def _file(folder: Path, family: str, weight: int, slant: int) -> Path:
+    face = f"{family}-latin-{_WEIGHTS[weight]}-{_SLANTS[slant]}.woff"
+    return folder / family / "files" / face
+
+
+def _boxes(font: ImageFont.FreeTypeFont) -> np.ndarray:
+    """(letters, 4): left, top, right and bottom of each letter's ink from the baseline's start."""
+    return np.array([font.getbbox(letter, anchor="ls") for letter in string.ascii_lowercase])
+
+
+def fitting_size(file: Path) -> int:
+    """The largest size in pixels at which all letters fit in the ink's square on one baseline."""
+    left, top, right, bottom = _boxes(ImageFont.truetype(file, 1_000)).T
+    return int(1_000 * INK / max(bottom.max() - top.min(), (right - left).max()))
+
+
+def draw_letters(file: Path, size: int) -> Tensor:
+    """(letters, 64, 64) uint8: each centred, on a baseline that centres all of them together."""
+    font = ImageFont.truetype(file, size)
+    boxes = _boxes(font)
+    baseline = (SIZE - boxes[:, 1].min() - boxes[:, 3].max()) / 2
+    pages = []
+    for letter, (left, _, right, _) in zip(string.ascii_lowercase, boxes, strict=True):
+        page = Image.new("L", (SIZE, SIZE), 255)
+        place = (round((SIZE - left - right) / 2), round(baseline))
+        ImageDraw.Draw(page).text(place, letter, fill=0, font=font, anchor="ls")
+        pages.append(np.array(page))
+    return torch.from_numpy(np.stack(pages))

@@ -1,0 +1,76 @@
+"""The letters that the flow demo is trained on, as the repository keeps them."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+
+from scripts.demo.letters import ATTRIBUTES, CONCEPTS, Letters, caption, fetch, load, values_of
+from scripts.demo.letters_card import write_letters_card
+from scripts.demo.sheets import read_sheet, write_sheet
+from vendi_guidance.storage.files import whole_file
+
+SHEET_FACES = "faces.txt"
+
+
+def save_sheets(letters: Letters, folder: Path) -> None:
+    """Write one lossless WebP a class, a row a letter and a column a face, and what the faces are,
+    one a line: "gelasio, serif, bold, italic"."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = letters.pictures.unflatten(0, letters.pixels.shape[:2])
+    for group, name in enumerate(ATTRIBUTES["class"]):
+        faces = torch.from_numpy(letters.kinds[:, 0] == group)
+        write_sheet(folder / f"{name}.webp", pictures[:, faces])
+    lines = [
+        caption(family, *values_of(kind)) + "\n"
+        for family, kind in zip(letters.families, letters.kinds, strict=True)
+    ]
+    with whole_file(folder / SHEET_FACES) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")
+
+
+def load_sheets(folder: Path) -> Letters:
+    """Read what `save_sheets` wrote.
+
+    Raises:
+        ValueError: a sheet cannot be read or has another size than its faces say, or a face is of
+            no known look.
+        FileNotFoundError: a file is missing.
+    """
+    names = folder / SHEET_FACES
+    if not names.is_file():
+        raise FileNotFoundError(f"there are no training pictures: {names} is missing")
+    lines = names.read_text(encoding="utf-8").splitlines()
+    families, kinds = zip(*(_face(line, names) for line in lines), strict=True)
+    sheets = [
+        read_sheet(folder / f"{name}.webp", len(CONCEPTS), [kind[0] for kind in kinds].count(group))
+        for group, name in enumerate(ATTRIBUTES["class"])
+    ]
+    return Letters(families, np.array(kinds), torch.cat(sheets, dim=1)[:, :, 0])
+
+
+def _face(line: str, file: Path) -> tuple[str, tuple[int, ...]]:
+    """A family and its (class, weight, slant), from a line of the faces' file."""
+    family, *look = line.split(", ")
+    for kind in np.ndindex(*map(len, ATTRIBUTES.values())):
+        if list(values_of(kind)) == look:
+            return family, kind
+    raise ValueError(f"{file} says {line!r}, where a face is like 'gelasio, serif, bold, italic'")
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="Typefaces.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-letters")
+def main(data: Path, output: Path) -> None:
+    """Write the training pictures, one sheet a class. Fetches missing npm packages."""
+    fetch(data)
+    letters = load(data)
+    letters = letters.where(~letters.held_out)
+    save_sheets(letters, output)
+    write_letters_card(output, letters)
+    click.echo(f"{len(letters.families)} faces of {len(CONCEPTS)} letters in {output}")
+
+
+if __name__ == "__main__":
+    main()

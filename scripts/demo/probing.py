@@ -1,0 +1,74 @@
+"""How the probes of the demos are trained and tested."""
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scripts.demo.training import to_model_range, train
+from scripts.demo.world import World
+from vendi_guidance.features.probe import Probe
+from vendi_guidance.storage.tensors import save_tensors
+
+TRAINING_FEATURES = "training_features.safetensors"
+
+
+def split_tenth(count: int) -> tuple[Tensor, Tensor]:
+    """The rows of a random tenth, to be held out, and those of the rest."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(3))
+    return order[: count // 10], order[count // 10 :]
+
+
+def train_probe(
+    probe: Probe, pictures: Tensor, looks: Tensor, work: Path, steps: int, batch: int, device: str
+) -> None:
+    """Train all heads at once.
+
+    Args:
+        pictures: (n, 3, 64, 64) uint8.
+        looks: (n, heads) indices of each picture's classes.
+    """
+
+    def loss(step: int) -> Tensor:
+        chosen = torch.randint(len(pictures), (batch,))
+        scores = probe(augment(to_model_range(pictures[chosen].to(device))))
+        targets = looks[chosen].to(device).T
+        losses = [F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True)]
+        return torch.stack(losses).sum()
+
+    train("probe", [probe], loss, work, steps, 2e-3, device)
+
+
+@torch.no_grad()
+def accuracy(probe: Probe, pictures: Tensor, looks: Tensor, device: str) -> dict[str, float]:
+    """Each head's share of right answers on pictures that it was not trained on."""
+    parts = [probe(to_model_range(part.to(device))) for part in pictures.split(256)]
+    heads = zip(("concept", *probe.attributes), zip(*parts, strict=True), looks.T, strict=True)
+    return {
+        name: (torch.cat(scores).argmax(1).cpu() == right).float().mean().item()
+        for name, scores, right in heads
+    }
+
+
+def save_training_features(probe: Probe, world: World, file: Path) -> None:
+    """Write the probe's features of all training pictures, in the order of `World.images`.
+
+    They are (n, 128), under the key "features": what generated pictures are compared with.
+    """
+    save_tensors(file, {"features": probe.embed(world.images(world.concepts))}, {})
+
+
+def augment(x: Tensor) -> Tensor:
+    """Random shift, scale, blur, noise and slight colour change, like a generator's faults."""
+    n = len(x)
+    scale = 1 + 0.1 * (2 * torch.rand(n) - 1)
+    theta = torch.zeros(n, 2, 3)
+    theta[:, 0, 0] = theta[:, 1, 1] = scale
+    theta[:, :, 2] = 0.12 * (2 * torch.rand(n, 2) - 1)
+    grid = F.affine_grid(theta, list(x.shape), align_corners=False).to(x)
+    x = 1 - F.grid_sample(1 - x, grid, align_corners=False)  # what moves in is white
+    blurred = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    amount = torch.rand(n, 1, 1, 1).to(x)
+    x = x + amount * (blurred - x) + 0.15 * torch.rand(n, 1, 1, 1).to(x) * torch.randn_like(x)
+    return x * (1 + 0.05 * (2 * torch.rand(n, 3, 1, 1).to(x) - 1))

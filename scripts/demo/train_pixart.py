@@ -1,0 +1,145 @@
+"""Train the demo PixArt-Sigma on the emoji of the demo SDXL, from scratch, with its autoencoder.
+
+The transformer and its T5 encoder are trained together. Checkpoints are in --work; the same command
+resumes.
+"""
+
+import string
+from pathlib import Path
+
+import click
+import torch
+from diffusers import AutoencoderKL, PixArtSigmaPipeline, PixArtTransformer2DModel
+from torch import Tensor, nn
+from transformers import T5Config, T5EncoderModel, T5Tokenizer
+
+from scripts.demo.emoji import TONES, VENDORS, Emoji, caption, load_sheets
+from scripts.demo.held_out import measure
+from scripts.demo.model_card import write_pixart_card
+from scripts.demo.training import encode_all, noise_schedule, save_half, train, velocity_loss
+
+TOKENS = 32  # longest prompt
+CFG, SAMPLING_STEPS = 3.0, 16  # of the pictures that the model card counts
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
+@click.option("--sdxl", type=click.Path(path_type=Path), default="assets/demo-sdxl")
+@click.option("--work", type=click.Path(path_type=Path), default="out/pixart", help="Checkpoints.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pixart")
+@click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
+@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
+@click.option("--steps", type=click.IntRange(1), default=4_200)
+@click.option("--batch-size", type=click.IntRange(1), default=32)
+@click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(
+    pictures: Path,
+    sdxl: Path,
+    work: Path,
+    output: Path,
+    probe: Path,
+    prompts: Path,
+    steps: int,
+    batch_size: int,
+    machine: str,
+    device: str,
+) -> None:
+    emoji = load_sheets(pictures)
+    work.mkdir(parents=True, exist_ok=True)
+    pipeline = make_pipeline(emoji, AutoencoderKL.from_pretrained(sdxl, subfolder="vae"))
+    seconds = train_pixart(pipeline, emoji, work, steps, batch_size, device)
+    save_half(pipeline, output)
+    saved = PixArtSigmaPipeline.from_pretrained(output, dtype=torch.bfloat16).to(device)
+    sampling = {
+        "num_inference_steps": SAMPLING_STEPS,
+        "guidance_scale": CFG,
+        "use_resolution_binning": False,
+        "max_sequence_length": TOKENS,
+    }
+    measured = measure(saved, sampling, prompts, probe)
+    training = (
+        f"{steps:,} steps of {batch_size} images took {seconds / 60:.0f} minutes on {machine}"
+    )
+    write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
+
+
+def make_pipeline(
+    emoji: Emoji, vae: AutoencoderKL, layers: int = 8, heads: int = 6, text_width: int = 128
+) -> PixArtSigmaPipeline:
+    """An untrained PixArt-Sigma: patches of 2x2 latents, heads of width 24."""
+    tokenizer = make_tokenizer(emoji)
+    torch.manual_seed(0)
+    text_encoder = T5EncoderModel(
+        T5Config(
+            vocab_size=len(tokenizer),
+            d_model=text_width,
+            d_kv=32,
+            d_ff=2 * text_width,
+            num_layers=2,
+            num_heads=text_width // 32,
+            dropout_rate=0.0,
+            feed_forward_proj="gated-gelu",
+        )
+    )
+    transformer = PixArtTransformer2DModel(
+        num_attention_heads=heads,
+        attention_head_dim=24,
+        cross_attention_dim=24 * heads,
+        caption_channels=text_width,
+        num_layers=layers,
+        out_channels=4,
+        sample_size=16,
+    )
+    initialise(transformer)
+    return PixArtSigmaPipeline(tokenizer, text_encoder, vae, transformer, noise_schedule())
+
+
+def initialise(transformer: PixArtTransformer2DModel) -> None:
+    """As PixArt does: every block begins without text, and the network with zeros."""
+    for module in transformer.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+    nn.init.normal_(transformer.adaln_single.linear.weight, std=0.02)
+    for block in transformer.transformer_blocks:
+        nn.init.zeros_(block.attn2.to_out[0].weight)
+    nn.init.zeros_(transformer.proj_out.weight)
+
+
+def make_tokenizer(emoji: Emoji) -> T5Tokenizer:
+    """A T5 tokenizer with a piece for each word of the captions, and characters for other words.
+
+    PixArt turns prompts into lower case itself.
+    """
+    texts = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
+    words = sorted({f"▁{word.strip(',')}" for text in texts for word in text.split()})
+    pieces = ["<pad>", "</s>", "<unk>", *words, "▁", *string.printable.strip()]
+    # the best segmentation has the highest sum of scores: that of the fewest pieces
+    return T5Tokenizer(
+        vocab=[(piece, -1.0) for piece in pieces], extra_ids=0, model_max_length=TOKENS
+    )
+
+
+def train_pixart(
+    pipeline: PixArtSigmaPipeline, emoji: Emoji, work: Path, steps: int, batch: int, device: str
+) -> float:
+    """Train the transformer and the text encoder; the autoencoder stays as it is. The seconds."""
+    tokenizer, text_encoder = pipeline.tokenizer, pipeline.text_encoder
+    transformer = pipeline.transformer
+
+    def predict(noisy: Tensor, times: Tensor, captions: list[str]) -> Tensor:
+        tokens = tokenizer(captions, padding=True, return_tensors="pt").to(device)
+        prompt = text_encoder(tokens.input_ids, tokens.attention_mask).last_hidden_state
+        return transformer(
+            noisy, prompt, times, encoder_attention_mask=tokens.attention_mask
+        ).sample
+
+    transformer.set_default_attn_processor()  # on CPUs, half the time of fused attention's gradient
+    latents = encode_all(pipeline.vae.to(device), emoji, device)
+    loss = velocity_loss(predict, emoji, latents, batch)
+    return train("pixart", [transformer, text_encoder], loss, work, steps, 1e-3, device)
+
+
+if __name__ == "__main__":
+    main()

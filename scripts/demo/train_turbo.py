@@ -1,0 +1,164 @@
+"""Distil the demo SDXL into a student that draws in four steps without classifier-free guidance.
+
+The teacher's trajectories, guided by CFG, are drawn first. The student is its UNet, trained to jump
+from any point of a trajectory to its end. Both resume from --work; the same command resumes.
+"""
+
+import shutil
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import StableDiffusionXLPipeline
+from torch import Tensor
+from tqdm import tqdm
+
+from scripts.demo.emoji import Emoji, load_sheets
+from scripts.demo.held_out import Measured, measure
+from scripts.demo.model_card import write_turbo_card
+from scripts.demo.training import train
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
+
+CFG = 5.0  # what the teacher's users take
+STEPS = 8  # of the teacher, where students of 1, 2, 4 or 8 steps stand
+
+FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to the student
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
+@click.option("--teacher", type=click.Path(path_type=Path), default="assets/demo-sdxl")
+@click.option("--work", type=click.Path(path_type=Path), default="out/turbo", help="Checkpoints.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-sdxl-turbo")
+@click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
+@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
+@click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
+@click.option("--steps", type=click.IntRange(1), default=500)
+@click.option("--batch-size", type=click.IntRange(1), default=64)
+@click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(
+    pictures: Path,
+    teacher: Path,
+    work: Path,
+    output: Path,
+    probe: Path,
+    prompts: Path,
+    chunks: int,
+    steps: int,
+    batch_size: int,
+    machine: str,
+    device: str,
+) -> None:
+    emoji = load_sheets(pictures)
+    work.mkdir(parents=True, exist_ok=True)
+    pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(device)
+    pipeline.set_progress_bar_config(disable=True)
+    captions, trajectories = draw_trajectories(pipeline, emoji, work, chunks, batch_size)
+    seconds = train_student(pipeline, captions, trajectories, work, steps, batch_size)
+    others = shutil.ignore_patterns("unet", "README.md")
+    shutil.copytree(teacher, output, ignore=others, dirs_exist_ok=True)
+    pipeline.unet.half().save_pretrained(output / "unet")
+
+    def look(model: Path, sampling_steps: int, cfg: float) -> Measured:
+        pipeline = StableDiffusionXLPipeline.from_pretrained(model, dtype=torch.bfloat16)
+        sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
+        return measure(pipeline.to(device), sampling, prompts, probe)
+
+    measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(teacher, STEPS, CFG)}
+    measured |= {f"{n} steps": look(output, n, 0.0) for n in (1, 2, 4, 8)}
+    drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
+    training = (
+        f"{steps:,} steps of {batch_size} points took {seconds / 60:.0f} minutes on {machine}"
+    )
+    write_turbo_card(output, emoji, measured, drawing, training, CFG)
+
+
+@torch.no_grad()
+def draw_trajectories(
+    teacher: StableDiffusionXLPipeline, emoji: Emoji, work: Path, chunks: int, batch: int
+) -> tuple[list[str], Tensor]:
+    """Latents of the teacher on the way from noise to pictures of random captions.
+
+    Returns:
+        n captions and (n, STEPS + 1, 4, 16, 16) float32: noise first, clean latents last.
+    """
+    captions, trajectories = [], []
+    for number in tqdm(range(chunks), desc="trajectories", unit="batch"):
+        file = work / f"trajectories-{number:03}.safetensors"
+        if not file.exists():
+            prompts = [text for text in emoji.draw(batch, np.random.default_rng(number))[1] if text]
+            save_tensors(
+                file, {"points": draw(teacher, prompts, FIRST_SEED + number)}, {"captions": prompts}
+            )
+        header, tensors = load_tensors(file)
+        captions += header["captions"]
+        trajectories.append(tensors["points"].float())
+    return captions, torch.cat(trajectories)
+
+
+def draw(teacher: StableDiffusionXLPipeline, prompts: list[str], seed: int) -> Tensor:
+    """(prompts, STEPS + 1, 4, 16, 16) float16: one trajectory of each prompt."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(len(prompts), 4, 16, 16, generator=generator).to(teacher.device)
+    states = [noise]
+
+    def keep(_pipeline: object, _step: int, _time: int, tensors: dict) -> dict:
+        states.append(tensors["latents"])
+        return {}
+
+    with torch.autocast(teacher.device.type, dtype=torch.bfloat16):
+        teacher(
+            prompts,
+            latents=noise,
+            num_inference_steps=STEPS,
+            guidance_scale=CFG,
+            output_type="latent",
+            callback_on_step_end=keep,
+        )
+    return torch.stack(states, dim=1).half()
+
+
+def train_student(
+    pipeline: StableDiffusionXLPipeline,
+    captions: list[str],
+    trajectories: Tensor,
+    work: Path,
+    steps: int,
+    batch: int,
+) -> float:
+    """Train the pipeline's UNet to jump to trajectories' ends; returns the seconds."""
+    device, scheduler, unet = pipeline.device, pipeline.scheduler, pipeline.unet
+    with torch.no_grad():
+        prompts, _, pooled, _ = pipeline.encode_prompt(captions, do_classifier_free_guidance=False)
+    size = unet.config.sample_size * pipeline.vae_scale_factor
+    time_ids = torch.tensor([size, size, 0, 0, size, size], device=device).expand(batch, 6)
+    scheduler.set_timesteps(STEPS)
+    times = scheduler.timesteps
+    signal = scheduler.alphas_cumprod[times].sqrt()
+    noise = (1 - signal**2).sqrt()
+    # the first point decides the picture, so it gets twice its share
+    shares = torch.tensor([2.0] + [1.0] * (STEPS - 1))
+
+    def loss(step: int) -> Tensor:
+        rows = torch.randint(len(captions), (batch,))
+        points = torch.multinomial(shares, batch, replacement=True)
+        state, end = trajectories[rows, points].to(device), trajectories[rows, -1].to(device)
+        a, s = (level[points].view(-1, 1, 1, 1).to(device) for level in (signal, noise))
+        velocity = unet(
+            state,
+            times[points].to(device),
+            prompts[rows],
+            added_cond_kwargs={"text_embeds": pooled[rows], "time_ids": time_ids},
+        ).sample
+        # the velocity for which this one step ends where the trajectory does; unlike squares,
+        # absolute errors do not reward the mean of what is uncertain, which is blurred
+        return F.huber_loss(velocity.float(), (a * state - end) / s, delta=0.1) / 0.1
+
+    return train("student", [unet], loss, work, steps, 3e-4, str(device))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The nodes, with stand-ins for the parts of ComfyUI that they import."""
+
+import asyncio
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from integrations.comfyui.scoring import CELL, score
+from vendi_guidance.guidance.objectives import OBJECTIVES
+
+PACK = Path(__file__).parents[2] / "integrations" / "comfyui"
+WORKFLOW = json.loads((PACK / "example_workflows" / "diverse_batch.json").read_text())
+
+
+class Kind:
+    """An input or output type: `io.Model`, and `io.Model.Input("model")`."""
+
+    def __init__(self, name):
+        self.Input = lambda id, **about: SimpleNamespace(kind=name, id=id, about=about)
+        self.Output = lambda id=None, **about: SimpleNamespace(kind=name, id=id, about=about)
+
+
+class Model:
+    """A ModelPatcher with its wrappers."""
+
+    def __init__(self, wrappers=()):
+        self.wrappers = list(wrappers)
+
+    def clone(self):
+        return Model(self.wrappers)
+
+    def add_wrapper_with_key(self, kind, key, wrapper):
+        self.wrappers.append((kind, key, wrapper))
+
+    def remove_wrappers_with_key(self, kind, key):
+        self.wrappers = [one for one in self.wrappers if one[:2] != (kind, key)]
+
+
+@pytest.fixture
+def nodes(monkeypatch, tmp_path):
+    """The module of the nodes, and its user directory."""
+    kinds = ("Model", "Float", "Combo", "String", "Image", "ClipVision")
+    latest = SimpleNamespace(
+        ComfyExtension=object,
+        io=SimpleNamespace(
+            ComfyNode=object,
+            Schema=SimpleNamespace,
+            NodeOutput=lambda *result, ui=None: SimpleNamespace(result=result, ui=ui),
+            **{kind: Kind(kind) for kind in kinds},
+        ),
+        ui=SimpleNamespace(PreviewText=lambda text: text),
+    )
+    stand_ins = {
+        "comfy_api.latest": latest,
+        "comfy.patcher_extension": SimpleNamespace(
+            WrappersMP=SimpleNamespace(SAMPLER_SAMPLE="sampler_sample")
+        ),
+        "folder_paths": SimpleNamespace(get_user_directory=lambda: str(tmp_path)),
+    }
+    for name, content in stand_ins.items():
+        module = ModuleType(name)
+        vars(module).update(vars(content))
+        monkeypatch.setitem(sys.modules, name, module)
+    for parent in ("comfy_api", "comfy"):
+        monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
+    name = "integrations.comfyui.nodes"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module(name)
+    sys.modules.pop(name, None)
+
+
+def patched(nodes, model=None, diversity=0.5, objective="conditional-vendi", memory="this batch"):
+    execute = nodes.DiverseBatch.execute
+    return execute(model or Model(), diversity, objective, memory, "default").result[0]
+
+
+def test_the_entry_point_lists_both_nodes(nodes):
+    pack = importlib.import_module("integrations.comfyui")
+    extension = asyncio.run(pack.comfy_entrypoint())
+    listed = asyncio.run(extension.get_node_list())
+    assert listed == [nodes.DiverseBatch, nodes.DiversityScore]
+
+
+def test_the_inputs_of_a_node_are_those_it_is_executed_with(nodes):
+    for node in (nodes.DiverseBatch, nodes.DiversityScore):
+        code = node.execute.__func__.__code__
+        names = [one.id for one in node.define_schema().inputs]
+        assert names == [*code.co_varnames[1 : code.co_argcount]]
+
+
+def test_the_node_wraps_the_sampler_of_a_copy_of_the_model(nodes):
+    model = Model()
+    [(kind, key, wrapper)] = patched(nodes, model).wrappers
+    assert (kind, key) == ("sampler_sample", "vendi_guidance") and callable(wrapper)
+    assert model.wrappers == []
+
+
+def test_diversity_0_leaves_the_model_as_it_is(nodes):
+    assert patched(nodes, diversity=0.0).wrappers == []
+
+
+def test_of_two_nodes_in_a_row_the_last_one_counts(nodes):
+    others = [("sampler_sample", "another", print)]
+    twice = patched(nodes, patched(nodes, Model(others)), diversity=1.0)
+    [other, (*_, wrapper)] = twice.wrappers
+    assert other == others[0]
+    assert wrapper._settings.scale == patched(nodes, diversity=1.0).wrappers[0][2]._settings.scale
+    assert patched(nodes, twice, diversity=0.0).wrappers == others
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_settings_are_those_of_the_node(nodes, tmp_path, objective):
+    [(*_, wrapper)] = patched(nodes, objective=objective, memory="file").wrappers
+    assert wrapper._settings.objective == objective
+    assert wrapper._remembering.kind == "file"
+    assert wrapper._remembering.folder == tmp_path / "vendi_guidance"
+
+
+# The score
+
+
+def test_the_score_counts_different_images():
+    black, white = torch.zeros(8, 8, 3), torch.ones(8, 8, 3)
+    text, picture = score(torch.stack([black, white, black, white]))
+    assert text.startswith("2.00 different images of 4 (Vendi score of colours)")
+    assert text.endswith("most alike: 1 and 3, similarity 1.00")
+    assert picture.shape == (1, 5 * CELL, 5 * CELL, 3)
+    cells = picture[0, CELL // 2 :: CELL, CELL // 2 :: CELL, 0]
+    expected = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]])
+    torch.testing.assert_close(cells[1:, 1:], expected, atol=1e-4, rtol=0)
+    assert cells[0, 1:].tolist() == cells[1:, 0].tolist() == [0, 1, 0, 1]
+
+
+def test_with_clip_what_images_show_is_compared(nodes):
+    images = torch.rand(3, 8, 8, 3)
+    embeddings = torch.tensor([[3.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
+    clip = SimpleNamespace(encode_image=lambda given: {"image_embeds": embeddings})
+    shown = nodes.DiversityScore.execute(images, clip)
+    text, picture = shown.result
+    assert "of 3 (Vendi score of CLIP features)\nmost alike: 1 and 3" in text
+    assert 1.8 < float(text.split()[0]) < 2 and shown.ui == text and picture.shape[0] == 1
+
+
+def test_one_image_is_one():
+    text, picture = score(torch.rand(1, 5, 7, 3))
+    assert text == "1.00 different images of 1 (Vendi score of colours)"
+    assert picture.isfinite().all()
+
+
+def test_transparency_is_left_out():
+    assert score(torch.rand(2, 8, 8, 4))[1].shape[-1] == 3
+
+
+# What comes with the nodes
+
+
+def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
+    by_id = {node["id"]: node for node in WORKFLOW["nodes"]}
+    for link, start, output, end, entry, kind in WORKFLOW["links"]:
+        assert by_id[start]["outputs"][output]["type"] == kind
+        assert link in by_id[start]["outputs"][output]["links"]
+        assert by_id[end]["inputs"][entry] == {
+            "name": by_id[end]["inputs"][entry]["name"],
+            "type": kind,
+            "link": link,
+        }
+    for node in (nodes.DiverseBatch, nodes.DiversityScore):
+        schema = node.define_schema()
+        [drawn] = [each for each in by_id.values() if each["type"] == schema.node_id]
+        sockets = [one["name"] for one in drawn["inputs"]]
+        widgets = [one for one in schema.inputs if one.id not in sockets]
+        assert drawn["widgets_values"] == [one.about["default"] for one in widgets]
+
+
+def test_the_pack_needs_no_package_that_comfyui_does_not_have():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    about = tomllib.loads((PACK / "pyproject.toml").read_text())
+    assert about["project"]["dependencies"] == []
+    assert about["tool"]["comfy"]["requires-comfyui"]

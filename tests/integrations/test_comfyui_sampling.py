@@ -1,0 +1,367 @@
+"""The wrapper of ComfyUI's samplers, with the arguments that ComfyUI 0.3.64 gave it."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from integrations.comfyui import remembering
+from integrations.comfyui.remembering import Remembering
+from integrations.comfyui.sampling import DiverseSampling, prompt_features
+from vendi_guidance import Gaussian, SlidingWindow, vendi
+from vendi_guidance.guidance.engine import CFG_STOP
+from vendi_guidance.guidance.settings import Settings
+
+SHAPE = (8, 4, 4, 4)
+SIGMAS = torch.tensor([14.6, 6.0, 2.2, 1.1, 0.9, 0.5, 0.2, 0.0])
+LEVEL = 0.2 * math.prod(SHAPE[1:]) ** 0.5  # 1.6: the rounds repeat the step from 2.2 to 1.1
+AT = 2
+CFG = 5.0
+
+
+def evaluations(steps):
+    """How many the rounds of a run with CFG take: all that were set, or as many as the run."""
+    rounds = min(Settings.rounds, 2 * steps)
+    return rounds * min(Settings.candidates, 2 * steps // rounds)
+
+
+EVALUATIONS = evaluations(len(SIGMAS) - 1)
+
+
+class Noise:
+    """Mixes noise and latents as models that predict noise do."""
+
+    @staticmethod
+    def noise_scaling(sigma, noise, latent_image, max_denoise=False):
+        return noise * sigma + latent_image
+
+
+class Velocity:
+    """As models that predict velocities do."""
+
+    @staticmethod
+    def noise_scaling(sigma, noise, latent_image, max_denoise=False):
+        return sigma * noise + (1 - sigma) * latent_image
+
+
+class Guider:
+    """Evaluates a model whose pictures have black and white channels; CFG makes them white."""
+
+    def __init__(self, sampling=Noise, conds=None):
+        self.inner_model = SimpleNamespace(model_sampling=sampling)
+        self.conds = conds or {"positive": [{"pooled_output": torch.ones(1, 3)}]}
+        self.cfg = CFG
+        self.seen = []
+
+    def __call__(self, x, sigma, model_options=None, seed=None):
+        self.seen.append((float(sigma[0]), self.cfg))
+        evidence = 4 * x.mean(dim=(2, 3), keepdim=True) / sigma[0]
+        return (2 * torch.sigmoid(evidence + self.cfg / 2) - 1).expand(x.shape)
+
+
+class Sampler:
+    """As ComfyUI's KSAMPLER: it scales the noise, and leaves the rest to a function."""
+
+    def __init__(self, function):
+        self.sampler_function = function
+
+    def sample(
+        self,
+        model_wrap,
+        sigmas,
+        extra_args,
+        callback,
+        noise,
+        latent_image=None,
+        denoise_mask=None,
+        disable_pbar=False,
+    ):
+        x = model_wrap.inner_model.model_sampling.noise_scaling(sigmas[0], noise, latent_image)
+        told = callback and (lambda state: callback(state["i"], state["x"]))
+        return self.sampler_function(
+            model_wrap, x, sigmas, extra_args=extra_args, callback=told, disable=disable_pbar
+        )
+
+
+class Executor:
+    """Calls what is wrapped."""
+
+    def __init__(self, sampler):
+        self.class_obj = sampler
+
+    def __call__(self, *args):
+        return self.class_obj.sample(*args)
+
+
+def euler(model, x, sigmas, extra_args, callback=None, disable=None, churn=0.0):
+    noise = torch.Generator().manual_seed(extra_args["seed"])
+    for i in range(len(sigmas) - 1):
+        denoised = model(x, sigmas[i].expand(len(x)), **extra_args)
+        if callback:
+            callback({"i": i, "x": x, "denoised": denoised})
+        x = denoised + (x - denoised) * sigmas[i + 1] / sigmas[i]
+        x = x + churn * sigmas[i + 1] * torch.randn(x.shape, generator=noise)
+    return x
+
+
+def heun(model, x, sigmas, extra_args, callback=None, disable=None):
+    for i in range(len(sigmas) - 1):
+        denoised = model(x, sigmas[i].expand(len(x)), **extra_args)
+        slope = (x - denoised) / sigmas[i]
+        ahead = x + slope * (sigmas[i + 1] - sigmas[i])
+        if sigmas[i + 1] > 0:
+            after = model(ahead, sigmas[i + 1].expand(len(x)), **extra_args)
+            slope = (slope + (ahead - after) / sigmas[i + 1]) / 2
+        x = x + slope * (sigmas[i + 1] - sigmas[i])
+    return x
+
+
+def ahead_of_the_model(model, x, sigmas, extra_args, callback=None, disable=None):
+    """A sampler that puts a hook of its own into the model, as CFG++ does."""
+    model_options = {**extra_args["model_options"], "sampler_post_cfg_function": [print]}
+    return euler(model, x, sigmas, {**extra_args, "model_options": model_options})
+
+
+def noise_of(seed):
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
+
+
+def memory(tmp_path, kind="this batch", name="test"):
+    return Remembering(kind, name, tmp_path)
+
+
+def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=None, **given):
+    """Samples with guidance, where `where` says; without it for None."""
+    guider = guider or Guider()
+    extra_args = {"model_options": {"transformer_options": {}}, "seed": seed}
+    noise = given.get("noise", noise_of(seed))
+    latents = given.get("latents", torch.zeros(SHAPE))
+    run = Executor(Sampler(function))
+    args = (guider, sigmas, extra_args, callback, noise, latents, None, True)
+    if where is None:
+        return run(*args)
+    return DiverseSampling(given.get("settings", Settings()), where)(run, *args)
+
+
+def diversity(samples):
+    unit = torch.nn.functional.normalize(samples.flatten(1), dim=1)
+    return float(vendi(unit, Gaussian(0.5)))
+
+
+@pytest.mark.parametrize("function", [euler, heun, ahead_of_the_model])
+def test_samples_of_a_prompt_differ(tmp_path, function):
+    samples = draw(memory(tmp_path), function=function)
+    assert samples.isfinite().all()
+    assert diversity(samples) > 1.5 * diversity(draw(None, function=function))
+
+
+def test_models_that_predict_velocities_are_guided_too(tmp_path):
+    sigmas = SIGMAS / (1 + SIGMAS)
+    guider = Guider(Velocity)
+    samples = draw(memory(tmp_path), guider, sigmas=sigmas)
+    assert diversity(samples) > 1.5 * diversity(draw(None, Guider(Velocity), sigmas=sigmas))
+    assert [sigma for sigma, _ in guider.seen].count(float(sigmas[AT])) == 1 + EVALUATIONS
+
+
+def test_a_velocity_model_is_not_guided_where_there_is_no_signal(tmp_path):
+    guider = Guider(Velocity)
+    sigmas = torch.tensor([1.0, 0.5, 0.0])
+    draw(memory(tmp_path), guider, sigmas=sigmas)
+    assert [sigma for sigma, _ in guider.seen].count(1.0) == 1
+
+
+def test_each_step_is_evaluated_once_and_the_rounds_at_their_level(tmp_path):
+    guider = Guider()
+    draw(memory(tmp_path), guider)
+    expected = SIGMAS[:-1].tolist()
+    expected[AT : AT + 1] = [expected[AT]] * (1 + EVALUATIONS)
+    assert [sigma for sigma, _ in guider.seen] == expected
+
+
+def test_a_sampler_with_hooks_in_the_model_is_not_given_what_the_rounds_predicted(tmp_path):
+    guider = Guider()
+    draw(memory(tmp_path), guider, ahead_of_the_model)
+    assert len(guider.seen) == len(SIGMAS) - 1 + EVALUATIONS + 1
+
+
+def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_path):
+    guider = Guider()
+    draw(memory(tmp_path), guider)
+    after = guider.seen[AT + 1 + EVALUATIONS :]
+    assert {cfg for _, cfg in guider.seen[: AT + 1 + EVALUATIONS]} == {1.0}
+    half = 1 + Settings.cfg * (CFG - 1)
+    assert [cfg for _, cfg in after] == [half if sigma > CFG_STOP else 1.0 for sigma, _ in after]
+    assert guider.cfg == CFG
+
+
+def test_the_scales_of_a_guider_with_two_are_both_off(tmp_path):
+    guider = Guider()
+    guider.cfg1, guider.cfg2 = 3.0, 2.0
+    scales = []
+    inner = type(guider).__call__
+
+    class Dual(Guider):
+        def __call__(self, *args, **kwargs):
+            scales.append((self.cfg1, self.cfg2))
+            return inner(self, *args, **kwargs)
+
+    guider.__class__ = Dual
+    draw(memory(tmp_path), guider)
+    assert scales[0] == (1.0, 1.0) and scales[AT + 1 + EVALUATIONS] == (2.0, 1.5)
+    assert (guider.cfg1, guider.cfg2) == (3.0, 2.0)
+
+
+def test_the_same_seed_gives_the_same_samples_with_the_memory_of_a_batch(tmp_path):
+    first, again = (draw(memory(tmp_path)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, draw(memory(tmp_path), seed=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(tmp_path):
+    drawn = []
+
+    def churning(model, x, sigmas, extra_args, callback=None, disable=None):
+        drawn.append(extra_args["seed"])
+        return euler(model, x, sigmas, extra_args, churn=0.1)
+
+    first, again = (draw(memory(tmp_path), function=churning) for _ in range(2))
+    assert torch.equal(first, again)
+    assert drawn[0] == 0 and drawn[1] not in (0, 1) and drawn[2:] == drawn[:2]
+
+
+@pytest.mark.parametrize("kind", ["session", "file"])
+def test_a_lasting_memory_gives_other_samples_from_the_same_seed(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(remembering, "_session", {})
+    first, second = (draw(memory(tmp_path, kind)) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, draw(memory(tmp_path, kind, "another")))
+
+
+def test_a_file_holds_the_finished_samples(tmp_path):
+    samples = draw(memory(tmp_path, "file"))
+    [path] = tmp_path.iterdir()
+    assert path.name == "test SimpleNamespace 4x4x4 3.safetensors"
+    window = SlidingWindow.load(path)
+    assert len(window) == len(samples)
+    unit = torch.nn.functional.normalize(samples.flatten(1), dim=1)
+    torch.testing.assert_close(window.features.float(), unit, atol=1e-3, rtol=0)
+
+
+def test_another_size_of_image_has_a_memory_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(remembering, "_session", {})
+    draw(memory(tmp_path, "session"))
+    noise = torch.randn(8, 4, 6, 6)
+    draw(memory(tmp_path, "session"), noise=noise, latents=torch.zeros_like(noise))
+    assert len(remembering._session) == 2
+
+
+def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
+    draw(memory(tmp_path, "file"))
+    [path] = tmp_path.iterdir()
+    path.write_bytes(b"no tensors")
+    guider = Guider()
+    with pytest.raises(ValueError, match=path.name):
+        draw(memory(tmp_path, "file"), guider)
+    assert guider.seen == [] and path.read_bytes() == b"no tensors"
+
+
+def test_a_run_that_is_interrupted_is_not_remembered_and_leaves_the_sampler_as_it_was(tmp_path):
+    def interrupt(i, x):
+        if i == 4:
+            raise KeyboardInterrupt
+
+    sampler, guider = Sampler(euler), Guider()
+    args = (guider, SIGMAS, {"seed": 0}, interrupt, noise_of(0), torch.zeros(SHAPE))
+    with pytest.raises(KeyboardInterrupt):
+        DiverseSampling(Settings(), memory(tmp_path, "file"))(Executor(sampler), *args)
+    assert sampler.sampler_function is euler and guider.cfg == CFG
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_counts_all_steps_once(tmp_path):
+    told = []
+    draw(memory(tmp_path), callback=lambda i, x: told.append(i))
+    assert told == [*range(len(SIGMAS) - 1)]
+
+
+# One image in two runs, as KSampler (Advanced) draws it
+
+
+def in_two_runs(where, sigmas, cut, **given):
+    first = draw(where, sigmas=sigmas[: cut + 1], **given)
+    return draw(where, sigmas=sigmas[cut:], noise=torch.zeros(SHAPE), latents=first, **given)
+
+
+@pytest.mark.parametrize("near", [1.1, 1.5, 1.7, 3.0])  # the level is 1.6
+@pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
+def test_in_two_runs_rounds_are_made_once(tmp_path, cut, near):
+    sigmas = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0])
+    guider = Guider()
+    samples = in_two_runs(memory(tmp_path, "file"), sigmas, cut, guider=guider)
+    steps = len(sigmas) - 1
+    assert len(guider.seen) - steps in {evaluations(cut), evaluations(steps - cut)}
+    assert samples.isfinite().all()
+    [path] = tmp_path.iterdir()
+    assert len(SlidingWindow.load(path)) == len(samples)  # the finished ones alone
+
+
+@pytest.mark.parametrize("cut", [2, 3, 5])
+def test_in_two_runs_cfg_is_that_of_one(tmp_path, cut):
+    one, two = Guider(), Guider()
+    draw(memory(tmp_path), one)
+    in_two_runs(memory(tmp_path), SIGMAS, cut, guider=two)
+    assert one.seen == two.seen
+
+
+def test_an_image_that_starts_at_low_noise_is_guided_at_its_first_step(tmp_path):
+    guider = Guider()
+    draw(memory(tmp_path), guider, sigmas=SIGMAS[4:], latents=noise_of(5))
+    assert [sigma for sigma, _ in guider.seen].count(float(SIGMAS[4])) == 1 + evaluations(
+        len(SIGMAS[4:]) - 1
+    )
+
+
+# What is read of conditionings, and what is refused
+
+
+def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens():
+    noise, pooled, tokens = torch.zeros(SHAPE), torch.rand(1, 3), torch.rand(1, 7, 3)
+    one = {"pooled_output": pooled, "cross_attn": tokens}
+    other = {"pooled_output": None, "cross_attn": tokens}
+    assert torch.equal(prompt_features({"positive": [one]}, noise), pooled.expand(8, 3))
+    found = prompt_features({"positive": [other]}, noise)
+    torch.testing.assert_close(found, tokens.mean(dim=1).expand(8, 3))
+    both = prompt_features({"positive": [one, other]}, noise)
+    torch.testing.assert_close(both, ((pooled + tokens.mean(dim=1)) / 2).expand(8, 3))
+
+
+def test_conditionings_of_several_prompts_are_repeated_as_comfyui_does():
+    pooled = torch.rand(3, 5)
+    found = prompt_features({"positive": [{"pooled_output": pooled}]}, torch.zeros(SHAPE))
+    assert torch.equal(found, pooled[[0, 1, 2, 0, 1, 2, 0, 1]])
+
+
+@pytest.mark.parametrize("conds", [{}, {"positive": []}, {"positive": [{}]}])
+def test_without_prompts_all_samples_have_the_same(conds):
+    assert torch.equal(prompt_features(conds, torch.zeros(SHAPE)), torch.ones(8, 1))
+
+
+def test_a_sampler_without_a_function_is_refused(tmp_path):
+    run = SimpleNamespace(class_obj=SimpleNamespace())
+    with pytest.raises(ValueError, match="cannot guide a SimpleNamespace: use one of"):
+        DiverseSampling(Settings(), memory(tmp_path))(
+            run, Guider(), SIGMAS, {}, None, noise_of(0), torch.zeros(SHAPE)
+        )
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "a" * 101, "a\nb"])
+def test_names_that_are_no_file_names_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="the name of a memory has letters"):
+        memory(tmp_path, name=name)
+
+
+def test_an_unknown_memory_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="one of this batch, session, file, got 'forever'"):
+        memory(tmp_path, "forever")

@@ -1,0 +1,76 @@
+"""The methods compared, on every architecture that is compared."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from diffusers import PixArtSigmaPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+
+from scripts.comparison.baselines import LimitedInterval, Unguided
+from scripts.comparison.candidates import Guided
+from scripts.comparison.embedding_noise import CADS, SeedVariance
+from scripts.comparison.network import first_layer
+from scripts.comparison.sampling import Call, Method
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import VendiGuidance
+
+STEPS = 4
+PROMPTS = [0, 0, 1]
+KINDS = ["SDXL", "SD3", "PixArt-Sigma"]
+STRONG: list[Callable[[], Method]] = [
+    lambda: LimitedInterval(0.3, 0.6),
+    lambda: SeedVariance(8.0),
+    lambda: CADS(1.0),
+    lambda: Guided(strength=1.0),
+]
+WEAKEST: list[Callable[[], Method]] = [
+    lambda: LimitedInterval(0, 1),
+    lambda: SeedVariance(0),
+    lambda: CADS(scale=0),
+    lambda: Guided(strength=0),
+]
+
+
+def make(kind):
+    pipe = CASES[kind].make()
+    if isinstance(pipe, PixArtSigmaPipeline):
+        pipe.__class__ = VendiGuidedPixArtSigmaPipeline
+        pipe.guidance = VendiGuidance(strength=0)
+    return pipe
+
+
+def draw(pipe, kind, method: Method, guided=True):
+    """Latents, and the rows of each evaluation of the network."""
+    arguments = CASES[kind].arguments(PROMPTS, guided=guided) | {"num_inference_steps": STEPS}
+    generators = [torch.Generator().manual_seed(i) for i in range(len(PROMPTS))]
+    call = Call(pipe, ["p"] * len(PROMPTS), generators, arguments["guidance_scale"])
+    rows = []
+    hook = first_layer(pipe).register_forward_hook(lambda *a: rows.append(len(a[1][0])))
+    with method.attached(call) as given:
+        latents = pipe(**arguments | {"generator": generators}, **given)[0]
+    hook.remove()
+    return latents, rows
+
+
+@pytest.mark.parametrize("make_method", WEAKEST)
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_its_weakest_a_method_changes_nothing(kind, make_method):
+    pipe = make(kind)
+    assert torch.equal(draw(pipe, kind, make_method())[0], draw(pipe, kind, Unguided())[0])
+
+
+@pytest.mark.parametrize("make_method", STRONG)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_method_changes_samples_and_leaves_the_pipeline_as_it_was(kind, make_method):
+    pipe = make(kind)
+    plain, _ = draw(pipe, kind, Unguided())
+    changed, _ = draw(pipe, kind, make_method())
+    assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
+    assert torch.equal(draw(pipe, kind, Unguided())[0], plain)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outside_its_interval_the_network_is_not_evaluated_without_prompts(kind):
+    _, rows = draw(make(kind), kind, LimitedInterval(0.25, 0.75))
+    assert rows == [3, 6, 6, 3]

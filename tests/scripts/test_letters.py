@@ -1,0 +1,149 @@
+"""Letters in typefaces: what is drawn, how it is called, and how it is kept."""
+
+import shutil
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from scripts.demo import letters as letters_module
+from scripts.demo.letters import ATTRIBUTES, CONCEPTS, SHARES, Letters, load, values_of
+from scripts.demo.letters_card import write_letters_card
+from scripts.demo.letters_sheets import SHEET_FACES, load_sheets, save_sheets
+from scripts.demo.world import load_world
+from tests.conftest import SCRIPTS
+from vendi_guidance.features.probe import load_probe
+
+ASSETS = SCRIPTS.parent / "assets"
+FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+FACES = {
+    "400-normal": "DejaVuSans.ttf",
+    "700-normal": "DejaVuSans-Bold.ttf",
+    "400-italic": "DejaVuSans-Oblique.ttf",
+    "700-italic": "DejaVuSans-BoldOblique.ttf",
+}
+
+
+@pytest.fixture
+def flat() -> Letters:
+    """A face of every look; every picture of another shade."""
+    kinds = np.array(list(np.ndindex(5, 2, 2)))
+    shades = torch.arange(26 * 20).view(26, 20, 1, 1) % 256
+    return Letters(("family",) * 20, kinds, shades.expand(26, 20, 64, 64).to(torch.uint8))
+
+
+@pytest.fixture
+def dejavu(tmp_path, monkeypatch) -> Letters:
+    """DejaVu as a sans-serif family with italics, and as handwriting that has none and slants."""
+    monkeypatch.setattr(
+        letters_module,
+        "FAMILIES",
+        {"serif": (), "sans-serif": ("one@1",), "handwriting": ("two@1",)},
+    )
+    monkeypatch.setattr(letters_module, "SLANTED", ("two",))
+    for family, faces in {"one": [*FACES], "two": ["400-normal", "700-normal"]}.items():
+        (tmp_path / family / "files").mkdir(parents=True)
+        for face in faces:
+            target = tmp_path / family / "files" / f"{family}-latin-{face}.woff"
+            shutil.copyfile(FONTS / FACES[face], target)
+    return load(tmp_path)
+
+
+def ink(page: torch.Tensor) -> float:
+    return (255 - page.float()).mean().item()
+
+
+def test_faces_are_labelled_by_weight_and_by_the_slant_that_they_show(dejavu):
+    assert dejavu.families == ("one",) * 4 + ("two",) * 2
+    assert dejavu.kinds.tolist() == [
+        *([1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]),
+        *([2, 0, 1], [2, 1, 1]),
+    ]
+    for letter in range(26):
+        assert ink(dejavu.pixels[letter, 2]) > ink(dejavu.pixels[letter, 0])  # bold has more
+
+
+def test_letters_of_a_family_share_a_size_and_a_baseline_and_lie_inside_the_picture(dejavu):
+    rows = [(page < 128).any(dim=1).nonzero() for page in dejavu.pixels[:, 0]]
+    bottoms = {letter: rows[ord(letter) - ord("a")].max().item() for letter in "hkmnrxz"}
+    assert max(bottoms.values()) - min(bottoms.values()) <= 1
+    assert max(r.max() for r in rows) - min(r.min() for r in rows) <= letters_module.INK
+    edges = [dejavu.pixels[..., 0, :], dejavu.pixels[..., :, 0], dejavu.pixels[..., :, -1]]
+    assert all((edge == 255).all() for edge in edges)
+
+
+def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(flat):
+    pairs, captions = flat.draw(20_000, np.random.default_rng(0))
+    looks = [values_of(flat.kinds[face]) for _, face in pairs]
+    for (letter, _), look, words in zip(pairs, looks, captions, strict=True):
+        if words:
+            concept, *named = words.split(", ")
+            assert concept == CONCEPTS[letter]
+            assert set(named) <= set(look)
+    assert captions.count("") / 20_000 == pytest.approx(0.1, abs=0.01)
+    for i, (name, values) in enumerate(ATTRIBUTES.items()):
+        open_values = [
+            look[i]
+            for look, words in zip(looks, captions, strict=True)
+            if words and not set(values) & set(words.split(", "))
+        ]
+        shares = [open_values.count(value) / len(open_values) for value in values]
+        assert shares == pytest.approx(SHARES[name], abs=0.02)
+
+
+def test_looks_and_pictures_of_a_letter(flat):
+    looks = flat.looks(["letter c"])
+    assert len(set(looks)) == 20
+    assert looks[0] == ("letter c", "serif", "regular", "upright")
+    images = flat.images(["letter c", "letter a"])
+    assert [image.getpixel((5, 5)) for image in images[:2]] == [(40,) * 3, (41,) * 3]
+    assert len(images) == 40 and images[20].getpixel((0, 0)) == (0, 0, 0)
+    assert flat.labels[41].tolist() == [2, 0, 0, 1]  # the third letter's second face
+
+
+def test_sheets_keep_every_pixel_and_every_face(flat, tmp_path):
+    save_sheets(flat, tmp_path / "new" / "folder")
+    loaded = load_world(tmp_path / "new" / "folder")
+    assert isinstance(loaded, Letters)
+    assert loaded.families == flat.families
+    assert np.array_equal(loaded.kinds, flat.kinds)
+    assert torch.equal(loaded.pixels, flat.pixels)
+
+
+def test_a_face_of_no_known_look_is_named(tmp_path):
+    (tmp_path / SHEET_FACES).write_text("gelasio, serif, heavy, upright\n")
+    with pytest.raises(ValueError, match=r"faces\.txt says 'gelasio, serif, heavy, upright'"):
+        load_sheets(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"faces\.txt is missing"):
+        load_sheets(tmp_path)
+    (tmp_path / SHEET_FACES).write_text("gelasio, serif, bold, upright\n")
+    with pytest.raises(FileNotFoundError, match=r"serif\.webp are missing"):
+        load_sheets(tmp_path)
+
+
+def test_the_card_says_how_many_pictures_there_are_and_under_which_licence(flat, tmp_path):
+    write_letters_card(tmp_path, flat)
+    card = (tmp_path / "README.md").read_text()
+    assert "520 images" in card and "SIL Open Font License" in card
+    assert all(f"@fontsource/{f}" in card for of in letters_module.FAMILIES.values() for f in of)
+
+
+def test_the_repositorys_letters_lie_where_the_probe_sees_them():
+    probe = load_probe(ASSETS / "demo-letters-probe")
+    world = load_sheets(ASSETS / "demo-letters")
+    assert list(world.concepts) == probe.concepts
+    assert list(probe.attributes) == list(ATTRIBUTES)
+    seen = probe.looks(world.images(["letter g", "letter r"]))
+    wanted = [(c, *values_of(kind)) for c in ("letter g", "letter r") for kind in world.kinds]
+    assert np.mean([a == b for a, b in zip(seen, wanted, strict=True)]) > 0.95
+
+
+def test_pictures_of_letters_are_black_on_white(flat):
+    page = flat.images(["letter a"])[0]
+    assert isinstance(page, Image.Image) and page.mode == "RGB" and page.size == (64, 64)

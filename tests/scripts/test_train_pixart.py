@@ -1,0 +1,73 @@
+"""The demo PixArt's training in small: it resumes, and saves what plain diffusers draws with."""
+
+from functools import partial
+
+import pytest
+import torch
+from click.testing import CliRunner
+from diffusers import DiffusionPipeline
+
+from scripts.demo import train_pixart, training
+from scripts.demo.emoji import Emoji, caption
+from scripts.demo.held_out import measure
+from tests.helpers.small_demo import ASSETS, small_demo
+from vendi_guidance.storage.tensors import load_tensors
+
+STEPS = 4
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Train a network of one layer, with a checkpoint every second step; returns the result."""
+    small = partial(train_pixart.make_pipeline, layers=1, heads=1, text_width=32)
+    monkeypatch.setattr(train_pixart, "make_pipeline", small)
+    monkeypatch.setattr(train_pixart, "measure", partial(measure, each=(2, 1)))
+    monkeypatch.setattr(training, "SAVE_EVERY", 2)
+    given = [*small_demo(tmp_path), f"--sdxl={ASSETS / 'demo-sdxl'}", f"--steps={STEPS}"]
+
+    def run(work):
+        return CliRunner().invoke(train_pixart.main, [*given, f"--work={work}"])
+
+    return run
+
+
+def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(
+    tmp_path, train, monkeypatch
+):
+    def interrupt(*args):
+        write(*args)
+        raise KeyboardInterrupt
+
+    write = training.save
+    with monkeypatch.context() as once:
+        once.setattr(training, "save", interrupt)
+        assert train(tmp_path / "resumed").exit_code == 1
+    for work in ("resumed", "whole"):
+        done = train(tmp_path / work)
+        assert done.exit_code == 0, done.output
+    (one, resumed), (_, whole) = (
+        load_tensors(tmp_path / work / "pixart.safetensors") for work in ("resumed", "whole")
+    )
+    assert one["step"] == STEPS
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+    pipe = DiffusionPipeline.from_pretrained(tmp_path / "model")
+    pipe.set_progress_bar_config(disable=True)
+    [image] = pipe("ear", num_inference_steps=2, use_resolution_binning=False).images
+    assert image.size == (64, 64)
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "4 steps of 2 images took 0 minutes on one CPU core." in card
+    assert "| 16 steps, CFG scale 3 | " in card and "Twemoji" in card
+
+
+def test_the_tokenizer_knows_captions_and_says_what_it_does_not_know(tmp_path):
+    pictures = Emoji(("waving hand", "ear"), torch.zeros(2, 3, 6, 3, 64, 64, dtype=torch.uint8))
+    tokenizer = train_pixart.make_tokenizer(pictures)
+    words = caption("waving hand", "fluent", "medium-dark")
+    ids = tokenizer(words).input_ids
+    assert tokenizer.unk_token_id not in ids
+    assert ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(ids, skip_special_tokens=True) == words
+    assert tokenizer.unk_token_id in tokenizer("Ω").input_ids
+    tokenizer.save_pretrained(tmp_path)
+    assert type(tokenizer).from_pretrained(tmp_path)(words).input_ids == ids

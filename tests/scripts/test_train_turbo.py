@@ -1,0 +1,75 @@
+"""The student's training in small: it resumes, and saves what plain diffusers draws with."""
+
+from functools import partial
+
+import pytest
+import torch
+from click.testing import CliRunner
+from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
+
+from scripts.demo import train_turbo, training
+from scripts.demo.held_out import measure
+from tests.helpers.small_demo import ASSETS, small_demo
+from vendi_guidance.storage.tensors import load_tensors
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    pipe = StableDiffusionXLPipeline.from_pretrained(ASSETS / "demo-sdxl")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
+    points = train_turbo.draw(teacher, ["ear", "nose"], seed=1)
+    assert points.shape == (2, train_turbo.STEPS + 1, 4, 16, 16)
+    noise = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(points[:, 0], noise.half())
+    drawn = teacher(
+        ["ear", "nose"],
+        latents=noise,
+        num_inference_steps=train_turbo.STEPS,
+        guidance_scale=train_turbo.CFG,
+        output_type="latent",
+    ).images
+    assert (points[:, -1] - drawn).norm() / drawn.norm() < 0.05  # trajectories are in bfloat16
+
+
+def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_turbo, "measure", partial(measure, each=(1, 1)))
+    monkeypatch.setattr(training, "SAVE_EVERY", 1)
+    work, output = tmp_path / "work", tmp_path / "model"
+    options = [*small_demo(tmp_path), f"--teacher={ASSETS / 'demo-sdxl'}", f"--work={work}"]
+    options += ["--chunks=2", "--steps=2"]
+
+    def interrupt(*args):
+        write(*args)
+        raise KeyboardInterrupt
+
+    write, drawn = training.save, []
+    real = train_turbo.draw
+    monkeypatch.setattr(train_turbo, "draw", lambda *args: drawn.append(args[-1]) or real(*args))
+    with monkeypatch.context() as once:
+        once.setattr(training, "save", interrupt)
+        assert CliRunner().invoke(train_turbo.main, options).exit_code == 1
+    (work / "trajectories-001.safetensors").unlink()
+    done = CliRunner().invoke(train_turbo.main, options)
+    assert done.exit_code == 0, done.output
+    assert [seed - train_turbo.FIRST_SEED for seed in drawn] == [
+        0,
+        1,
+        1,
+    ]  # what was there was not drawn again
+    assert load_tensors(work / "student.safetensors")[0]["step"] == 2
+
+    pipe = DiffusionPipeline.from_pretrained(output)
+    pipe.set_progress_bar_config(disable=True)
+    [image] = pipe("ear", num_inference_steps=1, guidance_scale=0.0).images
+    assert image.size == (64, 64)
+    for folder in (ASSETS / "demo-sdxl").iterdir():
+        for file in folder.glob("*"):
+            same = (output / folder.name / file.name).read_bytes() == file.read_bytes()
+            assert same == (folder.name != "unet")
+    assert (
+        "trajectories of 8 steps were drawn from the teacher" in (output / "README.md").read_text()
+    )
