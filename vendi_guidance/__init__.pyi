@@ -1,5 +1,9 @@
 """The public names and where each is defined; `__init__.py` imports them on first use."""
 
+from vendi_guidance.evaluation.attributes import (
+    Attribute as Attribute,
+    load_attributes as load_attributes,
+)
 from vendi_guidance.evaluation.comparison import compare as compare
 from vendi_guidance.evaluation.evaluator import (
     Report as Report,

@@ -11,8 +11,9 @@ ones. It writes settings.json, frontier.png and every run that it made into the 
   vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output report
 
 Faithfulness is a CLIPScore, or without a CLIP the share of images whose most similar unguided image
-is of the same prompt. At the end the settings found are checked on seeds that the search has not
-seen.
+is of the same prompt (own-prompt). For the demo model, its probe says whether an image shows the
+prompt's emoji, and diversity is scored on pixels: no one counts looks. At the end the settings
+found are checked on seeds that the search has not seen.
 
 The same command goes on after a kill. Given on several machines or GPUs (--device cuda:1) with one
 output folder, the processes share the trials.
@@ -41,6 +42,7 @@ from vendi_guidance.commands.run_options import (
     where,
 )
 from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import fingerprint
@@ -50,7 +52,7 @@ from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.frontier import save_frontier
-from vendi_guidance.tuning.judging import Judging, Outcome
+from vendi_guidance.tuning.judging import Judging, Outcome, ProbeConcept
 from vendi_guidance.tuning.study import Search, Tried, Tuner
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
@@ -94,8 +96,9 @@ def search(*args: Any, **settings: Any) -> Any:
 )
 @search(
     "--faithfulness",
-    show_default="own-prompt for the demo model, else clip",
-    help="clip or clip:MODEL/PRETRAINED, their CLIPScore; or own-prompt, which needs no weights.",
+    show_default="the probe for the demo model, else clip",
+    help="clip or clip:MODEL/PRETRAINED, their CLIPScore; own-prompt, which needs no weights; or "
+    "probe:FOLDER.",
 )
 @where("--output", type=PATH, required=True, help="Folder for the search.")
 @machine_options
@@ -130,15 +133,14 @@ def main(
         raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
     model = find(options)
     is_demo = asset("demo-sdxl") is not None and model.folder == asset("demo-sdxl")
-    judging = open_judging(
-        image_embedder or ("pixels" if is_demo else "dinov2"),
-        prompt_embedder or (f"sdxl:{model.folder}" if is_demo else "clip"),
-        faithfulness or ("own-prompt" if is_demo else "clip"),
-        output / ".features",
-        given["device"],
-    )
+    judged = {
+        "image_embedder": image_embedder or ("pixels" if is_demo else "dinov2"),
+        "prompt_embedder": prompt_embedder or (f"sdxl:{model.folder}" if is_demo else "clip"),
+        "faithfulness": faithfulness or (f"probe:{asset('demo-probe')}" if is_demo else "clip"),
+    }
+    judging = open_judging(*judged.values(), cache=output / ".features", device=given["device"])
     wanted = Search(keep, trials, expert, given["seed"])
-    begin(output, manifest_of(options, model, wanted, judging, used), used)
+    begin(output, manifest_of(options, model, wanted, judged, used), used)
     if model.sampling.remark is not None:
         click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
     options = settle(options, model)
@@ -196,25 +198,32 @@ def sample_of_prompts(source: str, count: int) -> list[str]:
     return [prompt for place, prompt in enumerate(prompts) if place in places]
 
 
-def open_judging(images: str, prompts: str, faith: str, cache: Path, device: str) -> Judging:
-    clip = None
-    if faith.partition(":")[0] == "clip":
-        clip = open_image_embedder(faith, device=device), open_prompt_embedder(faith, device=device)
+def open_judging(images: str, prompts: str, faith: str, *, cache: Path, device: str) -> Judging:
+    kind, _, which = faith.partition(":")
+    judge: Any = None
+    if kind == "clip":
+        judge = tuple(
+            open_half(faith, device=device)
+            for open_half in (open_image_embedder, open_prompt_embedder)
+        )
+    elif kind == "probe":
+        judge = ProbeConcept(load_probe(which))
     elif faith != "own-prompt":
-        raise ValueError(f"--faithfulness must be clip, clip:MODEL or own-prompt, got {faith!r}")
+        raise ValueError(
+            f"--faithfulness must be clip, clip:MODEL, own-prompt or probe:FOLDER, got {faith!r}"
+        )
     of_images = open_image_embedder(images, device=device)
-    return Judging(of_images, open_prompt_embedder(prompts, device=device), clip, cache)
+    return Judging(of_images, open_prompt_embedder(prompts, device=device), judge, cache)
 
 
 def manifest_of(
-    options: RunOptions, model: Model, wanted: Search, judging: Judging, prompts: list[str]
+    options: RunOptions, model: Model, wanted: Search, judged: dict[str, str], prompts: list[str]
 ) -> Manifest:
     """What must be the same when the search goes on."""
     sampling = model.sampling.about
-    settings = asdict(wanted) | sampling | {"image_embedder": judging.images.name}
+    settings = asdict(wanted) | sampling | judged
     settings |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
     settings |= {"batch_size": options.batch_size, "dtype": options.dtype}
-    settings |= {"faithfulness": "own-prompt" if judging.clip is None else judging.clip[0].name}
     inputs = {"model": Input(options.model, fingerprint(model.folder))}
     return Manifest(settings, dict(inputs), versions())
 

@@ -108,18 +108,20 @@ def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
     """A batch from any kind of images.
 
     Args:
-        images: the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`, whose
-            prompts and seconds are read too, or any folder of images; a `datasets.Dataset` with a
-            column of images and perhaps one of prompts; an array (n, h, w), (n, h, w, 1 to 4) or
-            a tensor (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a sequence of PIL
-            images, paths, single arrays (h, w, c) or tensors (c, h, w).
+        images: a `Batch`; the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`,
+            whose prompts and seconds are read too, or any folder of images; a `datasets.Dataset`
+            with a column of images and perhaps one of prompts; an array (n, h, w),
+            (n, h, w, 1 to 4) or a tensor (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a
+            sequence of PIL images, paths, single arrays (h, w, c) or tensors (c, h, w).
         prompts: n prompts; None takes those that come with the images, if any do.
 
     Raises:
         ValueError: no images, something else than images, or not one prompt for each.
         FileNotFoundError: there is no such folder.
     """
-    if isinstance(images, (str, PathLike)):
+    if isinstance(images, Batch):
+        batch = images
+    elif isinstance(images, (str, PathLike)):
         batch = _from_folder(Path(images))
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)

@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vendi_guidance.evaluation.analysis import analyse
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, attribute_scores
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
@@ -79,6 +80,8 @@ def evaluate(
     clip: "Clip | None" = None,
     faithfulness: "Faithfulness | None" = None,
     labels: Labels | Labeler | None = None,
+    attributes: Sequence[Attribute] = (),
+    attribute_judge: AttributeJudge | None = None,
     seconds: Sequence[float] | None = None,
     cache: Path | None = None,
     workers: int = 0,
@@ -106,6 +109,10 @@ def evaluate(
             or a function that returns them for some images and their prompts.
         labels: what each image shows: n labels, or a `Labeler`, which is not called without
             prompts. Prompt fidelity and looks need a prompt that asks for a known label.
+        attributes: what may vary, such as of `load_attributes`: how each prompt's images spread
+            over the values.
+        attribute_judge: says which value an image shows; None takes labels from columns of the
+            folder's `metadata.jsonl`.
         seconds: the time each image took; None takes it from the folder.
         cache: a folder where the features of files are kept between calls.
         workers: how many processes decode files.
@@ -193,7 +200,8 @@ def evaluate(
         if score in values
     }
     name = name or batch.name or "the batch"
-    return Report(name, scores, settings, skipped, analyse(inputs), batch.images, inputs)
+    found = attribute_scores(batch, attributes, attribute_judge) if attributes else []
+    return Report(name, scores, settings, skipped, analyse(inputs), batch.images, inputs, found)
 
 
 def spectrum_for(n: int) -> Spectrum:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vendi_guidance.evaluation.analysis import Analysis
+from vendi_guidance.evaluation.attributes import AttributeScores
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
@@ -39,6 +40,7 @@ class ReportData:
         analysis: groups, modes, near-duplicates, spectra and convergence curves.
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
+        attributes: how each prompt's images spread over the values of attributes.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ReportData:
     analysis: Analysis
     images: Pictures = field(repr=False)
     inputs: ScoreInputs = field(repr=False)
+    attributes: list[AttributeScores] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

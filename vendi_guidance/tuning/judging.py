@@ -12,8 +12,10 @@ from torch import Tensor
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.faithfulness import Judge
 from vendi_guidance.evaluation.results import Difference
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
+from vendi_guidance.features.probe import Probe
 
 SAME = 1e-6
 """An image this near to one of the unguided run, as a share of the median distance, is that one."""
@@ -22,8 +24,9 @@ SAME = 1e-6
 class OwnPrompt:
     """Judges without a judge: whether the most similar unguided image is of the same prompt.
 
-    It needs no weights, and knows the prompts that were drawn, not what they mean. 1 for an image
-    that is recognised as one of its own prompt's, else 0.
+    1 for an image that is recognised as one of its own prompt's, else 0. It needs no weights, and
+    knows the prompts that were drawn, not what they mean: what the unguided images never show may
+    count as unfaithful.
 
     Args:
         embedder: of images.
@@ -45,6 +48,19 @@ class OwnPrompt:
         nearest = distances.argmin(dim=1).tolist()
         pairs = zip(nearest, prompts, strict=True)
         return torch.tensor([float(self._prompts[i] == prompt) for i, prompt in pairs])
+
+
+class ProbeConcept:
+    """Judges the demo model by its probe: whether an image shows the concept of its prompt. The
+    probe's other heads, which count looks, are not asked."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.name = "concept seen by the probe"
+        self._probe = probe
+
+    def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
+        pairs = zip(self._probe.asked(prompts), self._probe.looks(images), strict=True)
+        return torch.tensor([float(asked is None or asked[0] == look[0]) for asked, look in pairs])
 
 
 @dataclass(frozen=True)
@@ -71,21 +87,23 @@ class Judging:
 
     Attributes:
         images, prompts: embedders.
-        clip: the two halves of a CLIP whose score is the faithfulness; None is `OwnPrompt`.
+        faithfulness: the two halves of a CLIP, a judge, or None for `OwnPrompt`.
         cache: folder for features.
     """
 
     images: ImageEmbedder
     prompts: PromptEmbedder
-    clip: tuple[ImageEmbedder, PromptEmbedder] | None
+    faithfulness: tuple[ImageEmbedder, PromptEmbedder] | Judge | None
     cache: Path
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
         """The report of the unguided run, and the settings to evaluate others with."""
         settings: dict[str, Any] = {"image_embedder": self.images, "prompt_embedder": self.prompts}
         settings["cache"] = self.cache
-        if self.clip is not None:
-            settings["clip"] = self.clip
+        if isinstance(self.faithfulness, tuple):
+            settings["clip"] = self.faithfulness
+        elif self.faithfulness is not None:
+            settings["faithfulness"] = self.faithfulness
         else:
             batch = as_batch(folder)
             settings["faithfulness"] = OwnPrompt(self.images, batch.images, batch.prompts or [])
@@ -97,7 +115,7 @@ class Judging:
         """How a run compares with the unguided one."""
         found = compare(unguided, evaluate(folder, **settings)).differences
         more = found["conditional_vendi"]
-        kept = found["clip_score" if self.clip is not None else "faithfulness"]
+        kept = found["clip_score" if isinstance(self.faithfulness, tuple) else "faithfulness"]
         return Outcome(
             diversity=more.second / more.first,
             diversity_interval=_interval(more, lambda change: change),

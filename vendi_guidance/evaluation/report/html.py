@@ -13,6 +13,11 @@ from PIL import Image, ImageOps
 
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
+from vendi_guidance.evaluation.report.attributes import (
+    ATTRIBUTE_TITLES,
+    attribute_cell,
+    attribute_title,
+)
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 
@@ -51,6 +56,9 @@ def as_page(
         least=rows[:GROUPS_AT_EITHER_END],
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
+        attribute_titles=ATTRIBUTE_TITLES,
+        attribute_title=attribute_title,
+        attribute_cell=attribute_cell,
         svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
         limits=LIMITS,
     )

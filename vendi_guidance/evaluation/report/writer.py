@@ -12,6 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.report.attributes import (
+    ATTRIBUTE_TITLES,
+    attribute_cell,
+    attribute_title,
+    draw_attributes,
+)
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
@@ -34,7 +40,7 @@ def save_report(
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    figures = draw_figures(reports)
+    figures = draw_figures(reports) | draw_attributes(reports)
     for name, figure in figures.items():
         save_png(figure, folder / f"{name}.png")
     save_contact_sheet(folder / "comparison.png", reports)
@@ -68,6 +74,7 @@ def _run(report: ReportData) -> dict[str, Any]:
         "modes": [asdict(mode) for mode in shown.modes],
         "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
+        "attributes": [asdict(one) for one in report.attributes],
         "eigenvalues": shown.spectra,
         "convergence": {
             name: {key: getattr(curve, key).tolist() for key in ("sizes", "mean", "low", "high")}
@@ -152,6 +159,7 @@ def as_markdown(
     for row in score_rows(reports, comparison):
         texts = (f"{text} ({interval})" if interval else text for text, interval in row)
         lines.append(f"| {' | '.join(map(_cell, texts))} |")
+    lines += _attribute_lines(reports)
     lines += ["", "In brackets: 95% confidence intervals. What each score depends on:", ""]
     for report in reports:
         lines += [
@@ -160,6 +168,20 @@ def as_markdown(
         ]
     lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
     return "\n".join(lines)
+
+
+def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
+    """A table of each attribute's means over prompts."""
+    if not any(report.attributes for report in reports):
+        return []
+    lines = ["", "| attribute | run | " + " | ".join(map(_cell, ATTRIBUTE_TITLES.values())) + " |"]
+    lines.append("|---" * (len(ATTRIBUTE_TITLES) + 2) + "|")
+    for report in reports:
+        for one in report.attributes:
+            cells = [attribute_title(one.attribute), report.name]
+            cells += [attribute_cell(one, name) for name in ATTRIBUTE_TITLES]
+            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return lines
 
 
 def _cell(text: str) -> str:

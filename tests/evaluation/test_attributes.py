@@ -1,0 +1,211 @@
+"""How images spread over the values of attributes."""
+
+import json
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from tests.helpers.batches_at_hand import SETTINGS
+from vendi_guidance.commands import evaluate as command
+from vendi_guidance.evaluation.attribute_judges import TEMPLATES, ProbeJudge, ZeroShot
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    attribute_scores,
+    load_attributes,
+    one_hot,
+)
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.features.base import FromFunction
+from vendi_guidance.features.probe import Probe, ProbeLabeler
+
+LIGHT = Attribute("light", ("dark", "bright"))
+
+
+def by_brightness(images, prompts, attribute):
+    return one_hot(["bright" if np.asarray(i).mean() > 127 else "dark" for i in images], attribute)
+
+
+def greys(*levels: int) -> list[Image.Image]:
+    return [Image.new("RGB", (8, 8), (level,) * 3) for level in levels]
+
+
+def scored(levels, prompts, attribute=LIGHT, judge=by_brightness):
+    return attribute_scores(as_batch(greys(*levels), prompts), [attribute], judge)[0]
+
+
+def test_a_prompt_that_leaves_an_attribute_open_spreads_over_its_values():
+    found = scored([0, 0, 0, 255], ["a room"] * 4)
+    [spread] = found.spreads
+    evenness = -(0.75 * log(0.75) + 0.25 * log(0.25)) / log(2)
+    assert spread.shares == (0.75, 0.25) and spread.named is None
+    assert spread.scores == pytest.approx({"entropy": evenness, "coverage": 1.0, "commonest": 0.75})
+
+
+def test_a_prompt_that_names_a_value_asks_whether_it_is_drawn():
+    found = scored([0, 255, 255, 0, 0], ["a Bright room"] * 3 + ["a room"] * 2)
+    assert found.spreads[0].scores == {"named_kept": pytest.approx(2 / 3)}
+    assert {name: mean[0] for name, mean in found.means.items()} == pytest.approx(
+        {"entropy": 0.0, "coverage": 0.5, "commonest": 1.0, "named_kept": 2 / 3}
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        ("a brown bear", "brown"),
+        ("a brownie", None),
+        ("DARK BROWN hair", "dark brown"),
+        ("no colour", None),
+    ],
+)
+def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):
+    assert Attribute("hair", ("brown", "dark brown", "black")).named(prompt) == named
+
+
+def test_the_doubts_of_a_judge_widen_the_interval():
+    prompts = [f"prompt {i % 16}" for i in range(64)]
+    levels = [0 if i % 2 else 255 for i in range(64)]
+
+    def doubtful(images, prompts, attribute):
+        return by_brightness(images, prompts, attribute) * 0.2 + 0.4
+
+    sure = scored(levels, prompts).means["commonest"]
+    unsure = scored(levels, prompts, judge=doubtful).means["commonest"]
+    assert sure == (1.0, None, None)  # all prompts are alike
+    assert unsure[2] - unsure[1] > 0.01
+
+
+def test_an_attribute_can_be_of_one_prompt():
+    attribute = Attribute("light", LIGHT.values, "a room")
+    assert [s.prompt for s in scored([0, 255], ["a room", "a cave"], attribute).spreads] == [
+        "a room"
+    ]
+    with pytest.raises(ValueError, match="'a hall', of which there are no images"):
+        scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
+
+
+@pytest.mark.parametrize(
+    "judge", [lambda *_: torch.ones(2, 2), lambda *_: torch.ones(1, 2), lambda *_: [[0.5]] * 2]
+)
+def test_a_judge_has_to_return_a_distribution_for_each_image(judge):
+    with pytest.raises(ValueError, match=r"judge of 'light' .* \(2, 2\), probabilities of dark, b"):
+        scored([0, 255], ["a room"] * 2, judge=judge)
+
+
+def test_zero_shot_compares_images_with_phrases_of_each_value():
+    images = FromFunction(
+        lambda images: [[1.0, 0.0] if np.asarray(i).mean() > 127 else [0.0, 1.0] for i in images],
+        "c",
+    )
+    texts = FromFunction(
+        lambda texts: [[1.0, 0.0] if "bright" in text else [0.0, 1.0] for text in texts], "c"
+    )
+    p = ZeroShot(images, texts)(greys(0, 255), ["", ""], LIGHT)
+    assert p.argmax(1).tolist() == [0, 1] and torch.allclose(p.sum(1), torch.ones(2))
+    assert all("{value}" in template and "{attribute}" in template for template in TEMPLATES)
+
+
+class Seen(Probe):
+    """A probe that sees a cat, bold where an image is bright."""
+
+    def __init__(self) -> None:
+        super().__init__(["cat"], [("weight", ["regular", "bold"])], "{concept}, {weight}")
+
+    def looks(self, images):
+        return [("cat", "bold" if np.asarray(i).mean() > 127 else "regular") for i in images]
+
+    def looks_of(self, features):
+        return [("cat", "bold" if row.mean() > 0 else "regular") for row in features]
+
+
+def test_with_the_probe_the_values_drawn_are_the_looks():
+    probe, images, prompts = Seen(), greys(0, 0, 255, 0), ["cat"] * 2 + ["cat "] * 2
+    weight = Attribute("weight", ("regular", "bold"))
+    labels = ProbeLabeler(probe)
+    labels.from_features = None  # the pictures themselves are judged
+    report = evaluate(
+        images,
+        prompts,
+        labels=lambda some, asked: ProbeLabeler.from_features(
+            labels, torch.tensor([[np.asarray(i).mean() - 127.0] for i in some]), asked
+        ),
+        attributes=[weight],
+        attribute_judge=ProbeJudge(probe),
+        **SETTINGS,
+    )
+    [found] = report.attributes
+    assert report.scores["looks_per_prompt"].value == 2 * found.means["coverage"][0] == 1.5
+    with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
+        ProbeJudge(probe)(images, prompts, LIGHT)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "must be an object"),
+        ("{}", "must be an object"),
+        ('{"hair": 3}', "hair must have at least two different values, got 3"),
+        ('{"hair": ["black"]}', "hair must have at least two"),
+        ('{"hair": ["black", "Black"]}', "different values"),
+        ('{"hair": "black,"}', "different values"),
+        ('{"prompts": {"a cat": 3}}', "a cat must be an object"),
+        ('{"attributes": {}}', "has no attributes"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_file_of_something_else_is_named(tmp_path, content, words):
+    (tmp_path / "attributes.json").write_text(content)
+    with pytest.raises(ValueError, match=f"attributes.json.*{words}"):
+        load_attributes(tmp_path / "attributes.json")
+
+
+def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
+    path = tmp_path / "attributes.json"
+    path.write_text('{"light": "dark, bright"}')
+    assert load_attributes(path) == [LIGHT]
+    path.write_text('{"attributes": {"light": ["dark", "bright"]}, "prompts": {"a": {"b": "c,d"}}}')
+    assert load_attributes(path) == [LIGHT, Attribute("b", ("c", "d"), "a")]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Images of 8 prompts with a person's labels, and what may vary."""
+    rows = []
+    for number in range(32):
+        greys(255 * (number % 2))[0].save(tmp_path / f"{number}.png")
+        label = LIGHT.values[number % 2]
+        row = {"file_name": f"{number}.png", "prompt": f"room {number % 8}", "light": label}
+        rows.append(row | {"vqa": number / 31})
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "attributes.json").write_text('{"light": ["dark", "bright"]}')
+    return tmp_path
+
+
+def test_labels_in_the_metadata_are_reported_on_the_page(folder, tiny_sdxl_folder):
+    words = [folder, "--output", folder / "report", "--image-embedder", "pixels:2"]
+    words += ["--prompt-embedder", f"sdxl:{tiny_sdxl_folder}", "--attribute-judge", "labels"]
+    words += ["--attributes", folder / "attributes.json", "--faithfulness", "vqa"]
+    result = CliRunner().invoke(command.main, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    content = json.loads((folder / "report" / "report.json").read_text())
+    [found] = content["runs"][0]["attributes"]
+    assert content["runs"][0]["scores"]["faithfulness"]["value"] == pytest.approx(0.5)
+    assert found["means"]["commonest"][0] == 1.0 and len(found["spreads"]) == 8
+    page = (folder / "report" / "report.html").read_text()
+    assert '<section id="attributes"' in page and "attribute-1.png" not in page
+    assert Image.open(folder / "report" / "attribute-1.png").size[0] > 300
+    assert "| light |" in (folder / "report" / "report.md").read_text()
+
+
+def test_labels_that_are_none_of_the_values_are_named(folder):
+    batch = as_batch(folder)
+    with pytest.raises(ValueError, match=r"0\.png has the light 'dark' in .* one of grey, white"):
+        attribute_scores(batch, [Attribute("light", ("grey", "white"))], None)
+    with pytest.raises(ValueError, match=r"no metadata\.jsonl with the column 'light'"):
+        attribute_scores(as_batch(greys(0), ["a"]), [LIGHT], None)

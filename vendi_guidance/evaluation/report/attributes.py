@@ -1,0 +1,93 @@
+"""Attributes in a report: a figure of small multiples, and cells of tables."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, Spread
+from vendi_guidance.evaluation.report.figures import one_line, style
+from vendi_guidance.evaluation.results import ReportData
+
+ATTRIBUTE_TITLES = {
+    "entropy": "evenness",
+    "coverage": "values drawn",
+    "commonest": "commonest value",
+    "named_kept": "named kept",
+}
+SHOWN = 24  # prompts of a figure: more are not read at a glance
+
+
+def attribute_title(attribute: Attribute) -> str:
+    """Its name, and the prompt if it is for one only."""
+    return attribute.name + (f" ({attribute.prompt})" if attribute.prompt is not None else "")
+
+
+def attribute_cell(scores: AttributeScores, name: str) -> str:
+    """A mean with its interval as text; "–" where there is none."""
+    if name not in scores.means:
+        return "–"
+    value, low, high = scores.means[name]
+    return f"{value:.0%}" + ("" if low is None else f" ({low:.0%} to {high:.0%})")
+
+
+def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:
+    """A figure for each attribute: a bar for each prompt, cut into its values' shares; the runs
+    beside one another."""
+    found: dict[str, list[AttributeScores | None]] = {}
+    for place, report in enumerate(reports):
+        for one in report.attributes:
+            row = found.setdefault(attribute_title(one.attribute), [None] * len(reports))
+            row[place] = one
+    with style():
+        return {
+            f"attribute-{number}": _figure(title, of_runs, [report.name for report in reports])
+            for number, (title, of_runs) in enumerate(found.items(), 1)
+        }
+
+
+def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequence[str]) -> Figure:
+    first = next(one for one in of_runs if one is not None)
+    order = [spread.prompt for spread in sorted(first.spreads, key=_evenness)]
+    kept = [order[i * len(order) // min(len(order), SHOWN)] for i in range(min(len(order), SHOWN))]
+    size = (2.2 + 2.6 * len(names), 1.2 + 0.24 * len(kept))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    values = first.attribute.values
+    colours = mpl.color_sequences["tab20" if len(values) > 10 else "tab10"]
+    for axes, scores, name in zip(panels, of_runs, names, strict=True):
+        spreads = {} if scores is None else {spread.prompt: spread for spread in scores.spreads}
+        for row, prompt in enumerate(kept):
+            start = 0.0
+            shares = spreads[prompt].shares if prompt in spreads else ()
+            for place, share in enumerate(shares):
+                axes.barh(row, share, left=start, color=colours[place % len(colours)], height=0.8)
+                start += share
+            if prompt in spreads and (named := spreads[prompt].named) is not None:
+                axes.text(1.02, row, f"asks {one_line(named, 12)}", va="center", fontsize=7)
+        axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="share of images")
+        axes.set_title(one_line(name, 28), fontsize=10, parse_math=False)
+    panels[0].set_yticks(range(len(kept)), [one_line(prompt, 30) for prompt in kept], fontsize=8)
+    for label in panels[0].get_yticklabels():
+        label.set_parse_math(False)
+    panels[0].invert_yaxis()
+    handles = [
+        Patch(color=colours[i % len(colours)], label=one_line(value, 20))
+        for i, value in enumerate(values)
+    ]
+    legend = figure.legend(
+        handles=handles,
+        title=one_line(title, 60),
+        loc="outside upper center",
+        ncols=min(4, len(values)),
+        fontsize=8,
+    )
+    for text in (legend.get_title(), *legend.get_texts()):
+        text.set_parse_math(False)
+    return figure
+
+
+def _evenness(spread: Spread) -> tuple[bool, float]:
+    """The least even first, prompts that name a value last."""
+    return spread.named is not None, spread.scores.get("entropy", 0.0)
