@@ -143,7 +143,7 @@ as well. All parts but the UNet are those of `demo-sdxl`.
 `python -m scripts.demo.train_turbo`: {drawing},
 for captions as in the teacher's training set, empty ones left out, with CFG scale {cfg:g}. The
 student, initialised with the teacher's UNet, learned to jump from any point of a trajectory to its
-end. {training}.
+end, later also from where its own first jump leads. {training}.
 
 ## What it draws
 

@@ -22,6 +22,7 @@ from scripts.demo.training import train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
+OWN_FROM = 500  # the training step from which on the student also learns from its own jumps
 STEPS = 8  # of the teacher, where students of 1, 2, 4 or 8 steps stand
 
 FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to the student
@@ -35,7 +36,7 @@ FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to t
 @click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
 @click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
-@click.option("--steps", type=click.IntRange(1), default=500)
+@click.option("--steps", type=click.IntRange(1), default=800)
 @click.option("--batch-size", type=click.IntRange(1), default=64)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -129,7 +130,11 @@ def train_student(
     steps: int,
     batch: int,
 ) -> float:
-    """Train the pipeline's UNet to jump to trajectories' ends; returns the seconds."""
+    """Train the pipeline's UNet to jump to trajectories' ends; returns the seconds.
+
+    A student that only sees the teacher's states drifts from them in several steps, so that it is
+    later shown states that its own first jump leads to.
+    """
     device, scheduler, unet = pipeline.device, pipeline.scheduler, pipeline.unet
     with torch.no_grad():
         prompts, _, pooled, _ = pipeline.encode_prompt(captions, do_classifier_free_guidance=False)
@@ -142,20 +147,36 @@ def train_student(
     # the first point decides the picture, so it gets twice its share
     shares = torch.tensor([2.0] + [1.0] * (STEPS - 1))
 
+    def levels(points: Tensor) -> tuple[Tensor, Tensor]:
+        a, s = (level[points].view(-1, 1, 1, 1).to(device) for level in (signal, noise))
+        return a, s
+
+    def predict(states: Tensor, points: Tensor, rows: Tensor) -> Tensor:
+        """Velocities at some points of trajectories."""
+        conditions = {"text_embeds": pooled[rows], "time_ids": time_ids[: len(rows)]}
+        return unet(
+            states, times[points].to(device), prompts[rows], added_cond_kwargs=conditions
+        ).sample.float()
+
+    @torch.no_grad()
+    def own(points: Tensor, rows: Tensor) -> Tensor:
+        """States where the student's own jumps from the first point lead."""
+        first = trajectories[rows, 0].to(device)
+        a, s = levels(points)
+        return s * first - a * predict(first, torch.zeros_like(points), rows)
+
     def loss(step: int) -> Tensor:
         rows = torch.randint(len(captions), (batch,))
         points = torch.multinomial(shares, batch, replacement=True)
-        state, end = trajectories[rows, points].to(device), trajectories[rows, -1].to(device)
-        a, s = (level[points].view(-1, 1, 1, 1).to(device) for level in (signal, noise))
-        velocity = unet(
-            state,
-            times[points].to(device),
-            prompts[rows],
-            added_cond_kwargs={"text_embeds": pooled[rows], "time_ids": time_ids},
-        ).sample
+        states, ends = trajectories[rows, points].to(device), trajectories[rows, -1].to(device)
+        if step >= OWN_FROM:
+            half = batch // 2
+            states[:half] = own(points[:half], rows[:half])
+        a, s = levels(points)
         # the velocity for which this one step ends where the trajectory does; unlike squares,
         # absolute errors do not reward the mean of what is uncertain, which is blurred
-        return F.huber_loss(velocity.float(), (a * state - end) / s, delta=0.1) / 0.1
+        target = (a * states - ends) / s
+        return F.huber_loss(predict(states, points, rows), target, delta=0.1) / 0.1
 
     return train("student", [unet], loss, work, steps, 3e-4, str(device))
 

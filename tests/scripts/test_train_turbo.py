@@ -37,6 +37,7 @@ def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
 
 def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(train_turbo, "measure", partial(measure, each=(1, 1)))
+    monkeypatch.setattr(train_turbo, "OWN_FROM", 1)
     monkeypatch.setattr(training, "SAVE_EVERY", 1)
     work, output = tmp_path / "work", tmp_path / "model"
     options = [*small_demo(tmp_path), f"--teacher={ASSETS / 'demo-sdxl'}", f"--work={work}"]
