@@ -36,8 +36,8 @@ LETTERS = ("demo-letters-probe", "demo-letters", "prompts/letters.txt")
 MODELS = {
     "demo-sdxl": DemoModel(StableDiffusionXLPipeline, *EMOJI, 16, 5.0),
     "demo-sdxl-turbo": DemoModel(StableDiffusionXLPipeline, *EMOJI, 4, 1.0),
-    "demo-pixart": DemoModel(VendiGuidedPixArtSigmaPipeline, *EMOJI, 16, 5.0),
-    "demo-flow": DemoModel(StableDiffusion3Pipeline, *LETTERS, 16, 5.0),
+    "demo-pixart": DemoModel(VendiGuidedPixArtSigmaPipeline, *EMOJI, 16, 4.0),
+    "demo-flow": DemoModel(StableDiffusion3Pipeline, *LETTERS, 16, 4.0),
 }
 """By the names of their folders."""
 

@@ -12,13 +12,16 @@ from scripts.demo.sheets import read_sheet, write_sheet
 from vendi_guidance.storage.files import whole_file
 
 SHEET_FACES = "faces.txt"
+STEP = 17  # between shades of grey
 
 
 def save_sheets(letters: Letters, folder: Path) -> None:
-    """Write one lossless WebP a class, a row a letter and a column a face, and what the faces are,
-    one a line: "gelasio, serif, bold, italic"."""
+    """Write one WebP a class, a row a letter and a column a face, and what the faces are, one a line:
+    "gelasio, serif, bold, italic". In 16 shades of grey, a pixel is at most 9 of 255 from its own:
+    nobody sees it, and the files are a third smaller."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = letters.pictures.unflatten(0, letters.pixels.shape[:2])
+    pictures = ((pictures / STEP).round() * STEP).to(torch.uint8)
     for group, name in enumerate(ATTRIBUTES["class"]):
         faces = torch.from_numpy(letters.kinds[:, 0] == group)
         write_sheet(folder / f"{name}.webp", pictures[:, faces])

@@ -54,9 +54,9 @@ def accuracy(probe: Probe, pictures: Tensor, looks: Tensor, device: str) -> dict
 def save_training_features(probe: Probe, world: World, file: Path) -> None:
     """Write the probe's features of all training pictures, in the order of `World.images`.
 
-    They are (n, 128), under the key "features": what generated pictures are compared with.
+    They are (n, 128) float16, under the key "features": what generated pictures are compared with.
     """
-    save_tensors(file, {"features": probe.embed(world.images(world.concepts))}, {})
+    save_tensors(file, {"features": probe.embed(world.images(world.concepts)).half()}, {})
 
 
 def augment(x: Tensor) -> Tensor:

@@ -65,8 +65,8 @@ def main(
     work.mkdir(parents=True, exist_ok=True)
     if stage in ("all", "probe"):
         probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device)
-        probe.save_pretrained(output / "demo-probe")
-        save_training_features(probe.cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
+        probe.half().save_pretrained(output / "demo-probe")
+        save_training_features(probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
         write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device))
     if stage in ("all", "diffusion"):
         pictures = emoji.pixels.flatten(0, 2)

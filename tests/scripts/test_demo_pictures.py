@@ -46,7 +46,7 @@ def test_the_committed_features_are_the_probes_of_the_committed_pictures(tmp_pat
     computed = load_features(tmp_path / "f.safetensors")
     committed = load_features(ASSETS / "demo-probe" / TRAINING_FEATURES)
     assert committed.shape == (64 * 18, 128)
-    torch.testing.assert_close(committed, computed, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(committed, computed, atol=1e-3, rtol=1e-3)
 
 
 def test_a_sheet_of_another_size_is_named(emoji, tmp_path):

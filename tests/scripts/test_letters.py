@@ -104,13 +104,14 @@ def test_looks_and_pictures_of_a_letter(flat):
     assert flat.labels[41].tolist() == [2, 0, 0, 1]  # the third letter's second face
 
 
-def test_sheets_keep_every_pixel_and_every_face(flat, tmp_path):
+def test_sheets_keep_every_face_and_every_pixel_but_for_a_shade(flat, tmp_path):
     save_sheets(flat, tmp_path / "new" / "folder")
     loaded = load_world(tmp_path / "new" / "folder")
     assert isinstance(loaded, Letters)
     assert loaded.families == flat.families
     assert np.array_equal(loaded.kinds, flat.kinds)
-    assert torch.equal(loaded.pixels, flat.pixels)
+    change = (loaded.pixels.int() - flat.pixels.int()).abs().max()
+    assert change <= 9 and len(loaded.pixels.unique()) <= 16
 
 
 def test_a_face_of_no_known_look_is_named(tmp_path):
