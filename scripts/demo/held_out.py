@@ -37,14 +37,16 @@ def measure(
     prompts: Path,
     probe: Path,
     each: tuple[int, int] = (16, 8),
+    files: tuple[str, str] = ("demo.txt", "named.txt"),
 ) -> Measured:
     """What the probe sees in pictures that a pipeline draws.
 
     Args:
         sampling: arguments of its call.
-        prompts: a folder with demo.txt, the open prompts, and named.txt.
+        prompts: a folder with `files`.
         probe: its folder.
         each: number of pictures of each open and each named prompt.
+        files: of the open and the named prompts.
     """
     pipeline.set_progress_bar_config(disable=True)
     labeler = ProbeLabeler(load_probe(probe))
@@ -58,7 +60,19 @@ def measure(
             images += pipeline(part, generator=generator, **sampling).images
         return asked, labeler(images, asked)
 
-    asked, labels = label("demo.txt", each[0])
-    named = prompt_fidelity(label("named.txt", each[1])[1])
+    asked, labels = label(files[0], each[0])
+    named = prompt_fidelity(label(files[1], each[1])[1])
     looks = fmean(looks_by_group(asked, labels).values())
     return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0)
+
+
+def as_table(measured: dict[str, Measured]) -> str:
+    """A row each, by its name."""
+    rows = "\n".join(
+        f"| {name} | {one.fidelity:.1%} | {one.looks:.2f} | {one.named:.1%} |"
+        for name, one in measured.items()
+    )
+    return f"""\
+| | the prompt's concept is shown | looks per open prompt | all that is named is shown |
+|---|---|---|---|
+{rows}"""

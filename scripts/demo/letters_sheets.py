@@ -16,9 +16,8 @@ STEP = 17  # between shades of grey
 
 
 def save_sheets(letters: Letters, folder: Path) -> None:
-    """Write one WebP a class, a row a letter and a column a face, and what the faces are, one a line:
-    "gelasio, serif, bold, italic". In 16 shades of grey, a pixel is at most 9 of 255 from its own:
-    nobody sees it, and the files are a third smaller."""
+    """Write one WebP a class, a row a letter and a column a face, and what the faces are, one a
+    line: "gelasio, serif, bold, italic". The 16 shades of grey make the files a third smaller."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = letters.pictures.unflatten(0, letters.pixels.shape[:2])
     pictures = ((pictures / STEP).round() * STEP).to(torch.uint8)

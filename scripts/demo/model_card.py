@@ -12,7 +12,7 @@ from scripts.demo.emoji import (
     VENDORS,
     Emoji,
 )
-from scripts.demo.held_out import Measured
+from scripts.demo.held_out import Measured, as_table
 
 _SOURCES = "\n".join(
     f"* {licence} (npm package `{package}`)" for package, licence in PACKAGES.values()
@@ -204,17 +204,11 @@ Concepts: {", ".join(emoji.concepts)}."""
 
 
 def _held_out(measured: dict[str, Measured]) -> str:
-    """A table of what the probe saw."""
-    rows = "\n".join(
-        f"| {name} | {one.fidelity:.1%} | {one.looks:.2f} | {one.named:.1%} |"
-        for name, one in measured.items()
-    )
+    """What the probe saw."""
     return f"""\
 Counted by `demo-probe` in bfloat16, without diversity guidance: 16 images of each prompt of
 `assets/prompts/demo.txt`, which leave tone and vendor open, and 8 of each of
 `assets/prompts/named.txt`, which name one or both. Looks are distinct correct pairs of vendor and
 tone among a prompt's 16 images; 18 exist.
 
-| | the prompt's concept is shown | looks per open prompt | all that is named is shown |
-|---|---|---|---|
-{rows}"""
+{as_table(measured)}"""

@@ -66,7 +66,9 @@ def main(
     if stage in ("all", "probe"):
         probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device)
         probe.half().save_pretrained(output / "demo-probe")
-        save_training_features(probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES)
+        save_training_features(
+            probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES
+        )
         write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device))
     if stage in ("all", "diffusion"):
         pictures = emoji.pixels.flatten(0, 2)

@@ -1,6 +1,6 @@
 """Train the flow demo, a tiny Stable Diffusion 3 of letters, and its probe, from scratch.
 
-Stages, each resumable: the autoencoder, the transformer with both text encoders, the probe.
+Stages, each resumable: the probe, the autoencoder, the transformer with both text encoders.
 Checkpoints are in --work; the same command resumes.
 """
 
@@ -22,6 +22,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
+from scripts.demo.held_out import Measured, measure
 from scripts.demo.letters import ATTRIBUTES, CAPTION, CONCEPTS, Letters, caption, fetch, load
 from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
 from scripts.demo.probing import accuracy, split_tenth, train_probe
@@ -35,12 +36,14 @@ TEXT_WIDTHS = 64, 64  # of the text encoders
 HEADS, LAYERS = 4, 4  # of the transformer; a head is 32 wide
 SHIFT = 3.0  # of the times towards noise, in training and sampling
 T5_TOKENS = 256  # of a prompt, as the pipeline has them
+CFG, SAMPLING_STEPS = 4.0, 16  # of the pictures that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="Typefaces.")
 @click.option("--work", type=click.Path(path_type=Path), default="out/flow", help="Checkpoints.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
+@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
 @click.option("--vae-steps", type=click.IntRange(1), default=900)
 @click.option("--flow-steps", type=click.IntRange(1), default=9_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=900)
@@ -51,6 +54,7 @@ def main(
     data: Path,
     work: Path,
     output: Path,
+    prompts: Path,
     vae_steps: int,
     flow_steps: int,
     probe_steps: int,
@@ -61,19 +65,30 @@ def main(
     fetch(data)
     letters = load(data)
     work.mkdir(parents=True, exist_ok=True)
+    judge = output / "demo-letters-probe"
+    if stage in ("all", "probe"):
+        probe, tests = train_letters_probe(letters, work, probe_steps, 2 * batch_size, device)
+        probe.half().save_pretrained(judge)
+        write_letters_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device))
+
     if stage in ("all", "diffusion"):
         vae = train_vae(letters.pictures, VAE_WIDTHS, work, vae_steps, batch_size // 2, device)
         shown = letters.where(~letters.held_out)
         pipeline = train_flow(shown, vae, work, flow_steps, batch_size, device)
         save_half(pipeline, output / "demo-flow")
+        measured = measure_flow(output / "demo-flow", prompts, judge, device)
         steps = vae_steps, flow_steps
-        write_flow_card(output / "demo-flow", shown, *steps, batch_size, machine(device))
-    if stage in ("all", "probe"):
-        probe, tests = train_letters_probe(letters, work, probe_steps, 2 * batch_size, device)
-        probe.half().save_pretrained(output / "demo-letters-probe")
-        write_letters_probe_card(
-            output / "demo-letters-probe", tests, probe_steps, 2 * batch_size, machine(device)
-        )
+        write_flow_card(output / "demo-flow", shown, measured, *steps, batch_size, machine(device))
+
+
+def measure_flow(folder: Path, prompts: Path, probe: Path, device: str) -> dict[str, Measured]:
+    """What the saved pipeline draws."""
+    pipeline = StableDiffusion3Pipeline.from_pretrained(folder, dtype=torch.bfloat16).to(device)
+    sampling = {"num_inference_steps": SAMPLING_STEPS, "guidance_scale": CFG}
+    measured = measure(
+        pipeline, sampling, prompts, probe, files=("letters.txt", "letters-named.txt")
+    )
+    return {f"{SAMPLING_STEPS} steps, CFG scale {CFG:g}": measured}
 
 
 def train_flow(

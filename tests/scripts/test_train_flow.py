@@ -1,6 +1,7 @@
 """The flow demo's training, in small: what it trains is what the stock pipeline computes."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,13 @@ from click.testing import CliRunner
 from diffusers import DiffusionPipeline, SD3Transformer2DModel, StableDiffusion3Pipeline
 
 from scripts.demo import train_flow
+from scripts.demo.held_out import measure
 from scripts.demo.letters import Letters
 from scripts.demo.train_flow import WeightedLastToken, make_silent_t5
+from tests.conftest import SCRIPTS
 from vendi_guidance.features.probe import load_probe
+
+ASSETS = SCRIPTS.parent / "assets"
 
 
 @pytest.fixture
@@ -59,6 +64,8 @@ def test_the_t5_answers_zeros_to_any_text():
 def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
     letters, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(train_flow, "measure", partial(measure, each=(1, 1)))
+    monkeypatch.setattr(train_flow, "SAMPLING_STEPS", 1)
     monkeypatch.setattr(train_flow, "fetch", lambda folder: None)
     monkeypatch.setattr(train_flow, "load", lambda folder: letters)
     monkeypatch.setattr(train_flow, "VAE_WIDTHS", (4, 4, 4))
@@ -67,6 +74,7 @@ def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
     monkeypatch.setattr(train_flow, "LAYERS", 1)
     steps = ("--vae-steps", "1", "--flow-steps", "2", "--probe-steps", "1", "--batch-size", "2")
     folders = ("--work", str(tmp_path / "work"), "--output", str(tmp_path), "--device", "cpu")
+    folders += ("--prompts", str(ASSETS / "prompts"))
 
     def run(*stage: str) -> str:
         done = CliRunner().invoke(train_flow.main, [*steps, *folders, *stage])
@@ -81,7 +89,8 @@ def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
     assert image.size == (64, 64)
     config = json.loads((tmp_path / "demo-flow" / "vae" / "config.json").read_text())
     assert config["shift_factor"] and config["scaling_factor"]
-    assert "520 images" in (tmp_path / "demo-flow" / "README.md").read_text()
+    card = (tmp_path / "demo-flow" / "README.md").read_text()
+    assert "520 images" in card and "| 1 steps, CFG scale 4 |" in card
 
     probe = load_probe(tmp_path / "demo-letters-probe")
     assert len(probe.looks([image])[0]) == 4
