@@ -77,6 +77,14 @@ def test_a_round_evaluates_each_candidate_once():
     assert network.evaluations == settings.rounds * settings.candidates
 
 
+def test_a_call_too_short_for_candidates_has_longer_moves():
+    """Four evaluations are all that it affords."""
+    _, network, short = guided(Settings(rounds=4, candidates=2, scale=0.5), count=4)
+    _, _, single = guided(Settings(rounds=4, candidates=1, scale=1.0), count=4)
+    assert network.evaluations == 4
+    assert torch.equal(short.latents, single.latents)
+
+
 def test_the_same_generator_gives_the_same_latents():
     (*_, first), (*_, second) = guided(), guided()
     assert torch.equal(first.latents, second.latents)

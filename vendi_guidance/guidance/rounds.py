@@ -40,7 +40,8 @@ class Rounds:
 
     That level is sqrt(D) `settings.level`, noise to signal, for latents of D numbers: the noise
     that hides a picture grows with its size. A call of few steps has fewer rounds: they never take
-    more evaluations of the network than the call's own steps.
+    more evaluations of the network than the call's own steps. Where there is no choice between
+    candidates, longer moves do what choosing would have done.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -69,7 +70,7 @@ class Rounds:
         for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
             direction = ascent_direction(at, memory, settings)
-            fading = settings.scale * (1 - done / rounds)
+            fading = settings.scale * settings.candidates / candidates * (1 - done / rounds)
             tried, predicted = [], []
             for _ in range(candidates):
                 z = start.mix(clean, _noise(step.generator, clean))

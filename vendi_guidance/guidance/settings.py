@@ -103,8 +103,9 @@ class Settings:
         8,
         "How many times the denoising step at the noise level `level` is repeated. Each round adds "
         "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
-        "CFG is off until then. Calls of few steps have fewer rounds, and fewer candidates: they "
-        "never double the evaluations of the network. 0 is guidance as published, without rounds.",
+        "CFG is off until then. Calls of few steps have fewer rounds and candidates, so that the "
+        "evaluations of the network at most double, and longer guidance steps instead. 0 is "
+        "guidance as published, without rounds.",
         int,
         least=0,
     )
