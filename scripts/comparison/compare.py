@@ -51,7 +51,7 @@ from vendi_guidance.storage.files import sha256_of
 
 TUNING = (6, 8)  # prompts that leave the look open, and prompts that name an attribute
 REPORTED = (12, 32)
-FROZEN = (8, 16)
+FROZEN = (6, 12)
 INTERLEAVED = (6, 6)
 FURTHER = (3, 3)
 QUICK = (4, 4)
