@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from tests.helpers.commands import assert_refused, contents, repeatable
@@ -98,7 +99,7 @@ def test_the_page_needs_no_other_file_and_no_prompt_is_markup(peace):
     assert "&lt;b&gt;a&lt;/b&gt; fox" in page
     assert not re.search(r'(src|href)="(?!data:|#)', page)
     assert page.count("<img") == 3 * len(RUNS) * 3
-    for title in ("unguided", "Vendi guidance, strength 0.5", "select from more, pool 2"):
+    for title in ("unguided", "Vendi guidance (strength 0.5)", "select from more (pool 2)"):
         assert title in page
 
 
@@ -147,9 +148,17 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     assert "evenness" in (peace / "comparison.html").read_text()
 
 
-def _halves(count: int):
-    import torch
+def test_an_attribute_of_no_prompt_is_refused_before_anything_is_drawn(
+    words, tmp_path, monkeypatch
+):
+    file = tmp_path / "attributes.json"
+    file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
+    monkeypatch.setattr(compare, "open_judge", lambda *_: lambda images, *_: _halves(len(images)))
+    assert_refused(invoke(words, tmp_path / "out", "--attributes", file), "'a cow'")
+    assert not (tmp_path / "out").exists()
 
+
+def _halves(count: int) -> torch.Tensor:
     return torch.full((count, 2), 0.5)
 
 

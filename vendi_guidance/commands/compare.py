@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 import transformers
+from PIL import Image
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Option, asset
@@ -45,7 +46,13 @@ from vendi_guidance.commands.run_options import (
 from vendi_guidance.comparison.entries import FAMILIES, USUAL, Entry, entries_of
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
 from vendi_guidance.comparison.study import Results, Study
-from vendi_guidance.evaluation.attributes import load_attributes
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    AttributeJudge,
+    attribute_scores,
+    load_attributes,
+)
+from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.series import Series
@@ -132,6 +139,7 @@ def main(
             raise ValueError("--attribute-judge labels: new images have no labels yet")
         also["attributes"] = load_attributes(attributes)
         also["attribute_judge"] = open_judge(attribute_judge, labeler, given["device"])
+        check_attributes(also["attributes"], also["attribute_judge"], prompts)
     judging = open_judging(
         *names.values(), cache=output / ".features", device=given["device"], **also
     )
@@ -167,6 +175,16 @@ def main(
         )
     click.echo(results.verdict())
     click.echo(f"wrote {page} and, beside it, {JSON_FILE} and figures")
+
+
+def check_attributes(
+    attributes: list[Attribute], judge: AttributeJudge, prompts: list[str]
+) -> None:
+    """Raise ValueError before anything is drawn if the judge does not know some attribute, or it is
+    for a prompt that is not drawn."""
+    asked = [prompts[0], *(one.prompt for one in attributes if one.prompt in prompts)]
+    blank = [Image.new("RGB", (64, 64), "white")] * len(asked)
+    attribute_scores(as_batch(blank, [str(prompt) for prompt in asked]), attributes, judge)
 
 
 def check_folder(output: Path, entries: list[Entry]) -> None:

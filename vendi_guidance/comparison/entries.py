@@ -83,7 +83,7 @@ class Entry:
         if self.strength is None:
             return UNGUIDED
         family = FAMILIES[self.family]
-        return f"{family.title}, {family.knob} {self.strength:g}"
+        return f"{family.title} ({family.knob} {self.strength:g})"
 
     @property
     def diversity(self) -> dict[str, Any]:

@@ -82,9 +82,8 @@ class Results:
         interval = _between(found.low, found.high)
         decided = "" if found.is_significant else ", which decides nothing"
         return (
-            f"Of what keeps {floor}, {_in_words(ours)}; the best other method, "
-            f"{_in_words(other)}. {ours.entry.title} has {found.change:.2f} times the "
-            f"Conditional-Vendi of {other.entry.title}{interval}{decided}."
+            f"Of what keeps {floor}, {_in_words(ours)}, and {found.change:.2f} times that of the "
+            f"best other method, {other.entry.title}{interval}{decided}."
         )
 
 
