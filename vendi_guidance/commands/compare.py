@@ -28,6 +28,7 @@ from tqdm import tqdm
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.commands.evaluate import open_judge
 from vendi_guidance.commands.judge_options import (
+    FEATURES,
     is_demo,
     judge_options,
     judged,
@@ -140,16 +141,15 @@ def main(
         also["attributes"] = load_attributes(attributes)
         also["attribute_judge"] = open_judge(attribute_judge, labeler, given["device"])
         check_attributes(also["attributes"], also["attribute_judge"], prompts)
-    judging = open_judging(
-        *names.values(), cache=output / ".features", device=given["device"], **also
-    )
+    runs = Series(settled(options, model), Stop())
+    judging = open_judging(*names.values(), runs=runs, drawn=prompts, **also)
     check_folder(output, entries)
     if model.sampling.remark is not None:
         click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
     count = len(prompts) * options.images_per_prompt
     with ExitStack() as stack:
-        stop = stack.enter_context(Stop())
-        study = Study(Series(settled(options, model), stop), judging)
+        stack.enter_context(runs.stop)
+        study = Study(runs, judging)
         entries = possible(study, entries, prompts[0], has_choice=bool(methods))
         total = sum(entry.images_drawn for entry in entries) * count
         click.echo(
@@ -190,7 +190,7 @@ def check_attributes(
 def check_folder(output: Path, entries: list[Entry]) -> None:
     """Raise FileExistsError where something else is than a comparison."""
     is_begun = (output / entries[0].name / MANIFEST).is_file()
-    own = {".features", entries[0].name}
+    own = {FEATURES, entries[0].name}
     if output.is_dir() and not is_begun and {path.name for path in output.iterdir()} - own:
         raise FileExistsError(
             f"--output {output} is not empty and has no comparison: name another folder"

@@ -1,5 +1,6 @@
 """Options of the commands that judge what they draw."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,12 @@ from vendi_guidance.commands.run_options import together
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.runs.series import Series
 from vendi_guidance.tuning.judging import Judging, ProbeConcept
+from vendi_guidance.tuning.own_model import OwnModel
+
+FEATURES = ".features"
+"""Folder beside the runs."""
 
 judged = partial(click.option, cls=Option, group="Judges")
 
@@ -28,9 +34,10 @@ judge_options = together(
     ),
     judged(
         "--faithfulness",
-        show_default="the probe for the demo model, else clip",
-        help="clip or clip:MODEL/PRETRAINED, their CLIPScore; own-prompt, which needs no weights; "
-        "or probe:FOLDER.",
+        show_default="own-model for the demo model, else clip",
+        help="clip or clip:MODEL/PRETRAINED, their CLIPScore; own-model, whether the model itself "
+        "recognises the prompt of an image, or own-prompt, whether the most similar unguided image "
+        "has the same one, which need no weights; or probe:FOLDER.",
     ),
 )
 
@@ -49,22 +56,31 @@ def judges_of(
     return {
         "image_embedder": images or ("pixels" if demo else "dinov2"),
         "prompt_embedder": prompts or (f"sdxl:{model}" if demo else "clip"),
-        "faithfulness": faithfulness or (f"probe:{asset('demo-probe')}" if demo else "clip"),
+        "faithfulness": faithfulness or ("own-model" if demo else "clip"),
     }
 
 
 def open_judging(
-    images: str, prompts: str, faithfulness: str, *, cache: Path, device: str, **also: Any
+    images: str,
+    prompts: str,
+    faithfulness: str,
+    *,
+    runs: Series,
+    drawn: Sequence[str],
+    **also: Any,
 ) -> Judging:
     """The judges with these names.
 
     Args:
+        runs: that are judged.
+        drawn: their prompts.
         also: further settings of `evaluate`.
 
     Raises:
         ValueError: there is no such judge.
         FileNotFoundError: its weights are missing.
     """
+    device = runs.options.device
     kind, _, which = faithfulness.partition(":")
     judge: Any = None
     if kind == "clip":
@@ -74,11 +90,13 @@ def open_judging(
         )
     elif kind == "probe":
         judge = ProbeConcept(load_probe(which))
+    elif faithfulness == "own-model":
+        judge = OwnModel(runs, drawn)
     elif faithfulness != "own-prompt":
         raise ValueError(
-            "--faithfulness must be clip, clip:MODEL, own-prompt or probe:FOLDER, got "
+            "--faithfulness must be clip, clip:MODEL, own-model, own-prompt or probe:FOLDER, got "
             f"{faithfulness!r}"
         )
     of_images = open_image_embedder(images, device=device)
     of_prompts = open_prompt_embedder(prompts, device=device)
-    return Judging(of_images, of_prompts, judge, cache, also)
+    return Judging(of_images, of_prompts, judge, runs.options.output / FEATURES, also)

@@ -10,10 +10,10 @@ ones. It writes settings.json, frontier.png and every run that it made into the 
   vendi-guidance generate prompts.txt --model MODEL --settings tuned/settings.json --output out
   vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output report
 
-Faithfulness is a CLIPScore, or without a CLIP the share of images whose most similar unguided image
-is of the same prompt (own-prompt). For the demo model, its probe says whether an image shows the
-prompt's emoji, and diversity is scored on pixels: no one counts looks. At the end the settings
-found are checked on seeds that the search has not seen.
+Faithfulness is a CLIPScore, or without a CLIP the share of images whose prompt the model itself
+recognises among others (own-model), which adds half as much work again. That is the default for the
+demo model, whose diversity is scored on pixels: the search is blind to its probe. At the end the
+settings found are checked on seeds that the search has not seen.
 
 The same command goes on after a kill. Given on several machines or GPUs (--device cuda:1) with one
 output folder, the processes share the trials.
@@ -117,19 +117,20 @@ def main(
         raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
     model = find(options)
     judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
-    judging = open_judging(*judged.values(), cache=output / ".features", device=given["device"])
+    runs = Series(settled(options, model), Stop())
+    judging = open_judging(*judged.values(), runs=runs, drawn=used)
     wanted = Search(keep, trials, expert, given["seed"])
     begin(output, manifest_of(options, model, wanted, judged, used), used)
     if model.sampling.remark is not None:
         click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
-    options = settled(options, model)
     count = len(used) * each
     total = count * (trials + RUNS_BESIDE)
     click.echo(f"{trials} trials of {len(used)} prompts x {each} images: {total} in all", err=True)
     with ExitStack() as stack:
-        stop = stack.enter_context(Stop())
+        stack.enter_context(runs.stop)
         bar = stack.enter_context(tqdm(total=total, unit="picture"))
-        tuner = Tuner(Series(options, stop, bar.update), wanted, judging)
+        runs.on_pictures = bar.update
+        tuner = Tuner(runs, wanted, judging)
         bar.update(count * len(tuner.tried()))
         for one in tuner.run():
             bar.write(sentence(one), file=sys.stderr)
