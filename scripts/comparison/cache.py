@@ -16,8 +16,7 @@ from typing import Any
 from PIL import Image
 
 from scripts.comparison.measures import MEASURES, Scores
-from scripts.comparison.prompts import spread
-from scripts.comparison.sampling import Prompt
+from scripts.comparison.prompts import Prompt, spread
 from scripts.comparison.trials import Trial
 from scripts.demo.emoji import SIZE
 from vendi_guidance.commands.cli import REPOSITORY

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.comparison import baselines
-from scripts.comparison.embedding_noise import CADS, SeedVariance
-from scripts.comparison.sampling import Call, Method
-from scripts.comparison.selection import Select, SelectPreviews
 from vendi_guidance import VendiGuidance
+from vendi_guidance.comparison import baselines
+from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
+from vendi_guidance.comparison.methods import Call, Method
+from vendi_guidance.comparison.selection import Select, SelectPreviews
 from vendi_guidance.guidance.mixins import DiversityGuided
 from vendi_guidance.guidance.settings import STRENGTH
 

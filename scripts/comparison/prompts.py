@@ -3,13 +3,34 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from scripts.comparison.sampling import Prompt
 from scripts.demo.world import World
-from vendi_guidance.features.probe import Look, Probe
+from vendi_guidance.features.probe import Asked, Look, Probe
 
 Item = TypeVar("Item")
+
+
+class Prompt(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        words: the prompt.
+        look: the concept, and what else the prompt names, None where it leaves a value open.
+    """
+
+    words: str
+    look: Asked
+
+    @property
+    def concept(self) -> str:
+        """What is to be shown, in any look."""
+        return str(self.look[0])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the look is left open."""
+        return not any(self.look[1:])
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from itertools import islice
 
 from PIL import Image
 
-from scripts.comparison.baselines import Unguided
 from scripts.comparison.cache import Cache
 from scripts.comparison.candidates import Candidate
 from scripts.comparison.measures import Scores
-from scripts.comparison.sampling import Prompt, Sample
+from scripts.comparison.prompts import Prompt
 from scripts.comparison.scorer import Scorer
 from scripts.comparison.trials import How, ImageGenerator, Report, Trial, parts
+from vendi_guidance.comparison.baselines import Unguided
+from vendi_guidance.comparison.methods import Sample
 from vendi_guidance.features.probe import Look
 
 NAMED_SEED = 1_000_000

@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from scripts.comparison.measures import KEPT, MEASURES, Scores, Values
-from scripts.comparison.sampling import Prompt
+from scripts.comparison.prompts import Prompt
 from scripts.demo.emoji import KERNELS, SIZE
 from scripts.demo.world import World, load_world
 from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity

@@ -1,7 +1,6 @@
 """Trials: which images in which order, and the generator that makes them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
@@ -14,12 +13,12 @@ from diffusers import (
     EulerDiscreteScheduler,
 )
 from PIL import Image
-from torch import nn
 
 from scripts.comparison.candidates import Candidate
-from scripts.comparison.network import first_layer
-from scripts.comparison.sampling import Call, Method, Prompt, Sample
+from scripts.comparison.prompts import Prompt
 from scripts.demo.emoji import SIZE
+from vendi_guidance.comparison.methods import Call, Method, Sample
+from vendi_guidance.comparison.network import rows_counted
 
 IN_TURN = "one prompt at a time"
 INTERLEAVED = "prompts interleaved"
@@ -166,7 +165,7 @@ class ImageGenerator:
             return [image.convert("RGB").resize((SIZE, SIZE)) for image in images]
 
         begun = perf_counter()
-        with _rows_through(first_layer(self.pipe)) as rows:
+        with rows_counted(self.pipe) as rows:
             images = [image for batch in batches for image in method.images(call, batch)]
         return Drawn(images, perf_counter() - begun, sum(rows))
 
@@ -176,14 +175,3 @@ class ImageGenerator:
         return self.draw(
             candidate.build(), trial.batches(), candidate.guidance_scale, trial.how, report
         )
-
-
-@contextmanager
-def _rows_through(layer: nn.Module) -> Iterator[list[int]]:
-    """The batch sizes that a layer is called with meanwhile."""
-    sizes: list[int] = []
-    handle = layer.register_forward_hook(lambda _layer, _given, result: sizes.append(len(result)))
-    try:
-        yield sizes
-    finally:
-        handle.remove()

@@ -1,6 +1,6 @@
 """Prompts of the emoji world, and its probe with random weights."""
 
-from scripts.comparison.sampling import Prompt
+from scripts.comparison.prompts import Prompt
 from scripts.demo.emoji import CAPTION, TONES, VENDORS, caption
 from vendi_guidance.features.probe import Probe
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, EulerDiscreteScheduler, StableDiffusionXLPipeline
 
-from scripts.comparison.baselines import LimitedInterval, Unguided
 from scripts.comparison.candidates import (
     METHODS,
     OURS,
@@ -29,8 +28,6 @@ from scripts.comparison.plan import (
     Plan,
 )
 from scripts.comparison.prompts import Prompts
-from scripts.comparison.sampling import Sample
-from scripts.comparison.selection import Select, SelectPreviews
 from scripts.comparison.trials import (
     IN_TURN,
     INTERLEAVED,
@@ -41,6 +38,9 @@ from scripts.comparison.trials import (
     samplers_of,
 )
 from tests.helpers.emoji_prompts import asked
+from vendi_guidance.comparison.baselines import LimitedInterval, Unguided
+from vendi_guidance.comparison.methods import Sample
+from vendi_guidance.comparison.selection import Select, SelectPreviews
 
 HOW = How(3, IN_TURN, "ddim", 12, 2)
 EAR, LEG, NOSE = (asked(concept) for concept in ("ear", "leg", "nose"))

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from scripts.comparison.prompts import named_prompts, prompt, select, split_prompts, spread
-from scripts.comparison.sampling import Prompt
+from scripts.comparison.prompts import Prompt, named_prompts, prompt, select, split_prompts, spread
 from scripts.demo.emoji import TONES, Emoji, load_sheets
 from tests.helpers.emoji_prompts import asked, emoji_probe
 from vendi_guidance.commands.cli import asset

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from scripts.comparison.measures import KEPT, MEASURES, RATIOS, Values
-from scripts.comparison.sampling import Prompt
+from scripts.comparison.prompts import Prompt
 from scripts.comparison.scorer import (
     Scorer,
     correct_looks,

@@ -10,10 +10,10 @@ ones. It writes settings.json, frontier.png and every run that it made into the 
   vendi-guidance generate prompts.txt --model MODEL --settings tuned/settings.json --output out
   vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output report
 
-Faithfulness is a CLIPScore, or without a CLIP the share of images whose most similar unguided image
-is of the same prompt (own-prompt). For the demo model, its probe says whether an image shows the
-prompt's emoji, and diversity is scored on pixels: no one counts looks. At the end the settings
-found are checked on seeds that the search has not seen.
+Faithfulness is a CLIPScore, or without a CLIP the share of images whose prompt the model itself
+recognises among others (own-model), which adds half as much work again. That is the default for the
+demo model, whose diversity is scored on pixels: the search is blind to its probe. At the end the
+settings found are checked on seeds that the search has not seen.
 
 The same command goes on after a kill. Given on several machines or GPUs (--device cuda:1) with one
 output folder, the processes share the trials.
@@ -22,7 +22,7 @@ output folder, the processes share the trials.
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ import transformers
 from filelock import FileLock
 from tqdm import tqdm
 
-from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.commands.cli import Command, Option
+from vendi_guidance.commands.judge_options import judge_options, judges_of, open_judging
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
@@ -41,18 +42,16 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import load_probe
-from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import fingerprint
+from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import Model, RunOptions, check_device, find
+from vendi_guidance.runs.setup import Model, RunOptions, check_device, find, settled
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.frontier import save_frontier
-from vendi_guidance.tuning.judging import Judging, Outcome, ProbeConcept
+from vendi_guidance.tuning.judging import Outcome
 from vendi_guidance.tuning.study import Search, Tried, Tuner
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
@@ -84,22 +83,7 @@ def search(*args: Any, **settings: Any) -> Any:
     help="How many settings to try; more trials mean fewer images in each.",
 )
 @search("--all", "expert", is_flag=True, help="Search rounds, candidates, level and cfg too.")
-@search(
-    "--image-embedder",
-    show_default="pixels for the demo model, else dinov2",
-    help="Features in which diversity is scored, as of evaluate.",
-)
-@search(
-    "--prompt-embedder",
-    show_default="the demo model's, else clip",
-    help="Features of prompts, as of evaluate.",
-)
-@search(
-    "--faithfulness",
-    show_default="the probe for the demo model, else clip",
-    help="clip or clip:MODEL/PRETRAINED, their CLIPScore; own-prompt, which needs no weights; or "
-    "probe:FOLDER.",
-)
+@judge_options
 @where("--output", type=PATH, required=True, help="Folder for the search.")
 @machine_options
 def main(
@@ -132,25 +116,21 @@ def main(
     if not 0 < keep <= 1:
         raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
     model = find(options)
-    is_demo = asset("demo-sdxl") is not None and model.folder == asset("demo-sdxl")
-    judged = {
-        "image_embedder": image_embedder or ("pixels" if is_demo else "dinov2"),
-        "prompt_embedder": prompt_embedder or (f"sdxl:{model.folder}" if is_demo else "clip"),
-        "faithfulness": faithfulness or (f"probe:{asset('demo-probe')}" if is_demo else "clip"),
-    }
-    judging = open_judging(*judged.values(), cache=output / ".features", device=given["device"])
+    judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
+    runs = Series(settled(options, model), Stop())
+    judging = open_judging(*judged.values(), runs=runs, drawn=used)
     wanted = Search(keep, trials, expert, given["seed"])
     begin(output, manifest_of(options, model, wanted, judged, used), used)
     if model.sampling.remark is not None:
         click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
-    options = settle(options, model)
     count = len(used) * each
     total = count * (trials + RUNS_BESIDE)
     click.echo(f"{trials} trials of {len(used)} prompts x {each} images: {total} in all", err=True)
     with ExitStack() as stack:
-        stop = stack.enter_context(Stop())
+        stack.enter_context(runs.stop)
         bar = stack.enter_context(tqdm(total=total, unit="picture"))
-        tuner = Tuner(options, wanted, judging, stop, bar.update)
+        runs.on_pictures = bar.update
+        tuner = Tuner(runs, wanted, judging)
         bar.update(count * len(tuner.tried()))
         for one in tuner.run():
             bar.write(sentence(one), file=sys.stderr)
@@ -198,24 +178,6 @@ def sample_of_prompts(source: str, count: int) -> list[str]:
     return [prompt for place, prompt in enumerate(prompts) if place in places]
 
 
-def open_judging(images: str, prompts: str, faith: str, *, cache: Path, device: str) -> Judging:
-    kind, _, which = faith.partition(":")
-    judge: Any = None
-    if kind == "clip":
-        judge = tuple(
-            open_half(faith, device=device)
-            for open_half in (open_image_embedder, open_prompt_embedder)
-        )
-    elif kind == "probe":
-        judge = ProbeConcept(load_probe(which))
-    elif faith != "own-prompt":
-        raise ValueError(
-            f"--faithfulness must be clip, clip:MODEL, own-prompt or probe:FOLDER, got {faith!r}"
-        )
-    of_images = open_image_embedder(images, device=device)
-    return Judging(of_images, open_prompt_embedder(prompts, device=device), judge, cache)
-
-
 def manifest_of(
     options: RunOptions, model: Model, wanted: Search, judged: dict[str, str], prompts: list[str]
 ) -> Manifest:
@@ -255,18 +217,12 @@ def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
         )
 
 
-def settle(options: RunOptions, model: Model) -> RunOptions:
-    """The options with what the model's defaults have decided."""
-    sampling = model.sampling
-    return replace(options, steps=sampling.steps, guidance_scale=sampling.guidance_scale)
-
-
 def check(tuner: Tuner, best: Tried, count: int) -> Outcome:
     """How the best setting does on seeds that the search has not seen."""
-    seed = tuner.options.seed + count
-    with FileLock(tuner.options.output / ".check.lock"):
-        plain = tuner.draw("check-unguided", {"strength": 0.0}, seed=seed)
-        tuned = tuner.draw("check-tuned", best.settings, seed=seed)
+    seed = tuner.runs.options.seed + count
+    with FileLock(tuner.folder / ".check.lock"):
+        plain = tuner.runs.draw("check-unguided", {"strength": 0.0}, seed=seed)
+        tuned = tuner.runs.draw("check-tuned", best.settings, seed=seed)
     report, settings = tuner.judging.unguided(plain)
     return tuner.judging.outcome(tuned, report, settings)
 

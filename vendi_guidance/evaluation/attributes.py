@@ -30,7 +30,12 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Attribute:
-    """What may vary, and its values; of one prompt, or of all where `prompt` is None."""
+    """What may vary, and its values; of one prompt, or of all where `prompt` is None.
+
+    Example:
+        >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
+        'light brown'
+    """
 
     name: str
     values: tuple[str, ...]
@@ -100,6 +105,14 @@ def load_attributes(path: Path) -> list[Attribute]:
     Raises:
         ValueError: it is no such file.
         FileNotFoundError: there is none.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "attributes.json")
+        ...     _ = path.write_text('{"hair": "black, brown"}')
+        ...     load_attributes(path)
+        [Attribute(name='hair', values=('black', 'brown'), prompt=None)]
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")

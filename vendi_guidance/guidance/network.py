@@ -119,11 +119,11 @@ class Network:
             args, kwargs = only_rows(args, kwargs, rows, own)
             own = slice(None)
         # as the network got them, in its own units
-        seen = self._part(_tensor(_input(args, kwargs))[own], step.sample)
+        seen = self._part(tensor_of(input_of(args, kwargs))[own], step.sample)
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
         args, kwargs = self._with_input(args, kwargs, own, factor * latents)
-        output = self._part(_tensor(first.forward(*args, **kwargs))[own], latents)
+        output = self._part(tensor_of(first.forward(*args, **kwargs))[own], latents)
         return self._watch.denoise(latents, output * self._sign(first))
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
@@ -133,7 +133,7 @@ class Network:
     def _sign(self, first: _Evaluation) -> float:
         """Of the scheduler's input beside the network's output: some pipelines reverse time."""
         given = self._watch.step.output
-        output = self._part(_tensor(first.output)[self._own(first)], given).to(given)
+        output = self._part(tensor_of(first.output)[self._own(first)], given).to(given)
         sign = -1.0 if _product(output, given) < 0 else 1.0
         is_alone = len(self._evaluations) == 1 and self._rows(first) == len(given)
         if is_alone or (self._share == 0 and self._is_divisible):
@@ -182,7 +182,7 @@ class Network:
             if self._share == 0:
                 return prompts
             raw = forward(*args, **kwargs)
-            return _like(raw, _tensor(prompts).lerp(_tensor(raw), self._share))
+            return in_form_of(raw, tensor_of(prompts).lerp(tensor_of(raw), self._share))
         call = _Evaluation(forward, args, kwargs, None)
         rows, own = self._rows(call), self._own(call)
         if own == slice(0, rows):
@@ -190,15 +190,15 @@ class Network:
         if self._share == 0 and self._is_divisible:
             args, kwargs = only_rows(args, kwargs, rows, own)
             raw = forward(*args, **kwargs)
-            output = _tensor(raw)
-            return _like(raw, torch.cat([output] * (rows // len(output))))
+            output = tensor_of(raw)
+            return in_form_of(raw, torch.cat([output] * (rows // len(output))))
         raw = forward(*args, **kwargs)
-        output = _tensor(raw)
+        output = tensor_of(raw)
         of_prompts = torch.cat([output[own]] * (rows // len(output[own])))
-        return _like(raw, of_prompts.lerp(output, self._share))
+        return in_form_of(raw, of_prompts.lerp(output, self._share))
 
     def _rows(self, call: _Evaluation) -> int:
-        return len(_input(call.args, call.kwargs))
+        return len(input_of(call.args, call.kwargs))
 
     def _own(self, call: _Evaluation) -> slice:
         """The rows that are for the prompts."""
@@ -215,10 +215,10 @@ class Network:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with other latents in the rows `own`; what is appended to them stays."""
-        old = _input(args, kwargs)
-        new = _tensor(old).clone()
+        old = input_of(args, kwargs)
+        new = tensor_of(old).clone()
         self._part(new[own], latents).copy_(latents)
-        new = _like(old, new)
+        new = in_form_of(old, new)
         if args:
             return (new, *args[1:]), kwargs
         return args, {**kwargs, _input_name(kwargs): new}
@@ -245,7 +245,7 @@ def _product(one: Tensor, other: Tensor) -> float:
     return float(products[products.isfinite()].sum())
 
 
-def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def input_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The latents: a tensor, or a list with one for each row."""
     return args[0] if args else kwargs[_input_name(kwargs)]
 
@@ -254,30 +254,30 @@ def _input_name(kwargs: Mapping[str, Any]) -> str:
     return next(name for name in INPUTS if name in kwargs)
 
 
-def _tensor(raw: Any) -> Tensor:
+def tensor_of(raw: Any) -> Tensor:
     """The tensor in what a network is given or returns, (rows, ...)."""
     if isinstance(raw, list):
         return torch.stack(raw)
-    return raw if isinstance(raw, Tensor) else _tensor(raw[0])
+    return raw if isinstance(raw, Tensor) else tensor_of(raw[0])
 
 
-def _like(raw: Any, tensor: Tensor) -> Any:
+def in_form_of(raw: Any, tensor: Tensor) -> Any:
     """What a network is given or returns, with another tensor in it."""
     if isinstance(raw, Tensor):
         return tensor
     if isinstance(raw, list):
         return list(tensor.unbind())
     if isinstance(raw, tuple):
-        return (_like(raw[0], tensor), *raw[1:])
+        return (in_form_of(raw[0], tensor), *raw[1:])
     [name, first] = next(iter(raw.items()))  # a ModelOutput
-    return type(raw)(**{**raw, name: _like(first, tensor)})
+    return type(raw)(**{**raw, name: in_form_of(first, tensor)})
 
 
 def only_rows(
     args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with the rows `own` only."""
-    in_lists = isinstance(_input(args, kwargs), list)
+    in_lists = isinstance(input_of(args, kwargs), list)
     return _take(args, rows, own, in_lists), _take(kwargs, rows, own, in_lists)
 
 

@@ -8,7 +8,7 @@ prompts side by side, so that pictures of one prompt are made by one process.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -33,6 +33,26 @@ logger = logging.getLogger(__name__)
 Entered = tuple[Tensor | None, Tensor | None]
 
 
+class Drawn(NamedTuple):
+    """What a call of the pipeline gave.
+
+    Attributes:
+        evaluations: rows that passed through the network; None if they were not counted.
+    """
+
+    images: list[Image]
+    evaluations: int | None = None
+
+
+Draw = Callable[[DiversityGuided, dict[str, Any]], Drawn]
+"""Makes a batch with a pipeline and the arguments of its call, among them one generator each."""
+
+
+def by_a_call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Drawn:
+    """As the pipeline does."""
+    return Drawn(pipe(**arguments).images)
+
+
 class _Result(NamedTuple):
     """What one process tells the others of a round."""
 
@@ -40,6 +60,7 @@ class _Result(NamedTuple):
     seconds: float = 0.0
     skipped: int = 0  # guidance steps
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has settled on
+    evaluations: int | None = None
     signal: int | None = None  # a request to stop
     out_of_memory: bool = False  # nothing was made
 
@@ -55,6 +76,7 @@ class Runner:
     stop: Stop  # tells when to stop early
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
+    draw: Draw = by_a_call
     made: int = field(default=0, init=False)  # pictures, since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # how long these took
     stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
@@ -126,13 +148,14 @@ class Runner:
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
         started = perf_counter()
         skipped = self.pipe.guidance.skipped
+        # on the CPU, so that a seed means the same noise on every device
+        generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
-                images += self.pipe(
-                    **self.plan.arguments(items),
-                    # on the CPU, so that a seed means the same noise on every device
-                    generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
-                ).images
+                drawn = self.draw(
+                    self.pipe, {**self.plan.arguments(items), "generator": generators}
+                )
+                images += drawn.images
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except RuntimeError as error:
@@ -148,6 +171,7 @@ class Runner:
             perf_counter() - started,
             self.pipe.guidance.skipped - skipped,
             self.pipe.guidance.sigma_prompt,
+            drawn.evaluations,
             self.stop.signal,
         )
 
@@ -208,9 +232,11 @@ class Runner:
             rows, timings = [], []
             for rank, result in enumerate(results):
                 part = [self._row(item) for item in self._part(items, rank)]
-                seconds = round(result.seconds / max(1, len(part)), 4)
+                cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
+                if result.evaluations is not None:
+                    cost["evaluations"] = result.evaluations / max(1, len(part))
                 rows += part
-                timings += [{"file_name": row["file_name"], "seconds": seconds} for row in part]
+                timings += [{"file_name": row["file_name"], **cost} for row in part]
             batch = Checkpoint(self.progress, *entered)
             self.progress = self.folder.finish_batch(rows, timings, batch)
 

@@ -1,7 +1,7 @@
 """From the options of `vendi-guidance generate` to a run that can be made."""
 
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from vendi_guidance.runs.models import (
 )
 from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
-from vendi_guidance.runs.runner import Runner
+from vendi_guidance.runs.runner import Draw, Runner, by_a_call
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
@@ -86,18 +86,39 @@ class RunOptions:
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """How a run's images are made of the pipeline, if not by a call as it is.
+
+    Attributes:
+        draw: makes a batch.
+        about: what `metadata.jsonl` says of it, JSON values.
+    """
+
+    draw: Draw = by_a_call
+    about: dict[str, Any] = field(default_factory=dict)
+
+
 def open_run(
-    options: RunOptions, group: ProcessGroup, stop: Stop, stack: ExitStack, pipe: Any = None
+    options: RunOptions,
+    group: ProcessGroup,
+    stop: Stop,
+    stack: ExitStack,
+    pipe: Any = None,
+    drawing: Drawing | None = None,
 ) -> Runner:
     """A run with these options, new or resumed; every process calls this.
 
     Args:
         stack: keeps the folder locked.
         pipe: the model, if an earlier run with it has loaded it (see `load`).
+        drawing: None calls the pipeline.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
     """
+
+    drawing = drawing or Drawing()
 
     def prepare() -> tuple[Model, Plan, VendiGuidance, RunWindow, Checkpoint]:
         options.check()
@@ -110,7 +131,8 @@ def open_run(
             **options.diversity,
         )
         _check_prompts_are_seen(model.pipeline, guidance)
-        return model, _plan(options, model, guidance), guidance, window, opening
+        plan = _plan(options, model, guidance, drawing.about)
+        return model, plan, guidance, window, opening
 
     model, plan, guidance, window, opening = group.agree(prepare)
     if group.is_first and model.sampling.remark is not None:
@@ -125,9 +147,9 @@ def open_run(
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
             folder.checkpoints.restore(window, group.device)
-            return Runner(pipe, plan, folder, group, stop, done, None)
+            return Runner(pipe, plan, folder, group, stop, done, None, drawing.draw)
         window.enter_again(opening, group.device)
-        return Runner(pipe, plan, folder, group, stop, opening.progress, opening)
+        return Runner(pipe, plan, folder, group, stop, opening.progress, opening, drawing.draw)
 
     return group.agree(begin)
 
@@ -189,9 +211,17 @@ def _check_prompts_are_seen(pipeline: type[Any], guidance: VendiGuidance) -> Non
         )
 
 
-def _plan(options: RunOptions, found: Model, guidance: VendiGuidance) -> Plan:
+def settled(options: RunOptions, model: Model) -> RunOptions:
+    """The options with what the model's own defaults decide."""
+    sampling = model.sampling
+    return replace(options, steps=sampling.steps, guidance_scale=sampling.guidance_scale)
+
+
+def _plan(
+    options: RunOptions, found: Model, guidance: VendiGuidance, about: dict[str, Any]
+) -> Plan:
     prompts = open_prompts(options.prompts)
-    look = {"pipeline": found.pipeline.stock.__name__, **found.sampling.about}
+    look = {"pipeline": found.pipeline.stock.__name__, **about, **found.sampling.about}
     look |= {"batch_size": options.batch_size, "dtype": options.dtype}
     if options.vae_tiling:
         look["vae_tiling"] = True

@@ -64,13 +64,7 @@ def read_metadata(folder: Path) -> list[Listed]:
             outside the folder.
         FileNotFoundError: the folder has no `metadata.jsonl`.
     """
-    timings = folder / TIMINGS
-    timed = [row for _, row in read_rows(timings, torn_end=True)] if timings.is_file() else []
-    seconds = {
-        row["file_name"]: row["seconds"]  # the last line about an image counts
-        for row in timed
-        if isinstance(row.get("file_name"), str) and isinstance(row.get("seconds"), int | float)
-    }
+    seconds = read_timings(folder, "seconds")
     found = []
     for place, row in read_rows(folder / METADATA, torn_end=True):
         name = row.get("file_name")
@@ -85,3 +79,15 @@ def read_metadata(folder: Path) -> list[Listed]:
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return found
+
+
+def read_timings(folder: Path, name: str) -> dict[str, float]:
+    """What each image took, by its file name: "seconds", or "evaluations" of the network; only of
+    images where that is known."""
+    path = folder / TIMINGS
+    rows = [row for _, row in read_rows(path, torn_end=True)] if path.is_file() else []
+    return {
+        row["file_name"]: row[name]  # the last line about an image counts
+        for row in rows
+        if isinstance(row.get("file_name"), str) and isinstance(row.get(name), int | float)
+    }

@@ -1,7 +1,7 @@
 """How a run with guidance compares with the unguided one: how diverse, and how faithful."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.faithfulness import Judge
-from vendi_guidance.evaluation.results import Difference
+from vendi_guidance.evaluation.results import ComparisonData, Difference, ReportData
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -80,6 +80,25 @@ class Outcome:
     conditional_vendi: float
     faithfulness: float
 
+    @classmethod
+    def of(cls, found: ComparisonData) -> "Outcome":
+        """Of a comparison whose first batch is the unguided one."""
+        more = found.differences["conditional_vendi"]
+        kept = found.differences[faithfulness_in(found.first)]
+        return cls(
+            diversity=more.second / more.first,
+            diversity_interval=_interval(more, lambda change: change),
+            kept=kept.second / kept.first if kept.first else 0.0,
+            kept_interval=_interval(kept, lambda change: 1 + change / (kept.first or 1.0)),
+            conditional_vendi=more.second,
+            faithfulness=kept.second,
+        )
+
+
+def faithfulness_in(report: ReportData) -> str:
+    """The name of the score that says how faithful images are."""
+    return "faithfulness" if "faithfulness" in report.scores else "clip_score"
+
 
 @dataclass(frozen=True)
 class Judging:
@@ -89,16 +108,18 @@ class Judging:
         images, prompts: embedders.
         faithfulness: the two halves of a CLIP, a judge, or None for `OwnPrompt`.
         cache: folder for features.
+        also: further settings of `evaluate`, such as labels.
     """
 
     images: ImageEmbedder
     prompts: PromptEmbedder
     faithfulness: tuple[ImageEmbedder, PromptEmbedder] | Judge | None
     cache: Path
+    also: dict[str, Any] = field(default_factory=dict)
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
         """The report of the unguided run, and the settings to evaluate others with."""
-        settings: dict[str, Any] = {"image_embedder": self.images, "prompt_embedder": self.prompts}
+        settings = {"image_embedder": self.images, "prompt_embedder": self.prompts, **self.also}
         settings["cache"] = self.cache
         if isinstance(self.faithfulness, tuple):
             settings["clip"] = self.faithfulness
@@ -113,17 +134,7 @@ class Judging:
 
     def outcome(self, folder: Path, unguided: Report, settings: dict[str, Any]) -> Outcome:
         """How a run compares with the unguided one."""
-        found = compare(unguided, evaluate(folder, **settings)).differences
-        more = found["conditional_vendi"]
-        kept = found["clip_score" if isinstance(self.faithfulness, tuple) else "faithfulness"]
-        return Outcome(
-            diversity=more.second / more.first,
-            diversity_interval=_interval(more, lambda change: change),
-            kept=kept.second / kept.first if kept.first else 0.0,
-            kept_interval=_interval(kept, lambda change: 1 + change / (kept.first or 1.0)),
-            conditional_vendi=more.second,
-            faithfulness=kept.second,
-        )
+        return Outcome.of(compare(unguided, evaluate(folder, **settings)))
 
 
 def _interval(found: Difference, to_share: Any) -> tuple[float, float] | None:

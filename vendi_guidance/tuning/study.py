@@ -7,9 +7,9 @@ the trial's lock free and goes on with its run.
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,7 @@ from filelock import FileLock, Timeout
 from vendi_guidance.evaluation.evaluator import Report
 from vendi_guidance.features.weights import optional_import
 from vendi_guidance.guidance.settings import Settings
-from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.setup import RunOptions, find, load, open_run
-from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.series import Series
 from vendi_guidance.tuning.judging import Judging, Outcome
 from vendi_guidance.tuning.space import FIRST, first_trials, suggest
 
@@ -70,16 +68,16 @@ class Tuner:
     """Draws, judges and searches, in a folder that other processes may work in too.
 
     Attributes:
-        options: of the runs: model, prompts and images per prompt. `output` is the folder.
-        on_pictures: called with the number of images that were made or found.
+        runs: with the model, prompts and images per prompt. Their folder is the search's.
     """
 
-    options: RunOptions
+    runs: Series
     search: Search
     judging: Judging
-    stop: Stop
-    on_pictures: Callable[[int], object] = lambda count: None
-    _pipe: Any = field(default=None, init=False)
+
+    @property
+    def folder(self) -> Path:
+        return self.runs.options.output
 
     def tried(self) -> list[Tried]:
         """The trials that are finished, by all processes."""
@@ -87,7 +85,7 @@ class Tuner:
         complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
         return [
             Tried(
-                self.options.output / one.user_attrs["folder"],
+                self.folder / one.user_attrs["folder"],
                 one.user_attrs["settings"],
                 Outcome(**one.user_attrs["outcome"]),
             )
@@ -112,39 +110,21 @@ class Tuner:
         while (claimed := self._claim()) is not None:
             trial, lock, name, chosen = claimed
             try:
-                self.draw(name, chosen)
-                outcome = self.judging.outcome(self.options.output / name, unguided, settings)
+                self.runs.draw(name, chosen)
+                outcome = self.judging.outcome(self.folder / name, unguided, settings)
                 with self._locked():
                     trial.set_user_attr("outcome", asdict(outcome))
                     trial.set_constraint("faithfulness", self.search.keep - outcome.kept)
                     self._study().tell(trial.number, outcome.diversity)
             finally:
                 lock.release()
-            yield Tried(self.options.output / name, chosen, outcome)
+            yield Tried(self.folder / name, chosen, outcome)
 
     def unguided(self) -> tuple[Report, dict[str, Any]]:
         """The run without guidance, which the first process makes, and how to judge others."""
-        with FileLock(self.options.output / ".unguided.lock"):
-            self.draw(UNGUIDED, {"strength": 0.0})
-        return self.judging.unguided(self.options.output / UNGUIDED)
-
-    def draw(self, name: str, settings: dict[str, Any], **changes: Any) -> Path:
-        """Make the run of this name, or what is missing of it."""
-        folder = self.options.output / name
-        changes = {"diversity": settings, "output": folder, "resume": True, **changes}
-        options = replace(self.options, **changes)
-        with ExitStack() as stack:
-            if self._pipe is None:
-                self._pipe = load(options, find(options), options.device)
-            group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, self.stop, stack, self._pipe)
-            self.on_pictures(run.progress.done)
-            for made in run.rounds():
-                self.on_pictures(made)
-            if run.stopped_by is not None:
-                raise SystemExit(128 + run.stopped_by)
-        self.stop.in_batch = False
-        return folder
+        with FileLock(self.folder / ".unguided.lock"):
+            self.runs.draw(UNGUIDED, {"strength": 0.0})
+        return self.judging.unguided(self.folder / UNGUIDED)
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:
         """A trial for this process: one that a killed process left, else a new one."""
@@ -174,7 +154,7 @@ class Tuner:
             trial.set_user_attr("folder", name)
             lock = self._lock_of(name)
             if lock is None:
-                raise BlockingIOError(f"another process works in {self.options.output / name}")
+                raise BlockingIOError(f"another process works in {self.folder / name}")
             return trial, lock, name, settings
 
     def _study(self) -> Any:
@@ -183,7 +163,7 @@ class Tuner:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            backend = JournalFileBackend(str(self.options.output / JOURNAL))
+            backend = JournalFileBackend(str(self.folder / JOURNAL))
             study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(backend),
                 sampler=self._sampler(0),
@@ -209,7 +189,7 @@ class Tuner:
 
     def _lock_of(self, name: str) -> FileLock | None:
         """The lock on a trial, held; None while another process holds it."""
-        lock = FileLock(self.options.output / f".{name}.lock")
+        lock = FileLock(self.folder / f".{name}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -219,7 +199,7 @@ class Tuner:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other processes from claiming trials."""
-        with FileLock(self.options.output / ".claims.lock"):
+        with FileLock(self.folder / ".claims.lock"):
             yield
 
 

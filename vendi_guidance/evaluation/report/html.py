@@ -6,7 +6,7 @@ from functools import cache
 from io import BytesIO
 from itertools import chain
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image, ImageOps
@@ -21,6 +21,7 @@ from vendi_guidance.evaluation.report.attributes import (
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 
+PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
@@ -33,13 +34,6 @@ def as_page(
     reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Mapping[str, Figure]
 ) -> str:
     """The page of one report, or of two and their comparison, with `figures.draw_figures`."""
-    environment = Environment(
-        loader=PackageLoader("vendi_guidance.evaluation.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
     # the groups of the first run, its least diverse first, then those that only the second has
     by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
@@ -47,20 +41,35 @@ def as_page(
         {"label": label, "of_runs": [groups.get(label) for groups in by_label]}
         for label in dict.fromkeys(chain(*by_label))
     ]
-    return environment.get_template("report.html").render(
-        runs=[Run(report) for report in reports],
-        comparison=comparison,
-        headline=headline,
-        sections=SECTIONS,
-        measures=MEASURES,
-        least=rows[:GROUPS_AT_EITHER_END],
-        most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
-        groups=rows,
-        attribute_titles=ATTRIBUTE_TITLES,
-        attribute_title=attribute_title,
-        attribute_cell=attribute_cell,
-        svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
-        limits=LIMITS,
+    return (
+        templates()
+        .get_template("report.html")
+        .render(
+            runs=[Run(report) for report in reports],
+            comparison=comparison,
+            headline=headline,
+            sections=SECTIONS,
+            measures=MEASURES,
+            least=rows[:GROUPS_AT_EITHER_END],
+            most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
+            groups=rows,
+            attribute_titles=ATTRIBUTE_TITLES,
+            attribute_title=attribute_title,
+            attribute_cell=attribute_cell,
+            svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
+            limits=LIMITS,
+        )
+    )
+
+
+def templates(*packages: str) -> Environment:
+    """The templates of these packages, and those of the report, whose style all pages share."""
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, PACKAGE)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

@@ -7,13 +7,13 @@ import torch
 from diffusers import PixArtSigmaPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
-from scripts.comparison.baselines import LimitedInterval, Unguided
 from scripts.comparison.candidates import Guided
-from scripts.comparison.embedding_noise import CADS, SeedVariance
-from scripts.comparison.network import first_layer
-from scripts.comparison.sampling import Call, Method
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
+from vendi_guidance.comparison.baselines import LimitedInterval, Unguided
+from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
+from vendi_guidance.comparison.methods import Call, Method
+from vendi_guidance.comparison.network import rows_counted
 
 STEPS = 4
 PROMPTS = [0, 0, 1]
@@ -45,11 +45,8 @@ def draw(pipe, kind, method: Method, guided=True):
     arguments = CASES[kind].arguments(PROMPTS, guided=guided) | {"num_inference_steps": STEPS}
     generators = [torch.Generator().manual_seed(i) for i in range(len(PROMPTS))]
     call = Call(pipe, ["p"] * len(PROMPTS), generators, arguments["guidance_scale"])
-    rows = []
-    hook = first_layer(pipe).register_forward_hook(lambda *a: rows.append(len(a[1][0])))
-    with method.attached(call) as given:
+    with rows_counted(pipe) as rows, method.attached(call) as given:
         latents = pipe(**arguments | {"generator": generators}, **given)[0]
-    hook.remove()
     return latents, rows
 
 

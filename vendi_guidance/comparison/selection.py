@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.comparison.sampling import Draw, Method, Sample
 from vendi_guidance.checks import check_count
+from vendi_guidance.comparison.methods import Draw, Method, Sample
 
 THUMBNAIL = 16
 """Width and height in pixels of what is compared: not the features that results are judged by."""

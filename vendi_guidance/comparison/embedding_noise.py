@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scripts.comparison.network import Condition, Evaluation, conditioned, evaluated_by
-from scripts.comparison.sampling import Call, Method, check_not_negative, check_share
+from vendi_guidance.comparison.methods import Call, Method, check_not_negative, check_share
+from vendi_guidance.comparison.network import Condition, Evaluation, conditioned, evaluated_by
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CADS(Method):
 
     @contextmanager
     def attached(self, call: Call) -> Iterator[dict[str, Any]]:
-        def anneal(evaluation: Evaluation) -> tuple[Tensor]:
+        def anneal(evaluation: Evaluation) -> Any:
             gamma = self.gamma(1 - evaluation.done)
             own = _own(call, evaluation.step)
 
@@ -116,7 +116,7 @@ class SeedVariance(Method):
 
     @contextmanager
     def attached(self, call: Call) -> Iterator[dict[str, Any]]:
-        def vary(evaluation: Evaluation) -> tuple[Tensor]:
+        def vary(evaluation: Evaluation) -> Any:
             if evaluation.done >= self.stop:
                 return evaluation.made()
             own = _own(call)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from scripts.comparison.sampling import Sample
-from scripts.comparison.selection import (
+from tests.helpers.emoji_prompts import asked
+from vendi_guidance.comparison.methods import Sample
+from vendi_guidance.comparison.selection import (
     POOL_SEED_STEP,
     Select,
     SelectPreviews,
@@ -17,7 +18,6 @@ from scripts.comparison.selection import (
     most_diverse,
     thumbnails,
 )
-from tests.helpers.emoji_prompts import asked
 
 EAR, LEG = asked("ear"), asked("leg", tone="dark")
 FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}

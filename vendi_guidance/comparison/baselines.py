@@ -17,8 +17,8 @@ import torch
 from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from torch import Tensor
 
-from scripts.comparison.network import Evaluation, evaluated_by, without_cfg
-from scripts.comparison.sampling import Call, Method, check_not_negative
+from vendi_guidance.comparison.methods import Call, Method, check_not_negative
+from vendi_guidance.comparison.network import Evaluation, evaluated_by, without_cfg
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class LimitedInterval(Method):
 
     @contextmanager
     def attached(self, call: Call) -> Iterator[dict[str, Any]]:
-        def limit(evaluation: Evaluation) -> tuple[Tensor]:
+        def limit(evaluation: Evaluation) -> Any:
             if self.start <= evaluation.done < self.stop or not call.has_cfg:
                 return evaluation.made()
             return without_cfg(evaluation, len(call.prompts))

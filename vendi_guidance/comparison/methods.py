@@ -8,35 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from PIL import Image
 
-from vendi_guidance.features.probe import Asked
-
-
-class Prompt(NamedTuple):
-    """What is asked for.
-
-    Attributes:
-        words: the prompt.
-        look: the concept, and what else the prompt names, None where it leaves a value open.
-    """
-
-    words: str
-    look: Asked
-
-    @property
-    def concept(self) -> str:
-        """What is to be shown, in any look."""
-        return str(self.look[0])
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the look is left open."""
-        return not any(self.look[1:])
-
 
 class Sample(NamedTuple):
-    """An image to generate, and the seed of its noise."""
+    """An image to generate.
 
-    prompt: Prompt
+    Attributes:
+        prompt: what is asked for, hashable.
+        seed: of its noise.
+    """
+
+    prompt: Any
     seed: int
 
 

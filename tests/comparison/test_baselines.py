@@ -13,14 +13,14 @@ from diffusers import (
     StableDiffusionXLPipeline,
 )
 
-from scripts.comparison.baselines import (
+from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
     Unguided,
     repulsion,
 )
-from scripts.comparison.embedding_noise import CADS, SeedVariance
-from scripts.comparison.sampling import Call
+from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
+from vendi_guidance.comparison.methods import Call
 
 STEPS = 10
 SCALE = 3.0

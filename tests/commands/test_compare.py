@@ -1,0 +1,204 @@
+"""`vendi-guidance compare` on tiny random pipelines."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from tests.helpers.commands import assert_refused, contents, repeatable
+from tests.helpers.runs import read_run
+from vendi_guidance.commands import compare, generate
+from vendi_guidance.runs.runner import Runner
+
+RUNS = ("unguided", "ours-0.5", "ours-1", "seed-variance-8", "limited-interval-0.3", "select-2")
+METHODS = [
+    word
+    for method in ("ours=0.5,1", "seed-variance=8", "limited-interval=0.3", "select=2")
+    for word in ("--method", method)
+]
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+@pytest.fixture(scope="module")
+def words(tiny_sdxl_folder, tmp_path_factory) -> list[str]:
+    """A comparison, all but its folder and methods."""
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    prompts.write_text("a cat\na dog\n<b>a</b> fox\n")
+    options = ["--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2, "--keep", 0.1]
+    options += ["--images-per-prompt", 3, "--batch-size", 3, "--faithfulness", "own-prompt"]
+    options += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
+    return [str(word) for word in [prompts, *options]]
+
+
+def invoke(words: list[str], output: Path, *more: object) -> Result:
+    given = [*words, "--output", output, *more]
+    return CliRunner().invoke(compare.main, [str(word) for word in given])
+
+
+@pytest.fixture(scope="module")
+def peace(words, tmp_path_factory) -> Path:
+    """The folder of a comparison that was not interrupted."""
+    folder = tmp_path_factory.mktemp("compare") / "peace"
+    result = invoke(words, folder, *METHODS)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def rows_of(folder: Path) -> dict[str, dict]:
+    content = json.loads((folder / "comparison.json").read_text())
+    return {row["folder"]: row for row in content["runs"]}
+
+
+def test_every_method_draws_the_same_prompts_and_seeds(peace):
+    runs = [read_run(peace / name).rows for name in RUNS]
+    assert {tuple((row["prompt"], row["seed"]) for row in rows) for rows in runs} == {
+        tuple((row["prompt"], row["seed"]) for row in runs[0])
+    }
+    assert [row["method_strength"] for row in runs[3]] == [8.0] * 9
+
+
+def test_every_method_draws_other_images_than_the_unguided(peace):
+    plain, *others = [[image.tobytes() for image in read_run(peace / name).images] for name in RUNS]
+    assert all(other != plain for other in others)
+
+
+def test_the_unguided_and_ours_are_as_generate_draws_them(words, peace, tmp_path):
+    model = words[words.index("--model") + 1]
+    for name, strength in (("unguided", "0"), ("ours-0.5", "0.5")):
+        given = [words[0], "--model", model, "--device", "cpu", "--steps", "2", "--batch-size", "3"]
+        given += ["--images-per-prompt", "3", "--diversity", strength, "--output", tmp_path / name]
+        assert CliRunner().invoke(generate.main, list(map(str, given))).exit_code == 0
+        drawn, compared = read_run(tmp_path / name).images, read_run(peace / name).images
+        assert [one.tobytes() for one in drawn] == [one.tobytes() for one in compared]
+
+
+def test_costs_are_the_rows_that_the_network_evaluated(peace):
+    evaluations = {name: row["evaluations_per_image"] for name, row in rows_of(peace).items()}
+    assert evaluations["unguided"] == 4  # two steps, each with the prompt and without it
+    assert evaluations["seed-variance-8"] == 4
+    assert evaluations["limited-interval-0.3"] == 3
+    assert evaluations["select-2"] == 8
+    assert evaluations["ours-0.5"] > 4
+
+
+def test_the_unguided_is_what_others_are_compared_with(peace):
+    plain = rows_of(peace)["unguided"]
+    assert plain["diversity"] == plain["kept"] == 1
+    assert all(row["seconds_per_image"] > 0 for row in rows_of(peace).values())
+
+
+def test_the_page_needs_no_other_file_and_no_prompt_is_markup(peace):
+    page = (peace / "comparison.html").read_text()
+    assert "<script" not in page and "<b>a</b> fox" not in page
+    assert "&lt;b&gt;a&lt;/b&gt; fox" in page
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    assert page.count("<img") == 3 * len(RUNS) * 3
+    for title in ("unguided", "Vendi guidance (strength 0.5)", "select from more (pool 2)"):
+        assert title in page
+
+
+def test_a_comparison_that_was_killed_draws_only_what_is_missing(
+    words, peace, tmp_path, monkeypatch
+):
+    rounds, made = Runner.rounds, []
+
+    def dying(self):
+        for count in rounds(self):
+            made.append(count)
+            if len(made) == 11:  # some of the fourth run
+                raise Killed
+            yield count
+
+    monkeypatch.setattr(Runner, "rounds", dying)
+    folder = tmp_path / "killed"
+    with pytest.raises(Killed):
+        compare.main([*words, *METHODS, "--output", str(folder)], standalone_mode=False)
+    assert not (folder / "comparison.json").exists()
+    result = invoke(words, folder, *METHODS)
+    assert result.exit_code == 0, result.output
+    assert sum(made) == len(RUNS) * 9
+    for name in RUNS:
+        whole, again = repeatable(peace / name), repeatable(folder / name)
+        assert whole == again
+
+
+def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, peace, monkeypatch):
+    before = {name: contents(peace / name) for name in RUNS}
+    result = invoke(words, peace, *METHODS, "--method", "cads=1", "--image-embedder", "pixels:2")
+    assert result.exit_code == 0, result.output
+    assert {name: contents(peace / name) for name in RUNS} == before
+    assert [*rows_of(peace)] == [*RUNS, "cads-1"]
+    assert invoke(words, peace, *METHODS).exit_code == 0
+
+
+def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):
+    file = tmp_path / "attributes.json"
+    file.write_text('{"fur": ["red", "grey"]}')
+    monkeypatch.setattr(compare, "open_judge", lambda *_: lambda images, *_: _halves(len(images)))
+    result = invoke(words, peace, *METHODS, "--attributes", file)
+    assert result.exit_code == 0, result.output
+    for row in rows_of(peace).values():
+        assert row["attributes"][0]["means"]["commonest"][0] == 0.5
+    assert "evenness" in (peace / "comparison.html").read_text()
+
+
+def test_an_attribute_of_no_prompt_is_refused_before_anything_is_drawn(
+    words, tmp_path, monkeypatch
+):
+    file = tmp_path / "attributes.json"
+    file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
+    monkeypatch.setattr(compare, "open_judge", lambda *_: lambda images, *_: _halves(len(images)))
+    assert_refused(invoke(words, tmp_path / "out", "--attributes", file), "'a cow'")
+    assert not (tmp_path / "out").exists()
+
+
+def _halves(count: int) -> torch.Tensor:
+    return torch.full((count, 2), 0.5)
+
+
+def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_path):
+    bare = [*words, "--guidance-scale", "1"]
+    result = invoke(bare, tmp_path / "out", "--images-per-prompt", 2)
+    assert result.exit_code == 0, result.output
+    assert "limited-interval is left out" in result.output
+    assert "limited-interval-0.3" not in rows_of(tmp_path / "out")
+    refused = invoke(bare, tmp_path / "other", "--method", "limited-interval")
+    assert_refused(refused, "--method limited-interval", "without the CFG")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_comparison_goes_on_only_with_the_sampling_that_it_began_with(words, peace):
+    before = contents(peace)
+    assert_refused(invoke(words, peace, *METHODS, "--steps", 3), "--steps is 3, was 2")
+    assert contents(peace) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--method", "magic"], ("--method", "'magic'", "seed-variance")),
+        (["--method", "ours=2"], ("ours=2", "strength")),
+        (["--method", "ours=nan"], ("ours=nan",)),
+        (["--method", "select=0.5"], ("select=0.5", "whole number")),
+        (["--method", "cads=a,b"], ("cads=a,b", "numbers")),
+        (["--keep", "nan"], ("--keep", "nan")),
+        (["--attributes", "none.json"], ("none.json",)),
+        (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'")),
+        (["--model", "no/such/model"], ("no/such/model",)),
+    ],
+)
+def test_a_wrong_option_is_named_and_nothing_is_written(words, tmp_path, options, named):
+    assert_refused(invoke(words, tmp_path / "out", *options), *named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_else_is_left_alone(words, tmp_path):
+    (tmp_path / "notes.md").write_text("mine")
+    assert_refused(invoke(words, tmp_path), "not empty")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]

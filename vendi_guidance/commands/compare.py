@@ -1,0 +1,219 @@
+"""Compare ways to get different images of one prompt, on your model and prompts.
+
+PROMPTS is as of `vendi-guidance generate`. The same prompts and seeds are drawn without guidance,
+with Vendi guidance at some strengths, and with other methods: noise on the prompts' embeddings
+(seed-variance), CFG in a limited interval of the steps, and selection from more images. Writes
+comparison.html (one page, works offline), comparison.json, curves.png, costs.png and, for each
+method, a folder of images.
+
+\b
+  vendi-guidance compare prompts.txt --model MODEL --output out/compared
+  vendi-guidance compare prompts.txt --model MODEL --method ours=0.3,0.6 --method cads --output out
+
+The same command goes on after a kill, and draws only what is missing. With other judges, or one
+method more, it goes on with the images that are there.
+"""
+
+import sys
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+import transformers
+from PIL import Image
+from tqdm import tqdm
+
+from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.commands.evaluate import open_judge
+from vendi_guidance.commands.judge_options import (
+    FEATURES,
+    is_demo,
+    judge_options,
+    judged,
+    judges_of,
+    open_judging,
+)
+from vendi_guidance.commands.run_options import (
+    COUNT,
+    PATH,
+    machine_options,
+    model_of,
+    model_options,
+    what,
+    where,
+)
+from vendi_guidance.comparison.entries import FAMILIES, USUAL, Entry, entries_of
+from vendi_guidance.comparison.page import JSON_FILE, save_comparison
+from vendi_guidance.comparison.study import Results, Study
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    AttributeJudge,
+    attribute_scores,
+    load_attributes,
+)
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.runs.manifest import MANIFEST, versions
+from vendi_guidance.runs.series import Series
+from vendi_guidance.runs.setup import RunOptions, check_device, find, settled
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.prompt_files import open_prompts
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.argument("prompts")
+@click.option(
+    "--method",
+    "methods",
+    cls=Option,
+    group="Methods",
+    multiple=True,
+    metavar="NAME[=STRENGTH,...]",
+    show_default=", ".join(USUAL),
+    help="Compare this with the unguided, at strengths of your choice or the usual ones: "
+    + "; ".join(f"{name}={','.join(map(str, of.strengths))}" for name, of in FAMILIES.items())
+    + ". May be given more than once.",
+)
+@model_options
+@what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
+@judge_options
+@judged(
+    "--attributes",
+    type=PATH,
+    metavar="FILE",
+    help="JSON file of what may vary, as of evaluate.",
+)
+@judged(
+    "--attribute-judge",
+    show_default="the probe for the demo model, else clip",
+    help="What tells values: clip, or clip:MODEL/PRETRAINED.",
+)
+@judged(
+    "--keep",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.98,
+    help="Least faithfulness of the best, as a share of the unguided images'.",
+)
+@where("--output", type=PATH, required=True, help="Folder for the comparison.")
+@machine_options
+def main(
+    methods: tuple[str, ...],
+    image_embedder: str | None,
+    prompt_embedder: str | None,
+    faithfulness: str | None,
+    attributes: Path | None,
+    attribute_judge: str | None,
+    keep: float,
+    **given: Any,
+) -> None:
+    transformers.utils.logging.disable_progress_bar()
+    given["model"] = model_of(given["model"])
+    check_device(given["device"])
+    output = given["output"]
+    if not 0 < keep <= 1:
+        raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
+    entries = entries_of(methods or USUAL)
+    options = RunOptions(
+        **given,
+        diversity_window=None,
+        window_in=None,
+        window_out=None,
+        overwrite=False,
+        resume=True,
+        no_metadata=False,
+        diversity={},
+    )
+    options.check()
+    model = find(options)
+    prompts = list(open_prompts(options.prompts))
+    names = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
+    also: dict[str, Any] = {}
+    labeler = ProbeLabeler(load_probe(asset("demo-probe"))) if is_demo(model.folder) else None
+    if labeler is not None:
+        also["labels"] = labeler
+    if attributes is not None:
+        if attribute_judge == "labels":
+            raise ValueError("--attribute-judge labels: new images have no labels yet")
+        also["attributes"] = load_attributes(attributes)
+        also["attribute_judge"] = open_judge(attribute_judge, labeler, given["device"])
+        check_attributes(also["attributes"], also["attribute_judge"], prompts)
+    runs = Series(settled(options, model), Stop())
+    judging = open_judging(*names.values(), runs=runs, drawn=prompts, **also)
+    check_folder(output, entries)
+    if model.sampling.remark is not None:
+        click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
+    count = len(prompts) * options.images_per_prompt
+    with ExitStack() as stack:
+        stack.enter_context(runs.stop)
+        study = Study(runs, judging)
+        entries = possible(study, entries, prompts[0], has_choice=bool(methods))
+        total = sum(entry.images_drawn for entry in entries) * count
+        click.echo(
+            f"{len(entries)} runs of {len(prompts)} prompts x {options.images_per_prompt} images: "
+            f"{total} to draw in all",
+            err=True,
+        )
+        bar = stack.enter_context(tqdm(total=total, unit="picture"))
+        for entry in entries:
+            bar.set_postfix_str(entry.name)
+            study.draw(entry, bar.update)
+    progress = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
+    results = Results(list(progress), keep)
+    about = {"model": options.model, **model.sampling.about, **names}
+    about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
+    about |= {"batch_size": options.batch_size, "dtype": options.dtype, "seed": options.seed}
+    page = save_comparison(output, results, about | {"versions": versions()})
+    for run in results.runs:
+        found = run.outcome
+        click.echo(
+            f"{run.entry.title}: {found.diversity:.2f} x as diverse, keeps {found.kept:.3f}, "
+            f"{run.evaluations:.1f} evaluations an image"
+        )
+    click.echo(results.verdict())
+    click.echo(f"wrote {page} and, beside it, {JSON_FILE} and figures")
+
+
+def check_attributes(
+    attributes: list[Attribute], judge: AttributeJudge, prompts: list[str]
+) -> None:
+    """Raise ValueError before anything is drawn if the judge does not know some attribute, or it is
+    for a prompt that is not drawn."""
+    asked = [prompts[0], *(one.prompt for one in attributes if one.prompt in prompts)]
+    blank = [Image.new("RGB", (64, 64), "white")] * len(asked)
+    attribute_scores(as_batch(blank, [str(prompt) for prompt in asked]), attributes, judge)
+
+
+def check_folder(output: Path, entries: list[Entry]) -> None:
+    """Raise FileExistsError where something else is than a comparison."""
+    is_begun = (output / entries[0].name / MANIFEST).is_file()
+    own = {FEATURES, entries[0].name}
+    if output.is_dir() and not is_begun and {path.name for path in output.iterdir()} - own:
+        raise FileExistsError(
+            f"--output {output} is not empty and has no comparison: name another folder"
+        )
+
+
+def possible(study: Study, entries: list[Entry], prompt: str, *, has_choice: bool) -> list[Entry]:
+    """The entries that the model can be sampled by; the others are named, each method once.
+
+    Args:
+        has_choice: the user has chosen them.
+
+    Raises:
+        ValueError: one of the user's choice is impossible.
+    """
+    found = []
+    for family, some in groupby(entries, key=lambda entry: entry.family):
+        same = list(some)
+        reasons = [reason for one in same if (reason := study.refusal(one, prompt)) is not None]
+        if not reasons:
+            found += same
+            continue
+        if has_choice:
+            raise ValueError(f"--method {family} cannot be compared: {reasons[0]}")
+        print(f"{family} is left out: {reasons[0]}", file=sys.stderr)
+    return found

@@ -1,0 +1,176 @@
+"""What is compared: methods at their strengths."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import torch
+from PIL.Image import Image
+
+from vendi_guidance.comparison.baselines import LimitedInterval, ParticleGuidance, Unguided
+from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
+from vendi_guidance.comparison.methods import Call, Method, Sample
+from vendi_guidance.comparison.network import rows_counted
+from vendi_guidance.comparison.selection import Select, SelectPreviews
+from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.runs.runner import Drawn
+from vendi_guidance.runs.setup import Drawing
+
+UNGUIDED = "unguided"
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A method, which is a curve over its strength.
+
+    Attributes:
+        title: for people.
+        knob: the setting that is its strength.
+        strengths: what is compared unless other ones are asked for, from weak to strong.
+        kind: its class.
+        fixed: its other settings.
+        needs_cfg: whether it changes classifier-free guidance.
+    """
+
+    title: str
+    knob: str
+    strengths: tuple[float, ...]
+    kind: type[Method] = Unguided
+    fixed: dict[str, Any] = field(default_factory=dict)
+    needs_cfg: bool = False
+
+
+FAMILIES = {
+    OURS: Family("Vendi guidance", "strength", (0.25, 0.5, 1.0)),
+    "seed-variance": Family("seed-variance noise", "strength", (8.0, 16.0), SeedVariance),
+    "limited-interval": Family(
+        "limited interval", "start", (0.3, 0.6), LimitedInterval, {"stop": 1.0}, needs_cfg=True
+    ),
+    "select": Family("select from more", "pool", (4,), Select),
+    "select-previews": Family(
+        "select from previews", "pool", (4,), SelectPreviews, {"preview_steps": 4}
+    ),
+    "cads": Family("CADS", "scale", (0.25, 0.5, 1.0), CADS),
+    "particle-guidance": Family("particle guidance", "scale", (5.0, 20.0), ParticleGuidance),
+}
+"""By their names on the command line; the unguided is always compared."""
+
+USUAL = (OURS, "seed-variance", "limited-interval", "select")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method at a strength: one run.
+
+    Attributes:
+        family: one of `FAMILIES`, or `UNGUIDED`.
+        strength: None for the unguided.
+    """
+
+    family: str
+    strength: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its run's folder."""
+        return self.family if self.strength is None else f"{self.family}-{self.strength:.10g}"
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        if self.strength is None:
+            return UNGUIDED
+        family = FAMILIES[self.family]
+        return f"{family.title} ({family.knob} {self.strength:g})"
+
+    @property
+    def diversity(self) -> dict[str, Any]:
+        """Settings of guidance."""
+        return {"strength": self.strength if self.family == OURS else 0.0}
+
+    @property
+    def images_drawn(self) -> int:
+        """How many images are drawn for each that is kept."""
+        return int(self.strength or 1) if self.family == "select" else 1
+
+    def build(self) -> Method:
+        """The method.
+
+        Raises:
+            ValueError: the strength is out of its range.
+        """
+        if self.strength is None:
+            return Unguided()
+        family, strength = FAMILIES[self.family], self.strength
+        try:
+            if self.family == OURS:
+                Settings().changed(strength=strength)
+                return Unguided()
+            if family.knob == "pool" and isfinite(strength) and strength == int(strength):
+                strength = int(strength)
+            return family.kind(**{family.knob: strength, **family.fixed})
+        except ValueError as error:
+            raise ValueError(f"{self.family}={self.strength:g}: {error}") from None
+
+    def drawing(self, guidance_scale: float | None) -> Drawing:
+        """How its images are made.
+
+        Args:
+            guidance_scale: of classifier-free guidance; None where the model has none.
+        """
+        scale = guidance_scale or 0.0
+
+        def draw(pipe: Any, arguments: dict[str, Any]) -> Drawn:
+            def call(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
+                generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
+                prompts = [sample.prompt for sample in samples]
+                changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
+                if steps is not None:
+                    changed["num_inference_steps"] = steps
+                with method.attached(Call(pipe, prompts, generators, scale)) as given:
+                    return pipe(**{**arguments, **changed, **given}).images
+
+            pairs = zip(arguments["prompt"], arguments["generator"], strict=True)
+            samples = [Sample(prompt, generator.initial_seed()) for prompt, generator in pairs]
+            with rows_counted(pipe) as rows:
+                images = method.images(call, samples)
+            return Drawn(images, sum(rows))
+
+        method = self.build()
+        about: dict[str, Any] = {"method": self.family}
+        if self.strength is not None:
+            about["method_strength"] = self.strength
+        return Drawing(draw, about)
+
+    def check(self, guidance_scale: float | None) -> None:
+        """Raise ValueError if a model with this scale of CFG leaves it nothing to do."""
+        if self.strength is None or not FAMILIES[self.family].needs_cfg:
+            return
+        if guidance_scale is None or guidance_scale <= 1:
+            raise ValueError("the model is called without the CFG that it changes")
+
+
+def entries_of(methods: Sequence[str]) -> list[Entry]:
+    """The unguided, then the methods asked for.
+
+    Args:
+        methods: names in `FAMILIES`, with strengths if not the usual ones: "ours=0.25,0.5".
+
+    Raises:
+        ValueError: there is no such method or strength.
+    """
+    found = [Entry(UNGUIDED)]
+    for asked in methods:
+        name, _, given = asked.partition("=")
+        if name not in FAMILIES:
+            raise ValueError(f"--method must be one of {', '.join(FAMILIES)}, got {asked!r}")
+        try:
+            strengths = [float(text) for text in given.split(",")] if given else []
+        except ValueError:
+            raise ValueError(f"--method {asked!r}: strengths are numbers, such as 4,8") from None
+        found += [Entry(name, strength) for strength in strengths or FAMILIES[name].strengths]
+    for entry in found:
+        entry.build()
+    return list(dict.fromkeys(found))

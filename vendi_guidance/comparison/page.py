@@ -1,0 +1,119 @@
+"""A comparison as files: one self-contained HTML page, every number as JSON, and the figures."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from vendi_guidance.comparison.figures import draw_curves
+from vendi_guidance.comparison.study import Compared, Results
+from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.report.attributes import (
+    ATTRIBUTE_TITLES,
+    attribute_cell,
+    attribute_title,
+    draw_attributes,
+)
+from vendi_guidance.evaluation.report.figures import as_svg, save_png
+from vendi_guidance.evaluation.report.html import Run, templates
+from vendi_guidance.storage.files import whole_file
+from vendi_guidance.tuning.judging import faithfulness_in
+
+FORMAT = "vendi-guidance comparison"
+VERSION = 1
+JSON_FILE = "comparison.json"
+PAGE = "comparison.html"
+SHOWN = 4  # prompts
+ALSO = ("looks_per_prompt", "fidelity")
+"""Scores of the table, beside the two of the curves, where the judges know them."""
+
+
+def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) -> Path:
+    """Write `comparison.html`, `comparison.json`, `curves.png` and `costs.png`.
+
+    Args:
+        settings: what all runs share, JSON values.
+
+    Returns:
+        The path of the page, which needs none of the other files.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    figures = draw_curves(results)
+    for name, figure in figures.items():
+        save_png(figure, folder / f"{name}.png")
+    content = json.dumps(as_json(results, settings), indent=2, allow_nan=False)
+    with whole_file(folder / JSON_FILE) as temporary:
+        temporary.write_text(content + "\n", encoding="utf-8")
+    mains = [results.unguided, results.best(ours=True), results.best(ours=False)]
+    shown = [run.report for run in mains if run is not None]
+    figures |= draw_attributes(shown)
+    text = (
+        templates("vendi_guidance.comparison")
+        .get_template(PAGE)
+        .render(
+            results=results,
+            runs=[(run, Run(run.report)) for run in results.runs],
+            measures=MEASURES,
+            faithfulness=faithfulness_in(results.unguided.report),
+            also=[name for name in ALSO if name in results.unguided.report.scores],
+            prompts=_prompts(results),
+            attribute_titles=ATTRIBUTE_TITLES,
+            attribute_title=attribute_title,
+            attribute_cell=attribute_cell,
+            svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
+            settings=settings,
+            between=_between,
+        )
+    )
+    with whole_file(folder / PAGE) as temporary:
+        # a prompt may hold half a character, which no encoding has
+        temporary.write_bytes(text.encode("utf-8", "replace"))
+    return folder / PAGE
+
+
+def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
+    """Every number, as JSON values."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "made_with": f"vendi-guidance {version('vendi-guidance')}",
+        "verdict": results.verdict(),
+        "settings": settings | {"keep": results.keep},
+        "runs": [
+            {
+                "folder": run.entry.name,
+                **asdict(run.entry),
+                **asdict(run.outcome),
+                "evaluations_per_image": run.evaluations,
+                "seconds_per_image": run.seconds,
+                "scores": {name: asdict(score) for name, score in run.report.scores.items()},
+                "attributes": [asdict(one) for one in run.report.attributes],
+            }
+            for run in results.runs
+        ],
+    }
+
+
+def _prompts(results: Results) -> list[tuple[str, list[tuple[Compared, Sequence[int]]]]]:
+    """Some prompts, evenly spread, each with the rows of its images in every run."""
+    by_run: list[dict[str, Sequence[int]]] = [
+        {str(group.label): group.rows for group in run.report.analysis.groups}
+        for run in results.runs
+    ]
+    labels = list(by_run[0])
+    count = min(SHOWN, len(labels))
+    return [
+        (label, [(run, of.get(label, [])) for run, of in zip(results.runs, by_run, strict=True)])
+        for label in (labels[i * len(labels) // count] for i in range(count))
+    ]
+
+
+def _between(interval: tuple[float, float] | None, form: str) -> str:
+    """An interval as text, "" if there is none."""
+    return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"

@@ -1,0 +1,178 @@
+"""The comparison: a run for each entry, judged beside the unguided one.
+
+Every run is a folder as `vendi-guidance generate` writes, so a comparison that is killed goes on
+where it was, and other judges need no new images.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from vendi_guidance.comparison.entries import OURS, Entry
+from vendi_guidance.evaluation.comparison import Comparison, compare
+from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.runs.series import Series
+from vendi_guidance.storage.imagefolder import read_timings
+from vendi_guidance.tuning.judging import Judging, Outcome
+
+SHORT = 2  # steps
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An entry's run.
+
+    Attributes:
+        report: its scores.
+        outcome: beside the unguided run.
+        evaluations, seconds: of the network and of time, for each image on average.
+    """
+
+    entry: Entry
+    report: Report
+    outcome: Outcome
+    evaluations: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs.
+
+    Attributes:
+        runs: the unguided one first.
+        keep: the least share of the unguided faithfulness that is acceptable.
+    """
+
+    runs: list[Compared]
+    keep: float
+
+    @property
+    def unguided(self) -> Compared:
+        return self.runs[0]
+
+    def best(self, *, ours: bool) -> Compared | None:
+        """The most diverse run that keeps enough, of ours or of the others; None if none does."""
+        kept = [
+            run
+            for run in self.runs[1:]
+            if (run.entry.family == OURS) == ours and run.outcome.kept >= self.keep
+        ]
+        return max(kept, key=lambda run: run.outcome.diversity, default=None)
+
+    def verdict(self) -> str:
+        """What is best, in sentences."""
+        floor = f"at least {self.keep:g} of the unguided faithfulness"
+        ours, other = self.best(ours=True), self.best(ours=False)
+        if ours is None and other is None:
+            return f"No method keeps {floor}."
+        if ours is None or other is None:
+            [best] = [run for run in (ours, other) if run is not None]
+            rest = "other method" if ours is not None else "strength of Vendi guidance"
+            compared = len({run.entry.family == OURS for run in self.runs[1:]}) > 1
+            return f"{_in_words(best)} and keeps {floor}." + (
+                f" No {rest} that was compared keeps as much." if compared else ""
+            )
+        found = compare(other.report, ours.report).differences["conditional_vendi"]
+        interval = _between(found.low, found.high)
+        decided = "" if found.is_significant else ", which decides nothing"
+        return (
+            f"Of what keeps {floor}, {_in_words(ours)}, and {found.change:.2f} times that of the "
+            f"best other method, {other.entry.title}{interval}{decided}."
+        )
+
+
+@dataclass(frozen=True)
+class Study:
+    """Draws and judges.
+
+    Attributes:
+        runs: with the model, prompts and images per prompt. Their folder is the comparison's.
+    """
+
+    runs: Series
+    judging: Judging
+
+    @property
+    def guidance_scale(self) -> float | None:
+        """Of the model's classifier-free guidance; None where it has none."""
+        return self.runs.model.sampling.guidance_scale
+
+    def refusal(self, entry: Entry, prompt: str) -> str | None:
+        """Why the model cannot be sampled in this way, by two steps of two images; None if it can.
+
+        An entry with a run has shown it.
+        """
+        try:
+            entry.check(self.guidance_scale)
+            if not self.folder(entry).exists() and entry.family != OURS:
+                self._rehearse(entry, prompt)
+        except (ValueError, TypeError) as error:
+            return str(error)
+        return None
+
+    def draw(self, entry: Entry, on_pictures: Callable[[int], object]) -> Path:
+        """Make an entry's run, or what is missing of it.
+
+        Args:
+            on_pictures: called with the number of images that were drawn or found, also those that
+                are not kept.
+
+        Raises:
+            SystemExit: a signal asked to stop.
+            ValueError, OSError: it cannot be made.
+        """
+        self.runs.on_pictures = lambda kept: on_pictures(kept * entry.images_drawn)
+        drawing = entry.drawing(self.guidance_scale)
+        return self.runs.draw(entry.name, entry.diversity, drawing=drawing)
+
+    def judge(self, entries: Sequence[Entry]) -> Iterator[Compared]:
+        """The finished runs of these entries, of which the first is the unguided one."""
+        unguided, settings = self.judging.unguided(self.folder(entries[0]))
+        for entry in entries:
+            folder = self.folder(entry)
+            report = unguided if entry is entries[0] else evaluate(folder, **settings)
+            found: Comparison = compare(unguided, report)
+            yield Compared(
+                entry,
+                report,
+                Outcome.of(found),
+                fmean(read_timings(folder, "evaluations").values()),
+                fmean(read_timings(folder, "seconds").values()),
+            )
+
+    def folder(self, entry: Entry) -> Path:
+        """Of its run."""
+        return self.runs.options.output / entry.name
+
+    def _rehearse(self, entry: Entry, prompt: str) -> None:
+        pipe: Any = self.runs.pipe
+        pipe.guidance = VendiGuidance(strength=0)
+        sampling = self.runs.model.sampling
+        arguments = {
+            **sampling.call,
+            "prompt": [prompt] * 2,
+            "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
+            "num_inference_steps": SHORT,
+        }
+        if sampling.negative_prompt is not None:
+            arguments["negative_prompt"] = [sampling.negative_prompt] * 2
+        entry.drawing(self.guidance_scale).draw(pipe, arguments)
+
+
+def _in_words(run: Compared) -> str:
+    found = run.outcome
+    interval = _between(*(found.diversity_interval or (None, None)))
+    times = f"{found.diversity:.2f} times the unguided Conditional-Vendi"
+    return f"{run.entry.title} has {times}{interval}"
+
+
+def _between(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    return f" (95% confidence interval {low:.2f} to {high:.2f})"

@@ -1,0 +1,71 @@
+"""Runs with one model, each in a folder of its own, made one after the other."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.setup import Drawing, Model, RunOptions, find, load, open_run
+from vendi_guidance.runs.signals import Stop
+
+
+@dataclass(eq=False)
+class Series:
+    """Makes runs.
+
+    Attributes:
+        options: of all runs. `output` is the folder of their folders.
+        on_pictures: called with the number of images that were made or found.
+    """
+
+    options: RunOptions
+    stop: Stop
+    on_pictures: Callable[[int], object] = field(default=lambda count: None)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, found once."""
+        return find(self.options)
+
+    @cached_property
+    def pipe(self) -> Any:
+        """The model, loaded once."""
+        return load(self.options, self.model, self.options.device)
+
+    def draw(
+        self,
+        name: str,
+        diversity: dict[str, Any],
+        *,
+        drawing: Drawing | None = None,
+        **changes: Any,
+    ) -> Path:
+        """Make the run of this name, or what is missing of it.
+
+        Args:
+            diversity: settings of guidance, the dial as "strength".
+            changes: of other options.
+
+        Returns:
+            Its folder.
+
+        Raises:
+            SystemExit: a signal asked to stop; the run goes on next time.
+            ValueError, OSError: it cannot be made.
+        """
+        folder = self.options.output / name
+        changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
+        options = replace(self.options, **changes)
+        with ExitStack() as stack:
+            group = ProcessGroup(0, 1, options.device)
+            run = open_run(options, group, self.stop, stack, self.pipe, drawing)
+            self.on_pictures(run.progress.done)
+            for made in run.rounds():
+                self.on_pictures(made)
+            if run.stopped_by is not None:
+                raise SystemExit(128 + run.stopped_by)
+        self.stop.in_batch = False
+        return folder
