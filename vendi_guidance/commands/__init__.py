@@ -9,6 +9,7 @@ COMMANDS = {
     "evaluate": "Score one folder of images, or compare two, and write a report.",
     "tune": "Find the strength of guidance that suits a model and prompts.",
     "score": "Score very many images in one resumable pass.",
+    "env": "Print versions and devices, for a bug report.",
 }
 
 
