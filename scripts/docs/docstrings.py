@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -9,6 +10,21 @@ from griffe import Class, Extension, Object
 
 TEMPLATES = ("{settings}", "{dialled}")
 """What `vendi_guidance` fills in at import, from its settings."""
+
+
+DEFAULT = re.compile(r"^( +)(\w+) \(default ([^)]+)\):", re.MULTILINE)
+
+
+def told_once(cls: Class, argument: re.Match[str]) -> str:
+    """An argument without the default that its docstring says: the signature, which the reference
+    shows too, gets it in place of a stand-in. One that the signature does not name keeps it."""
+    indent, name, default = argument.groups()
+    if name not in cls.parameters:
+        return argument[0]
+    known = cls.parameters[name]
+    if str(known.default) == "NOT_GIVEN":
+        known.default = default
+    return f"{indent}{name}:"
 
 
 class Docstrings(Extension):
@@ -20,7 +36,9 @@ class Docstrings(Extension):
             return
         if isinstance(obj, Class) and any(name in obj.docstring.value for name in TEMPLATES):
             found = getattr(import_module(obj.module.path), obj.name)
-            obj.docstring.value = inspect.cleandoc(found.__doc__)
+            obj.docstring.value = DEFAULT.sub(
+                partial(told_once, obj), inspect.cleandoc(found.__doc__)
+            )
         obj.docstring.value = re.sub(
             r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE
         )

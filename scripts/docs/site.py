@@ -1,22 +1,22 @@
 """What the documentation's site needs beside mkdocs.yml: a hook of MkDocs.
 
 Pages are written so that they can be read on GitHub as they are. For the site, pages that lie
-outside docs/ are added, a notebook becomes a page, and formulas become MathML, which browsers show
-without a script.
+outside docs/ are added, a notebook becomes a page, and formulas become drawings, which need no
+script and no font of the browser's.
 """
 
 import base64
 import json
 import posixpath
 import re
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
-from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from ziamath import Latex
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +30,9 @@ OUTSIDE = {
 
 NOTEBOOKS = {"quickstart.ipynb": "quickstart.md"}
 """Notebooks in docs/, and the pages they become."""
+
+FORMULA_SIZE = 17
+"""Pixels, of a text of 16."""
 
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 FORMULA = re.compile(
@@ -66,13 +69,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    return FORMULA.sub(mathml, html)
+    return FORMULA.sub(drawing, html)
 
 
-def mathml(formula: re.Match[str]) -> str:
-    """The formula that the parser of Markdown has marked."""
-    display = "block" if formula["bracket"] == r"\[" else "inline"
-    return convert(unescape(formula["tex"]).strip(), display=display)
+def drawing(formula: re.Match[str]) -> str:
+    """Of the formula that the parser of Markdown has marked: SVG on the line's baseline, or in a
+    block of its own."""
+    tex, inline = unescape(formula["tex"]).strip(), formula["bracket"] == r"\("
+    shown = Latex(tex, size=FORMULA_SIZE, inline=inline, color="currentColor", margin=0)
+    attributes = f'role="img" aria-label="{escape(tex)}"'
+    if inline:
+        attributes += f' style="vertical-align: {shown.getyofst():.2f}px"'
+    svg = shown.svg().replace("<svg ", f"<svg {attributes} ", 1)
+    return svg if inline else f'<div class="formula">{svg}</div>'
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
