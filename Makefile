@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all their own set-up in .venv.
+# `make demo`, `make docs` and `make test` do all their own set-up in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
@@ -8,7 +8,7 @@ GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance
 OPEN := assets/prompts/demo.txt --images-per-prompt 16
 NAMED := assets/prompts/named.txt --images-per-prompt 8
 
-.PHONY: demo test setup clean
+.PHONY: demo docs test setup clean
 
 setup: .venv/.complete
 
@@ -32,6 +32,9 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+docs: setup
+	$(BIN)/python -m mkdocs build --clean
 
 clean:
 	rm -rf .venv out build dist *.egg-info

@@ -4,18 +4,36 @@ import re
 from pathlib import Path
 
 import pytest
+from diffusers import StableDiffusionXLPipeline
+
+from vendi_guidance import VendiGuidedSDXLPipeline
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"))]
+PAGES += sorted(DOCS.rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", ["scores.md", "evaluation.md"])
+def code_of(page):
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    assert blocks
+    return "\n".join(blocks)
+
+
+@pytest.mark.parametrize("page", ["scores.md", "evaluation.md", "theory.md"])
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert blocks
-    exec("\n".join(blocks), {})
+    exec(code_of(page), {})
+
+
+def test_the_code_about_the_dial_runs_with_a_pipeline(tiny_sdxl_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    classes = {"pipe": VendiGuidedSDXLPipeline, "stock": StableDiffusionXLPipeline}
+    exec(
+        code_of("dial.md"),
+        {name: kind.from_pretrained(tiny_sdxl_folder) for name, kind in classes.items()},
+    )
+    assert (tmp_path / "waving.safetensors").exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,7 +16,7 @@ from vendi_guidance import (
 )
 from vendi_guidance.guidance.settings import NOT_GIVEN, PRESETS, Settings
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "dial.md"
 NAMES = [setting.name for setting in dataclasses.fields(Settings)]
 GUIDED = {
     VendiGuidedSDXLPipeline: StableDiffusionXLPipeline,
@@ -84,7 +84,7 @@ def test_the_registered_config_and_repr_say_the_settings_of_now():
 
 
 def settings_table() -> str:
-    """The README's table of settings."""
+    """The table of settings in docs/dial.md."""
 
     def shown(setting, settings):
         value = getattr(settings, setting.name)
@@ -103,8 +103,8 @@ def settings_table() -> str:
     return "\n".join(lines)
 
 
-def test_the_readme_lists_the_settings_as_they_are():
-    assert settings_table() in README.read_text()
+def test_the_documentation_lists_the_settings_as_they_are():
+    assert settings_table() in PAGE.read_text("utf-8")
 
 
 def test_a_space_of_ones_own_is_kept_as_it_is():

@@ -10,6 +10,7 @@ COMMANDS = {
     "tune": "Find the strength of guidance that suits a model and prompts.",
     "compare": "Compare methods on a model and prompts: curves, images and costs on one page.",
     "score": "Score very many images in one resumable pass.",
+    "env": "Print versions and devices, for a bug report.",
 }
 
 

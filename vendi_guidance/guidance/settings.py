@@ -1,7 +1,7 @@
 """The settings of guidance, each said once: its name, type, default, range and help.
 
 `VendiGuidance`, the guided pipelines' `diversity_*` arguments and the command line's options derive
-from the fields of `Settings`; a test holds the README's table against them.
+from the fields of `Settings`; a test holds the table in docs/dial.md against them.
 """
 
 import math

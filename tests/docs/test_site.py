@@ -1,0 +1,128 @@
+"""The documentation as a site: what `make docs` builds, without building it."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from latex2mathml.converter import convert
+from nbclient import NotebookClient
+from ziamath import Latex
+
+import vendi_guidance
+from scripts.docs.docstrings import Docstrings
+from scripts.docs.site import FORMULA, NOTEBOOKS, OUTSIDE, drawing, notebook_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+LARGEST_NOTEBOOK = 500_000  # bytes, pictures included
+TALLEST = 150  # pixels, at the drawing's usual size: some brackets never end
+
+
+def named_in(contents):
+    """The pages of a table of contents, in order."""
+    if isinstance(contents, str):
+        return [contents]
+    below = contents.values() if isinstance(contents, dict) else contents
+    return [page for part in below for page in named_in(part)]
+
+
+def test_the_table_of_contents_lists_every_page_once():
+    written = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    added = [name for name in (*OUTSIDE.values(), *NOTEBOOKS.values()) if name.endswith(".md")]
+    assert sorted(named_in(SITE["nav"])) == sorted([*written, *added])
+
+
+def test_every_notebook_becomes_a_page():
+    assert [notebook.name for notebook in DOCS.glob("*.ipynb")] == list(NOTEBOOKS)
+
+
+def test_the_site_fetches_nothing_and_is_strict():
+    assert SITE["theme"]["font"] is False
+    assert SITE["strict"] is True
+    assert "extra_javascript" not in SITE
+
+
+def test_the_reference_has_every_public_name_once():
+    pages = "\n".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
+    shown = re.findall(r"^::: [\w.]+\.(\w+)$", pages, re.MULTILINE)
+    assert sorted(shown) == sorted(vendi_guidance.__all__)
+
+
+def test_the_reference_shows_the_settings_by_name():
+    import griffe
+
+    package = griffe.load(
+        "vendi_guidance",
+        search_paths=[str(ROOT)],
+        extensions=griffe.Extensions(Docstrings()),
+    )
+    shown = package["guidance.callback.VendiGuidance"].docstring.value
+    assert "{" not in shown and "candidates (default 2)" in shown
+    assert str(package["guidance.callback.VendiGuidance"].parameters["strength"].default) == "0.5"
+    assert "\nExamples:\n    >>> " in shown
+
+
+def test_a_formula_becomes_a_drawing_with_its_text():
+    found = FORMULA.sub(drawing, '<p><span class="arithmatex">\\(a &lt; b\\)</span></p>')
+    assert found.startswith("<p><svg") and 'aria-label="a &lt; b"' in found
+    assert "currentColor" in found and "\\(" not in found
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
+def test_formulas_of_a_page_hold_no_command_that_is_not_known(page):
+    text = page.read_text("utf-8")
+    blocks = re.findall(r"^```math\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for formula in (*blocks, *re.findall(r"(?<![\w`])\$([^$`\n]+)\$", text)):
+        assert "\\" not in convert(formula), formula
+        assert Latex(formula).getsize()[1] < TALLEST, formula
+
+
+def test_a_notebook_shows_what_its_cells_print_and_draw():
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title"]},
+        {
+            "cell_type": "code",
+            "source": ["f()"],
+            "outputs": [
+                {"output_type": "stream", "text": ["seen\n"]},
+                {"output_type": "execute_result", "data": {"image/png": "AAAA", "text/plain": "i"}},
+            ],
+        },
+    ]
+    page = notebook_page({"cells": cells})
+    assert page.startswith("# Title\n\n```python\nf()\n```\n\n```text\nseen\n```\n\n![")
+    assert "data:image/png;base64,AAAA" in page
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    return nbformat.read(DOCS / "quickstart.ipynb", as_version=4)
+
+
+def test_the_notebook_runs_from_top_to_bottom(notebook):
+    again = nbformat.from_dict(json.loads(json.dumps(notebook)))
+    NotebookClient(again, resources={"metadata": {"path": str(DOCS)}}).execute()
+    [said] = [text for text in printed(again) if "different images" in text]
+    without, varied = (float(number) for number in re.findall(r"([\d.]+) different images", said))
+    assert varied > 2 * without
+
+
+def test_the_notebook_is_stored_with_its_outputs_and_small(notebook):
+    ran = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert ran == list(range(1, len(ran) + 1))
+    assert sum("image/png" in output.get("data", {}) for output in outputs(notebook)) == 3
+    assert not any(output.get("name") == "stderr" for output in outputs(notebook))
+    assert (DOCS / "quickstart.ipynb").stat().st_size < LARGEST_NOTEBOOK
+
+
+def outputs(notebook):
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def printed(notebook):
+    return [output.text for output in outputs(notebook) if output.output_type == "stream"]

@@ -1,0 +1,54 @@
+"""What GitHub runs, and what it asks of those who report a bug."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+
+
+def read(path: Path) -> dict:
+    """Of a workflow, whose key `on` YAML 1.1 reads as true."""
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_to_a_commit(path):
+    used = re.findall(r"uses: (\S+)", path.read_text("utf-8"))
+    assert used
+    assert [
+        name for name in used if not re.search(r"@[0-9a-f]{40}$", name) and name[0] != "."
+    ] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_nothing_may_write_but_the_job_that_publishes(path):
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    granted = {
+        name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
+    }
+    assert granted == ({"publish": {"id-token": "write"}} if path.stem == "publish" else {})
+
+
+def test_every_python_that_the_package_allows_is_tested():
+    declared = (ROOT / "pyproject.toml").read_text("utf-8")
+    [least] = re.findall(r'requires-python = ">=([\d.]+)"', declared)
+    tested = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["newest"]["strategy"]
+    assert tested["matrix"]["python"][0] == least
+
+
+def test_publishing_waits_for_the_tests():
+    jobs = read(ROOT / ".github" / "workflows" / "publish.yml")["jobs"]
+    assert jobs["publish"]["needs"] == "tests"
+    assert jobs["tests"]["uses"] == "./.github/workflows/tests.yml"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_issue_forms_ask_for_versions_and_devices(form):
+    asked = {part["id"]: part for part in read(form)["body"]}
+    assert "vendi-guidance env" in asked["env"]["attributes"]["label"]
