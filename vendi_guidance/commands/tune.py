@@ -22,7 +22,7 @@ output folder, the processes share the trials.
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import Model, RunOptions, check_device, find
+from vendi_guidance.runs.setup import Model, RunOptions, check_device, find, settle
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -253,12 +253,6 @@ def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
             f"the search in {output} began with other settings: {'; '.join(differences)}; go on "
             "with the settings that it began with, or name another folder"
         )
-
-
-def settle(options: RunOptions, model: Model) -> RunOptions:
-    """The options with what the model's defaults have decided."""
-    sampling = model.sampling
-    return replace(options, steps=sampling.steps, guidance_scale=sampling.guidance_scale)
 
 
 def check(tuner: Tuner, best: Tried, count: int) -> Outcome:

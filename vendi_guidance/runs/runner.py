@@ -21,7 +21,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.guidance.memory import Samples
-from vendi_guidance.guidance.mixins import DiversityGuided
+from vendi_guidance.guidance.mixins import DiversityGuided, OnStep
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
@@ -55,6 +55,7 @@ class Runner:
     stop: Stop  # tells when to stop early
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
+    on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
     made: int = field(default=0, init=False)  # pictures, since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # how long these took
     stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
@@ -126,10 +127,12 @@ class Runner:
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
         started = perf_counter()
         skipped = self.pipe.guidance.skipped
+        watched = {} if self.on_step is None else self.pipe.watched(self.on_step)
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
                 images += self.pipe(
                     **self.plan.arguments(items),
+                    **watched,
                     # on the CPU, so that a seed means the same noise on every device
                     generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
                 ).images

@@ -161,6 +161,12 @@ def find(options: RunOptions) -> Model:
     return Model(folder, guided_class(stock), sampling)
 
 
+def settle(options: RunOptions, model: Model) -> RunOptions:
+    """The options with what the model's defaults have decided."""
+    sampling = model.sampling
+    return replace(options, steps=sampling.steps, guidance_scale=sampling.guidance_scale)
+
+
 def load(options: RunOptions, model: Model, device: str) -> Any:
     """The model on its device.
 
@@ -199,7 +205,11 @@ def _plan(options: RunOptions, found: Model, guidance: VendiGuidance) -> Plan:
         look["variant"] = options.variant
     chosen = {"memory": guidance.keeps, "window": guidance.window.size}
     chosen |= asdict(guidance.settings)
-    del chosen["beta"]  # it belongs to exemplars, and there are none
+    exemplars = guidance.memory.exemplars
+    if exemplars is None:
+        del chosen["beta"]  # it belongs to exemplars
+    else:
+        chosen["exemplars"] = len(exemplars)
     look |= {f"diversity_{name}": value for name, value in chosen.items()}
     settings = look | {
         "images_per_prompt": options.images_per_prompt,
