@@ -16,13 +16,14 @@ from markupsafe import Markup, escape
 from vendi_guidance.app.packing import pack
 from vendi_guidance.app.request import read_request
 from vendi_guidance.app.scoring import Scorer, table_of
-from vendi_guidance.app.session import ARMS, Session, Sessions
+from vendi_guidance.app.session import ARMS, Drawing, Session, Sessions
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.setup import DEFAULT_WINDOW
 
 logger = logging.getLogger(__name__)
 
+MOST_IN_A_ROW = 8
 LOADED = "Memory loaded: what is drawn now differs from it."
 
 
@@ -86,20 +87,17 @@ class Actions:
             session = self._session(request)
             scale = guidance_scale if self._studio.options.guidance_scale is not None else None
             asked = read_request(prompts, pictures, strength, seed, steps, scale, batch_size)
-            drawing = None
             yield [], [], status_text("Drawing."), "", memory_text(session)
-            for now in self._studio.draw(
-                session, asked, lambda share, what: progress(share, what)
-            ):
-                yield *galleries(session), gr.skip(), gr.skip(), memory_text(session)
-            session.stop.clear()
-            if drawing is None:
-                yield [], [], status_text("Stopped: no picture is finished."), "", gr.skip()
-                return
-            table = self._score(session)
-            done = "Drawn." if drawing.is_complete else "Stopped: what is finished stays."
-            text = f"{done} Select a picture to say what others should be like."
-            yield gr.skip(), gr.skip(), status_text(text), table, memory_text(session)
+            for drawn in self._studio.draw(session, asked, progress):
+                yield *galleries(drawn), gr.skip(), gr.skip(), memory_text(session)
+            drawing = session.drawing
+            if drawing is None or not any(arm.done for arm in drawing.arms.values()):
+                text, scores = "Stopped: no picture is finished.", ""
+            else:
+                done = "Drawn." if drawing.is_complete else "Stopped: what is finished stays."
+                text = f"{done} Select a picture to say what others should be like."
+                scores = self._score(session, drawing)
+            yield gr.skip(), gr.skip(), status_text(text), scores, memory_text(session)
 
     def choose(self, arm: str, request: gr.Request, number: Any) -> str:
         with plain_errors():
@@ -172,13 +170,12 @@ class Actions:
             raise ValueError("The request belongs to no session.")
         return self._sessions.of(request.session_hash)
 
-    def _score(self, session: Session) -> str:
+    def _score(self, session: Session, drawing: Drawing) -> str:
+        if not all(arm.done > 1 for arm in drawing.arms.values()):
+            return Markup("<p>Two pictures of each kind are the fewest that have scores.</p>")
         with session.alone():
-            drawing = session.drawing
-            if drawing is None or not all(arm.done > 1 for arm in drawing.arms.values()):
-                return Markup("<p>Two pictures of each kind are the fewest that have scores.</p>")
             drawing.comparison = self._scorer.compare(drawing)
-            return table_of(drawing.comparison)
+        return table_of(drawing.comparison)
 
 
 def read_window(uploaded: str | None) -> SlidingWindow:
@@ -196,13 +193,14 @@ def read_window(uploaded: str | None) -> SlidingWindow:
         raise ValueError(f"Not loaded: {text}.") from None
 
 
-def galleries(session: Session) -> list[list[tuple[Path, str]]]:
-    """The finished pictures of both kinds, with their descriptions."""
-    drawing = session.drawing
-    if drawing is None:
-        return [[] for _ in ARMS]
+def galleries(drawing: Drawing) -> list[Any]:
+    """The finished pictures of both kinds with their descriptions, a prompt in each row."""
+    columns = min(drawing.request.pictures, MOST_IN_A_ROW)
     return [
-        [(path, f"{drawing.prompt(i)}, {name} guidance") for i, path in enumerate(arm.paths())]
+        gr.Gallery(
+            [(path, f"{drawing.prompt(i)}, {name} guidance") for i, path in enumerate(arm.paths())],
+            columns=columns,
+        )
         for name, arm in drawing.arms.items()
     ]
 

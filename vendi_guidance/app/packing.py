@@ -4,7 +4,6 @@ from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile
 
 from vendi_guidance.app.session import Drawing
-from vendi_guidance.evaluation.report.writer import save_report
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
@@ -26,8 +25,7 @@ def pack(drawing: Drawing) -> Path:
     path = drawing.folder / "pictures.zip"
     report = drawing.folder / REPORT
     if drawing.comparison is not None and not report.exists():
-        found = drawing.comparison
-        save_report(report, [found.first, found.second], found)
+        drawing.comparison.save(report)
     with whole_file(path) as temporary, ZipFile(temporary, "w", ZIP_STORED) as packed:
         for name, arm in arms.items():
             beside = (arm.folder / one for one in (METADATA, TIMINGS, MANIFEST))

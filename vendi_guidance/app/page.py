@@ -23,8 +23,8 @@ MODEL = "model"
 
 INTRO = """# Vendi Guidance
 
-The same prompts and seeds, drawn **without** guidance and **with** it. Guidance remembers what it has drawn, and makes
-each new picture of a prompt differ from that."""
+The same prompts and seeds, drawn **without** guidance and **with** it. Guidance remembers what it
+has drawn, and makes each new picture of a prompt differ from that."""
 
 CACHE = (600, 86_400)
 """Every so many seconds, files that were shown are deleted once they are so old."""
@@ -36,6 +36,10 @@ def theme() -> gr.themes.Base:
         primary_hue="blue",
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
+    ).set(
+        # the theme's own are too pale to read
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
     )
 
 
@@ -90,13 +94,20 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
             more = gr.Button("More like this", elem_id="more")
             less = gr.Button("Not like this", elem_id="less")
         scores = gr.HTML(elem_id="scores")
-        with gr.Group():
-            memory = gr.HTML(elem_id="memory", padding=True)
-            with gr.Row():
-                forget = gr.Button("Forget", elem_id="forget")
-                save = gr.Button("Save memory", elem_id="save")
-                load = gr.UploadButton("Load memory", file_types=[".safetensors"], elem_id="load")
-        get = gr.Button("Download pictures and report", elem_id="get")
+        with gr.Row():
+            with gr.Column(scale=3, min_width=300):
+                gr.Markdown("## Memory")
+                memory = gr.HTML(elem_id="memory")
+                with gr.Row():
+                    forget = gr.Button("Forget", elem_id="forget", min_width=80)
+                    save = gr.Button("Save", elem_id="save", min_width=80)
+                    load = gr.UploadButton(
+                        "Load", file_types=[".safetensors"], elem_id="load", min_width=80
+                    )
+            with gr.Column(scale=2, min_width=300):
+                gr.Markdown("## Take away")
+                gr.HTML("<p>One zip file: an imagefolder of each kind, and the report.</p>")
+                get = gr.Button("Download pictures and report", elem_id="get")
         files = [
             gr.DownloadButton(visible="hidden", elem_id=f"{name}-file")
             for name in ("memory", "pictures")
@@ -148,6 +159,7 @@ def gallery(label: str) -> gr.Gallery:
     return gr.Gallery(
         label=label,
         columns=PICTURES,
+        fit_columns=False,
         object_fit="contain",
         height="auto",
         interactive=False,
