@@ -37,9 +37,11 @@ def theme() -> gr.themes.Base:
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
     ).set(
-        # the theme's own are too pale to read
+        # the theme's own contrasts are too low to read
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_300",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
     )
 
 
@@ -106,7 +108,10 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
                     )
             with gr.Column(scale=2, min_width=300):
                 gr.Markdown("## Take away")
-                gr.HTML("<p>One zip file: an imagefolder of each kind, and the report.</p>")
+                gr.HTML(
+                    "<p>One zip file: an imagefolder of each kind, and the report.</p>",
+                    elem_id="take",
+                )
                 get = gr.Button("Download pictures and report", elem_id="get")
         files = [
             gr.DownloadButton(visible="hidden", elem_id=f"{name}-file")
@@ -163,6 +168,7 @@ def gallery(label: str) -> gr.Gallery:
         object_fit="contain",
         height="auto",
         interactive=False,
+        min_width=300,
         buttons=["fullscreen"],
         elem_id=label.split()[0].lower(),
         elem_classes="pictures",

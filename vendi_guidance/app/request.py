@@ -1,7 +1,6 @@
 """What a visitor asks for, checked: a browser may send anything."""
 
 from dataclasses import dataclass
-from math import isfinite
 from numbers import Real
 from typing import Any
 
@@ -102,7 +101,7 @@ def read_prompts(text: Any) -> tuple[str, ...]:
 
 def _number(name: str, value: Any, low: float, high: float) -> float:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or not low <= value <= high:
+    if not is_number or not low <= value <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}.")
     return float(value)
 

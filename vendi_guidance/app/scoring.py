@@ -99,7 +99,7 @@ SAME_WORDS: PromptEmbedder = FromFunction(_one_for_each, "same words")
 
 def table_of(comparison: Comparison) -> Markup:
     """The scores that are on the page, as HTML."""
-    head = ("", "without guidance", "with guidance", "change")
+    head = ("score", "without guidance", "with guidance", "change")
     rows = []
     for name, about in SHOWN.items():
         found = comparison.differences.get(name)

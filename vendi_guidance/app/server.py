@@ -18,6 +18,9 @@ LARGEST_UPLOAD = 2**28
 
 MOST_WAITING = 32
 
+SHOWN = "GRADIO_TEMP_DIR"
+"""Where Gradio keeps what it shows and what is uploaded."""
+
 
 @contextmanager
 def serving(
@@ -36,7 +39,8 @@ def serving(
         OSError: the port is taken.
     """
     with TemporaryDirectory(prefix="vendi-guidance-app-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = str(Path(folder, "shown"))
+        before = os.environ.get(SHOWN)
+        os.environ[SHOWN] = str(Path(folder, "shown"))
         sessions = Sessions(Path(folder, "sessions"))
         page = build(Actions(studio, scorer, sessions), studio.options, examples)
         page.queue(max_size=MOST_WAITING)
@@ -62,3 +66,6 @@ def serving(
         finally:
             sessions.end_all()
             page.close(verbose=False)
+            os.environ.pop(SHOWN)
+            if before is not None:
+                os.environ[SHOWN] = before

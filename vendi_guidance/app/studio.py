@@ -84,7 +84,7 @@ class Studio:
             turns = [self._open(name, drawing, session, stack) for name in ARMS]
             session.drawing = drawing
             session.window = drawing.arms[ARMS[-1]].window
-            batches = len(ARMS) * len(request.prompts) * -(-request.pictures // request.batch_size)
+            batches = len(ARMS) * -(-request.total // request.batch_size)
             made = 0
             while turns:
                 for turn in list(turns):
@@ -147,7 +147,8 @@ def _reporter(
     def on_step(step: int, steps: int) -> None:
         if session.stop.is_set():
             raise StopDrawing
-        on_progress((made + step / steps) / batches, f"{where} {step} of {steps}")
+        share = min(1.0, (made + step / steps) / batches)  # batches are halved if memory is short
+        on_progress(share, f"{where} {step} of {steps}")
 
     return on_step
 
