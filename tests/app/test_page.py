@@ -13,7 +13,7 @@ from tests.helpers.runs import read_run
 from vendi_guidance.app.server import serving
 from vendi_guidance.guidance.window import SlidingWindow
 
-HOSTILE = "<img src=x onerror=\"document.title = 'owned'\">"
+HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,9 @@ def test_a_whole_session(visit, tmp_path):
 
     page.reload()  # a new session
     page.get_by_text("No pictures are remembered").wait_for()
-    page.locator("#load input[type=file]").set_input_files(saved)
+    with page.expect_file_chooser() as waiting:
+        page.get_by_role("button", name="Load").click()
+    waiting.value.set_files(saved)
     page.get_by_text("8 pictures are remembered").wait_for()
     page.get_by_label("number input for The dial").fill("0.8")
     draw(page, Prompts=f"cat\n{HOSTILE}", Pictures=3, Seed=7)
