@@ -108,7 +108,7 @@ def test_a_whole_session(visit, tmp_path):
     page.reload()  # a new session
     page.get_by_text("No pictures are remembered").wait_for()
     with page.expect_file_chooser() as waiting:
-        page.get_by_role("button", name="Load").click()
+        page.get_by_role("button", name="Load", exact=True).click()
     waiting.value.set_files(saved)
     page.get_by_text("8 pictures are remembered").wait_for()
     page.get_by_label("number input for The dial").fill("0.8")

@@ -99,7 +99,10 @@ def test_a_stop_ends_it_within_a_batch_and_keeps_whole_batches(studio, session):
     assert len(session.window) == 2
     for arm in session.drawing.arms.values():
         assert len(read_run(arm.folder).images) == 2
-        assert sorted(path.name for path in arm.folder.glob("*.png")) == ["000000.png", "000001.png"]
+        assert sorted(path.name for path in arm.folder.glob("*.png")) == [
+            "000000.png",
+            "000001.png",
+        ]
 
 
 def test_a_drawing_that_is_abandoned_lets_go_of_the_session(studio, session):

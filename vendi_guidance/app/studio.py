@@ -79,6 +79,7 @@ class Studio:
             ValueError, OSError: it cannot be drawn; the message says why.
         """
         with session.alone(), ExitStack() as stack:
+            stack.callback(session.stop.clear)
             folder = session.new_folder()
             drawing = Drawing(folder, request, {})
             turns = [self._open(name, drawing, session, stack) for name in ARMS]
