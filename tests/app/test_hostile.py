@@ -8,9 +8,8 @@ from threading import Thread
 
 import pytest
 
-from tests.helpers.app_at_hand import scorer_of, studio_of, visitors
+from tests.helpers.app_at_hand import served, visitors
 from vendi_guidance.app.request import MOST_PICTURES
-from vendi_guidance.app.server import serving
 
 SECRET = "the secret of the canary"
 COUNT = 500
@@ -47,10 +46,8 @@ def canary(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(tiny_sdxl_folder, tiny_probe_folder, canary):
-    studio = studio_of(tiny_sdxl_folder)
-    scorer = scorer_of(studio, tiny_probe_folder)
-    with serving(studio, scorer, "cat", "127.0.0.1", None) as address:
+def address(tiny_sdxl_folder, tiny_probe_folder):
+    with served(tiny_sdxl_folder, tiny_probe_folder) as address:
         yield address
 
 
@@ -188,9 +185,7 @@ def test_visitors_cannot_choose_one_anothers_pictures(address):
 
 def test_all_files_go_with_the_server(tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    studio = studio_of(tiny_sdxl_folder)
-    scorer = scorer_of(studio, tiny_probe_folder)
-    with serving(studio, scorer, "cat", "127.0.0.1", None) as address:
+    with served(tiny_sdxl_folder, tiny_probe_folder) as address:
         with visitors(address) as [visitor]:
             assert visitor.call("draw", *usual())["success"]
         assert len(list(tmp_path.rglob("*.png"))) == 4  # two, each with a copy that is shown

@@ -7,10 +7,9 @@ from zipfile import ZipFile
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.helpers.app_at_hand import scorer_of, studio_of
+from tests.helpers.app_at_hand import served
 from tests.helpers.browsing import PATIENCE, chromium
 from tests.helpers.runs import read_run
-from vendi_guidance.app.server import serving
 from vendi_guidance.guidance.window import SlidingWindow
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -18,9 +17,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def address(tiny_sdxl_folder, tiny_probe_folder):
-    studio = studio_of(tiny_sdxl_folder)
-    scorer = scorer_of(studio, tiny_probe_folder)
-    with serving(studio, scorer, "cat\ndog", "127.0.0.1", None) as address:
+    with served(tiny_sdxl_folder, tiny_probe_folder, "cat\ndog") as address:
         yield address
 
 

@@ -41,7 +41,7 @@ def test_prompts_that_cannot_be_drawn_are_refused(text, why):
 )
 @pytest.mark.parametrize("field", ["pictures", "strength", "seed", "steps", "batch_size"])
 def test_values_of_the_wrong_type_or_size_are_refused(field, value):
-    with pytest.raises(ValueError, match="must be a (whole )?number from"):
+    with pytest.raises(ValueError, match=r"must be a (whole )?number from"):
         request_of(**{field: value})
 
 

@@ -170,3 +170,11 @@ def test_scores_and_report_of_a_drawing(studio, session, tiny_probe_folder, tmp_
         assert [image.tobytes() for image in run.images] == pixels(arm)
     page = (tmp_path / "taken" / "report" / "report.html").read_text()
     assert "&lt;b&gt;x&lt;/b&gt;" in page and "<b>x" not in page
+
+
+def test_a_memory_of_other_pictures_is_refused_until_it_is_forgotten(studio, session):
+    session.window.append(torch.randn(1, 4, 5, 5), torch.randn(1, 16))
+    with pytest.raises(ValueError, match="latents of shape"):
+        draw(studio, session, request_of("cat"))
+    session.forget()
+    assert draw(studio, session, request_of("cat")) == [(2, 0), (2, 2)]

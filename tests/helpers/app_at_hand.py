@@ -11,6 +11,7 @@ import httpx
 
 from vendi_guidance.app.request import Request, read_request
 from vendi_guidance.app.scoring import Scorer, open_scorer
+from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.app import app_options
 
@@ -71,6 +72,16 @@ class Visitor:
                     yield message
                 if message.get("msg") in ("process_completed", "unexpected_error"):
                     return
+
+
+@contextmanager
+def served(model: Path, probe: Path, examples: str = "cat") -> Iterator[str]:
+    """The address of a server, as long as it runs."""
+    studio = studio_of(model)
+    with workspace() as folder:
+        scorer = scorer_of(studio, probe)
+        with serving(folder, studio, scorer, examples) as address:
+            yield address
 
 
 @contextmanager

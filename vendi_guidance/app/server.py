@@ -7,8 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from vendi_guidance.app.actions import Actions
-from vendi_guidance.app.page import STYLE, build, theme
 from vendi_guidance.app.scoring import Scorer
 from vendi_guidance.app.session import Sessions
 from vendi_guidance.app.studio import Studio
@@ -18,19 +16,42 @@ LARGEST_UPLOAD = 2**28
 
 MOST_WAITING = 32
 
-SHOWN = "GRADIO_TEMP_DIR"
-"""Where Gradio keeps what it shows and what is uploaded."""
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """A temporary folder for all files of the server, deleted at the end.
+
+    To be entered before Gradio is imported, which reads its environment then.
+    """
+    with TemporaryDirectory(prefix="vendi-guidance-app-") as folder:
+        wanted = {
+            "GRADIO_TEMP_DIR": str(Path(folder, "shown")),
+            "GRADIO_ANALYTICS_ENABLED": "False",
+        }
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield Path(folder)
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
 
 
 @contextmanager
 def serving(
-    studio: Studio, scorer: Scorer, examples: str, host: str, port: int | None
+    folder: Path,
+    studio: Studio,
+    scorer: Scorer,
+    examples: str = "",
+    host: str = "127.0.0.1",
+    port: int | None = None,
 ) -> Iterator[str]:
     """Serve the page within this context; yields its address.
 
-    All files of the server are in a temporary folder, which is deleted at the end.
-
     Args:
+        folder: of `workspace`.
         examples: the prompts at first.
         host: whose visitors can come: "127.0.0.1" is this machine only.
         port: None takes a free one.
@@ -38,34 +59,31 @@ def serving(
     Raises:
         OSError: the port is taken.
     """
-    with TemporaryDirectory(prefix="vendi-guidance-app-") as folder:
-        before = os.environ.get(SHOWN)
-        os.environ[SHOWN] = str(Path(folder, "shown"))
-        sessions = Sessions(Path(folder, "sessions"))
-        page = build(Actions(studio, scorer, sessions), studio.options, examples)
-        page.queue(max_size=MOST_WAITING)
-        settings: dict[str, Any] = {"theme": theme(), "css_paths": STYLE, "footer_links": []}
-        try:
-            _, address, _ = page.launch(
-                server_name=host,
-                server_port=port,
-                share=False,
-                inbrowser=False,
-                quiet=True,
-                prevent_thread_lock=True,
-                show_error=False,
-                max_file_size=LARGEST_UPLOAD,
-                ssr_mode=False,
-                pwa=False,
-                mcp_server=False,
-                enable_monitoring=False,
-                run_history=False,
-                **settings,
-            )
-            yield address
-        finally:
-            sessions.end_all()
-            page.close(verbose=False)
-            os.environ.pop(SHOWN)
-            if before is not None:
-                os.environ[SHOWN] = before
+    from vendi_guidance.app.actions import Actions  # they import Gradio
+    from vendi_guidance.app.page import STYLE, build, theme
+
+    sessions = Sessions(folder / "sessions")
+    page = build(Actions(studio, scorer, sessions), studio.options, examples)
+    page.queue(max_size=MOST_WAITING)
+    look: dict[str, Any] = {"theme": theme(), "css_paths": STYLE, "footer_links": []}
+    try:
+        _, address, _ = page.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            inbrowser=False,
+            quiet=True,
+            prevent_thread_lock=True,
+            show_error=False,
+            max_file_size=LARGEST_UPLOAD,
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            run_history=False,
+            **look,
+        )
+        yield address
+    finally:
+        sessions.end_all()
+        page.close(verbose=False)

@@ -1,8 +1,8 @@
 """Generate images in the browser, without guidance and with it, side by side.
 
-Opens on the demo model in a clone of the repository; an installed package has no model, so that
---model has to name one. The page is served on this machine only, unless --host says otherwise: it
-asks for no password.
+Opens on the demo model in a clone of the repository. An installed package has no model: --model has
+to name one, such as a clone's assets/demo-sdxl. The page is served on this machine only, unless
+--host says otherwise: it asks for no password.
 
 \b
   vendi-guidance app
@@ -11,7 +11,6 @@ asks for no password.
 Ctrl-C ends it; what visitors have not downloaded is deleted.
 """
 
-import os
 import signal
 from pathlib import Path
 from threading import Event
@@ -20,6 +19,9 @@ from typing import Any
 import click
 import transformers
 
+from vendi_guidance.app.scoring import open_scorer
+from vendi_guidance.app.server import serving, workspace
+from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -69,27 +71,23 @@ def main(
     probe: Path | None,
     **given: Any,
 ) -> None:
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
-    optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
-    from vendi_guidance.app.scoring import open_scorer
-    from vendi_guidance.app.server import serving
-    from vendi_guidance.app.studio import Studio
-
-    transformers.utils.logging.disable_progress_bar()
     given["model"] = model_of(given["model"])
-    studio = Studio(app_options(given))
-    folder = studio.model.folder
-    if probe is None and (folder.parent / PROBE).is_dir():
-        probe = folder.parent / PROBE
-    scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])
-    end = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: end.set())
-    with serving(studio, scorer, EXAMPLES if probe else "", host, port) as address:
-        click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
-        if host != LOCAL:
-            click.echo("whoever reaches this machine can draw: there is no password", err=True)
-        end.wait()
+    transformers.utils.logging.disable_progress_bar()
+    with workspace() as folder:
+        optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
+        studio = Studio(app_options(given))
+        beside = studio.model.folder.parent / PROBE
+        probe = beside if probe is None and beside.is_dir() else probe
+        scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])
+        end = Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: end.set())
+        examples = EXAMPLES if probe else ""
+        with serving(folder, studio, scorer, examples, host, port) as address:
+            click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
+            if host != LOCAL:
+                click.echo("whoever reaches this machine can draw: no password is asked", err=True)
+            end.wait()
 
 
 def app_options(given: dict[str, Any]) -> RunOptions:
