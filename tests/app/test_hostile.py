@@ -1,6 +1,7 @@
 """Hostile visitors: what a browser can be made to send, and what must not come of it."""
 
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -26,9 +27,9 @@ class OpenFiles:
         sys.addaudithook(self._notice)
 
     def _notice(self, event, given):
-        if not self.is_on or event != "open" or not isinstance(given[0], str | bytes):
+        if not self.is_on or event != "open" or isinstance(given[0], int):
             return
-        path = given[0] if isinstance(given[0], str) else given[0].decode("utf-8", "replace")
+        path = os.fsdecode(given[0])
         mode, flags = given[1] or "", given[2]
         is_written = set(mode) & set("wax+") or (isinstance(flags, int) and flags & 3)
         (self.written if is_written else self.read).add(path)
@@ -99,7 +100,7 @@ def hostile_call(random, visitor, canary):
     action = random.choice(["draw"] * 6 + ["load"] * 4 + sorted(visitor.actions))
     data = usual() if action == "draw" else [None] * random.randrange(3)
     for place in range(len(data) or 1):
-        if random.random() < 0.6:
+        if random.random() < 0.2:
             data[place : place + 1] = [hostile_value(random, canary)]
     if random.random() < 0.1:
         data = data[: random.randrange(len(data) + 1)] + [0] * random.randrange(3)
@@ -134,7 +135,7 @@ def test_hostile_inputs_do_no_harm(address, canary):
     assert sorted(canary.parent.iterdir()) == before
     assert canary.read_text() == SECRET
     assert not {path for path in OPENED.read if canary.parent.name in path}
-    assert OPENED.written  # the watch works
+    assert any(path.endswith(".png.part") or ".writing-" in path for path in OPENED.written)
     outside = [path for path in OPENED.written if "vendi-guidance-app-" not in path]
     assert [path for path in outside if not path.startswith(("/dev/", "/proc/"))] == []
 
