@@ -1,14 +1,12 @@
 """The page of a report as a browser shows it: headless Chromium, driven by playwright."""
 
-import os
-import shutil
 from urllib.parse import urlparse
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
 
 from tests.helpers.batches_at_hand import report_of, sample_images
+from tests.helpers.browsing import PATIENCE, chromium
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.features.files import BadImage
 
@@ -22,20 +20,12 @@ HOSTILE = [
     "long " * 300,
     "",
 ]
-PATIENCE = 200_000  # milliseconds, for a machine with much else to do
 
 
 @pytest.fixture(scope="module")
 def browser():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        if "CI" in os.environ:
-            pytest.fail("there is no chromium, which .ci/run installs")
-        pytest.skip("there is no chromium: install the distribution's package of that name")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, timeout=PATIENCE)
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import click
 COMMANDS = {
     "generate": "Generate images that differ from one another, into a folder.",
     "evaluate": "Score one folder of images, or compare two, and write a report.",
+    "app": "Generate in the browser, without guidance and with it, side by side.",
     "tune": "Find the strength of guidance that suits a model and prompts.",
     "compare": "Compare methods on a model and prompts: curves, images and costs on one page.",
     "score": "Score very many images in one resumable pass.",

@@ -16,6 +16,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
+from vendi_guidance.guidance.call import count_steps
 from vendi_guidance.guidance.callback import VendiGuidance
 from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
@@ -29,6 +30,9 @@ BINNED = (32, 64, 128, 256)
 """The sample sizes that PixArt bins resolutions for."""
 
 Callback = Callable[..., dict[str, Any] | None]
+
+OnStep = Callable[[int, int], None]
+"""Gets the number of a step, from 1, and how many steps the call has."""
 
 CALL = """Generate as {stock} does, whose arguments all hold, with these settings for this call.
 
@@ -95,6 +99,11 @@ class DiversityGuided:
         """Attach guidance to a call given some arguments; yields those that guide it."""
         raise NotImplementedError
 
+    def watched(self, on_step: OnStep) -> dict[str, Any]:
+        """The arguments of a call that reports each of its denoising steps to `on_step`; what that
+        raises ends the call."""
+        raise NotImplementedError
+
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
         """Save as the stock pipeline, so that anyone can load it, with or without this package."""
         stock: Any = copy.copy(self)  # `from_pipe` would turn the weights into single precision
@@ -118,6 +127,15 @@ class GuidedByCallback(DiversityGuided):
                     "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*ours, *inputs])),
                 }
             yield arguments
+
+    def watched(self, on_step: OnStep) -> dict[str, Any]:
+        def report(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> None:
+            on_step(step + 1, count_steps(pipeline))
+
+        return {
+            "callback_on_step_end": report,
+            "callback_on_step_end_tensor_inputs": ["latents"],
+        }
 
 
 class GuidedInPlace(DiversityGuided):
@@ -165,6 +183,12 @@ class GuidedInPlace(DiversityGuided):
                 yield {"callback": guide, "callback_steps": 1}
         finally:
             self._prompts = {}
+
+    def watched(self, on_step: OnStep) -> dict[str, Any]:
+        def report(step: int, timestep: Any, latents: Tensor) -> None:
+            on_step(step + 1, self.num_timesteps)
+
+        return {"callback": report, "callback_steps": 1}
 
 
 def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:

@@ -243,8 +243,17 @@ class SlidingWindow:
         save_tensors(Path(path), {"latents": features, "prompts": prompts}, header)
 
     @classmethod
-    def load(cls, path: str | Path, device: torch.device | str | None = None) -> "SlidingWindow":
+    def load(
+        cls,
+        path: str | Path,
+        device: torch.device | str | None = None,
+        *,
+        largest: int | None = None,
+    ) -> "SlidingWindow":
         """Read what `save` wrote.
+
+        Args:
+            largest: refuse a window of a larger size, which files of strangers may have.
 
         Raises:
             ValueError: the file is damaged, no window, or of a newer version; the message says why.
@@ -254,6 +263,8 @@ class SlidingWindow:
         reason = _misfit(header, tensors)
         if reason:
             raise ValueError(f"{path} is not a window this version can read: {reason}")
+        if largest is not None and header["size"] > largest:
+            raise ValueError(f"{path} is a window of size {header['size']}, beyond {largest}")
         window = cls(header["size"], dtype=getattr(torch, header["dtype"]), device=device)
         if header["latent_shape"] is not None:
             shape = tuple(header["latent_shape"])

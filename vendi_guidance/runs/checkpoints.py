@@ -50,6 +50,18 @@ class RunWindow(SlidingWindow):
         """How many samples have entered so far, including those that have left since."""
         return self._entered
 
+    def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
+        """The features and the prompt embedding, (m,) or None, of the sample that entered after
+        `number` others, of unit length.
+
+        Raises:
+            ValueError: it has not entered, or has left.
+        """
+        if not max(0, self._entered - self.size) <= number < self._entered:
+            raise ValueError("the picture is not in the window")
+        place, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
+        return self.features[place].view(shape), None if prompts is None else prompts[place]
+
     def enter_again(self, batch: Checkpoint, device: str) -> None:
         """Add the samples of a batch, from this device.
 

@@ -55,7 +55,8 @@ class RunFolder:
         created = not self.path.exists()
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / LOCK)
+            # a server may begin and end a run in different threads
+            lock = FileLock(self.path / LOCK, thread_local=False)
             try:
                 lock.acquire(timeout=0)
             except Timeout:

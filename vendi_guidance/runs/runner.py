@@ -21,7 +21,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.guidance.memory import Samples
-from vendi_guidance.guidance.mixins import DiversityGuided
+from vendi_guidance.guidance.mixins import DiversityGuided, OnStep
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
@@ -77,6 +77,7 @@ class Runner:
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
     draw: Draw = by_a_call
+    on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
     made: int = field(default=0, init=False)  # pictures, since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # how long these took
     stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
@@ -150,11 +151,12 @@ class Runner:
         skipped = self.pipe.guidance.skipped
         # on the CPU, so that a seed means the same noise on every device
         generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+        arguments = {**self.plan.arguments(items), "generator": generators}
+        if self.on_step is not None:
+            arguments |= self.pipe.watched(self.on_step)
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
-                drawn = self.draw(
-                    self.pipe, {**self.plan.arguments(items), "generator": generators}
-                )
+                drawn = self.draw(self.pipe, arguments)
                 images += drawn.images
         except (torch.OutOfMemoryError, MemoryError):
             pass

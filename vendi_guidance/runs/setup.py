@@ -229,7 +229,11 @@ def _plan(
         look["variant"] = options.variant
     chosen = {"memory": guidance.keeps, "window": guidance.window.size}
     chosen |= asdict(guidance.settings)
-    del chosen["beta"]  # it belongs to exemplars, and there are none
+    exemplars = guidance.memory.exemplars
+    if exemplars is None:
+        del chosen["beta"]  # it belongs to exemplars
+    else:
+        chosen["exemplars"] = len(exemplars)
     look |= {f"diversity_{name}": value for name, value in chosen.items()}
     settings = look | {
         "images_per_prompt": options.images_per_prompt,

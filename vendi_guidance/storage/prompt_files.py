@@ -60,7 +60,7 @@ def open_prompts(source: str) -> Prompts:
     if not _is_file_name(source):
         if not source.strip():
             raise ValueError("the prompt is empty: give a text, or a file of prompts")
-        if fault := _fault(source):
+        if fault := fault_of(source):
             raise ValueError(f"the prompt {fault}")
         return Prompts(source, 1, hashlib.sha256(source.encode()).hexdigest())
     path = Path(source)
@@ -92,7 +92,7 @@ def _text_prompts(path: Path) -> Iterator[str]:
 
 def _json_prompts(path: Path) -> Iterator[str]:
     for place, row in read_rows(path):
-        if fault := _fault(row.get("prompt")):
+        if fault := fault_of(row.get("prompt")):
             raise ValueError(f"{place} {fault}")
         yield row["prompt"]
 
@@ -114,7 +114,7 @@ def _csv_prompts(path: Path) -> Iterator[str]:
             raise ValueError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
 
 
-def _fault(prompt: Any) -> str | None:
+def fault_of(prompt: Any) -> str | None:
     """What is wrong with a prompt, as the end of a sentence; None if nothing is."""
     if not isinstance(prompt, str) or not prompt.strip():
         return NO_TEXT

@@ -1,0 +1,193 @@
+"""Hostile visitors: what a browser can be made to send, and what must not come of it."""
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.helpers.app_at_hand import served, visitors
+from vendi_guidance.app.request import MOST_PICTURES
+
+SECRET = "the secret of the canary"
+COUNT = 500
+MEGABYTE = "x" * 10**6
+
+
+class OpenFiles:
+    """Which files this process opens while it is watched, and which of them to write."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+        self.is_on = False
+        sys.addaudithook(self._notice)
+
+    def _notice(self, event, given):
+        if not self.is_on or event != "open" or isinstance(given[0], int):
+            return
+        path = os.fsdecode(given[0])
+        mode, flags = given[1] or "", given[2]
+        is_written = set(mode) & set("wax+") or (isinstance(flags, int) and flags & 3)
+        (self.written if is_written else self.read).add(path)
+
+
+OPENED = OpenFiles()  # an audit hook cannot be taken away again
+
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory):
+    """A file that nobody may read, in a folder where nobody may write."""
+    path = tmp_path_factory.mktemp("outside") / "canary.safetensors"
+    path.write_text(SECRET)
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(tiny_sdxl_folder, tiny_probe_folder):
+    with served(tiny_sdxl_folder, tiny_probe_folder) as address:
+        yield address
+
+
+def hostile_value(random, canary):
+    """Something that no field of the page sends."""
+    file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}, "orig_name": "a"}
+    return random.choice(
+        [
+            None,
+            True,
+            -1,
+            3.5,
+            10**400,
+            float("nan"),
+            float("inf"),
+            "",
+            "\ud800",
+            "\0",
+            "<script>alert(1)</script>",
+            "../" * 20 + "etc/passwd",
+            str(canary),
+            canary.as_uri(),
+            f"{canary.parent}/prompts.jsonl",
+            MEGABYTE if random.random() < 0.2 else "x" * 501,
+            "\n".join(map(str, range(5000))),
+            [],
+            [[["deep"]] * 9],
+            {},
+            {"__type__": "update", "value": str(canary)},
+            file,
+            {**file, "path": f"{canary.parent}/../{canary.parent.name}/{canary.name}"},
+            {**file, "url": canary.as_uri()},
+            {**file, "is_stream": True},
+            [file, file],
+            1000 * MOST_PICTURES,
+        ]
+    )
+
+
+def usual(**changes):
+    """The fields of a drawing in their order."""
+    fields = {"prompts": "cat", "pictures": 1, "dial": 0.5, "seed": 0}
+    fields |= {"steps": 1, "scale": 5, "batch": 2}
+    return list({**fields, **changes}.values())
+
+
+def hostile_call(random, visitor, canary):
+    """One action of the page with hostile values; returns all that the server says."""
+    action = random.choice(["draw"] * 6 + ["load"] * 4 + sorted(visitor.actions))
+    data = usual() if action == "draw" else [None] * random.randrange(3)
+    for place in range(len(data) or 1):
+        if random.random() < 0.2:
+            data[place : place + 1] = [hostile_value(random, canary)]
+    if random.random() < 0.1:
+        data = data[: random.randrange(len(data) + 1)] + [0] * random.randrange(3)
+    event = {"index": hostile_value(random, canary), "value": hostile_value(random, canary)}
+    return list(visitor.messages(action, *data, event=random.choice([None, event, []])))
+
+
+def test_hostile_inputs_do_no_harm(address, canary):
+    before = sorted(canary.parent.iterdir())
+    with visitors(address, 2) as callers:
+        said = [[], []]
+
+        def attack(number):
+            mine = random.Random(number)
+            for _ in range(COUNT // 2):
+                said[number] += hostile_call(mine, callers[number], canary)
+
+        OPENED.is_on = True
+        attackers = [Thread(target=attack, args=[number]) for number in range(2)]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join()
+        OPENED.is_on = False
+        ended = [one for one in said[0] + said[1] if "success" in one]
+        assert len(ended) == COUNT
+        assert sum(not one["success"] for one in ended) > COUNT / 4
+        text = json.dumps(said)
+        assert "Traceback" not in text and 'File \\"' not in text
+        assert SECRET not in text
+        assert callers[0].call("draw", *usual())["success"]
+    assert sorted(canary.parent.iterdir()) == before
+    assert canary.read_text() == SECRET
+    assert not {path for path in OPENED.read if canary.parent.name in path}
+    assert any(path.endswith(".png.part") or ".writing-" in path for path in OPENED.written)
+    outside = [path for path in OPENED.written if "vendi-guidance-app-" not in path]
+    assert [path for path in outside if not path.startswith(("/dev/", "/proc/"))] == []
+
+
+def test_a_mistake_is_told_and_an_accident_is_not(address, canary):
+    with visitors(address) as [visitor]:
+        told = visitor.call("draw", *usual(pictures=5000))["output"]["error"]
+        assert told == "Pictures per prompt must be a whole number from 1 to 16."
+        told = visitor.call("draw", *usual(prompts=MEGABYTE))["output"]["error"]
+        assert told == "The prompts have 1000000 characters: shorten them."
+        file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}}
+        for refused in (file, str(canary), [str(canary)]):
+            assert str(canary) not in json.dumps(visitor.call("load", refused))
+
+
+@pytest.mark.parametrize(
+    "name", ["{canary}", "/etc/passwd", "..%2f..%2f..%2fetc/passwd", "{folder}/../{canary}"]
+)
+def test_no_path_is_served(address, canary, name):
+    path = name.format(canary=canary, folder=Path(__file__).parent)
+    with visitors(address) as [visitor]:
+        for route in ("gradio_api/file=", "file=", "static/", "assets/", "gradio_api/stream/"):
+            found = visitor.http.get(route + path)
+            assert found.status_code in (307, 400, 403, 404, 405), found
+            assert SECRET not in found.text and "root:" not in found.text
+
+
+def test_an_uploaded_name_stays_in_its_folder(address, canary):
+    with visitors(address) as [visitor]:
+        for name in ("../../evil", canary.with_suffix(""), "..\\evil", "x" * 3000):
+            files = {"files": (f"{name}.safetensors", b"no tensors")}
+            stored = visitor.http.post("gradio_api/upload", files=files).json()[0]
+            assert "vendi-guidance-app-" in str(Path(stored).resolve())
+            sent = {"path": stored, "meta": {"_type": "gradio.FileData"}}
+            error = visitor.call("load", sent)["output"]["error"]
+            assert error.startswith("Not loaded: the file is not a readable safetensors file")
+    assert canary.read_text() == SECRET
+
+
+def test_visitors_cannot_choose_one_anothers_pictures(address):
+    with visitors(address, 2) as [one, other]:
+        assert one.call("draw", *usual())["success"]
+        assert one.call("choose_with", event={"index": 0, "value": None})["success"]
+        refused = other.call("choose_with", event={"index": 0, "value": None})
+        assert "no such picture" in refused["output"]["error"]
+        assert "Nothing is remembered" in other.call("save")["output"]["error"]
+
+
+def test_all_files_go_with_the_server(tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with served(tiny_sdxl_folder, tiny_probe_folder) as address:
+        with visitors(address) as [visitor]:
+            assert visitor.call("draw", *usual())["success"]
+        assert len(list(tmp_path.rglob("*.png"))) == 4  # two, each with a copy that is shown
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,57 @@
+"""What a visitor may ask for."""
+
+import math
+
+import pytest
+
+from tests.helpers.app_at_hand import request_of
+from vendi_guidance.app.request import (
+    LONGEST_PROMPT,
+    MOST_PICTURES,
+    MOST_PROMPTS,
+    read_prompts,
+)
+
+
+def test_each_line_is_a_prompt_and_the_same_one_counts_once():
+    assert read_prompts("  a cat \n\n<b>\r\na cat\n") == ("a cat", "<b>")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Write a prompt"),
+        (" \n\t\n", "Write a prompt"),
+        (None, "must be text"),
+        (["a cat"], "must be text"),
+        ("x" * (LONGEST_PROMPT + 1), f"Prompt 1 has {LONGEST_PROMPT + 1} characters"),
+        ("x" * 10**6, "1000000 characters"),
+        ("\n".join(map(str, range(MOST_PROMPTS + 1))), f"At most {MOST_PROMPTS} prompts"),
+        ("a cat\n\ud800", "Prompt 2 has '\\ud800', half of a surrogate pair"),
+    ],
+)
+def test_prompts_that_cannot_be_drawn_are_refused(text, why):
+    with pytest.raises(ValueError) as error:
+        read_prompts(text)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "value", [None, "1", [], {}, True, math.nan, math.inf, -1, 1e300, 10**400], ids=type
+)
+@pytest.mark.parametrize("field", ["pictures", "strength", "seed", "steps", "batch_size"])
+def test_values_of_the_wrong_type_or_size_are_refused(field, value):
+    with pytest.raises(ValueError, match=r"must be a (whole )?number from"):
+        request_of(**{field: value})
+
+
+def test_the_largest_values_are_taken():
+    assert request_of("a", pictures=float(MOST_PICTURES), strength=1).pictures == MOST_PICTURES
+    with pytest.raises(ValueError, match=f"from 1 to {MOST_PICTURES}"):
+        request_of("a", pictures=MOST_PICTURES + 1)
+    with pytest.raises(ValueError, match="whole"):
+        request_of("a", pictures=1.5)
+
+
+def test_a_model_without_a_scale_needs_none():
+    assert request_of("a", guidance_scale=None).guidance_scale is None

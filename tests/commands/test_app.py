@@ -1,0 +1,49 @@
+"""`vendi-guidance app`."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import httpx
+from click.testing import CliRunner
+
+from tests.helpers.commands import assert_refused
+from vendi_guidance.commands import app
+
+
+def run(*words):
+    return CliRunner().invoke(app.main, [str(word) for word in words])
+
+
+def test_what_it_needs_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert_refused(run(), "vendi-guidance app needs gradio", "pip install 'vendi-guidance[app]'")
+
+
+def test_models_and_devices_that_cannot_be_used_are_refused(tmp_path, tiny_sdxl_folder):
+    assert_refused(run("--model", tmp_path), f"there is no model in {tmp_path}")
+    assert_refused(run("--model", tiny_sdxl_folder, "--device", "abacus"), "'abacus' cannot be")
+    assert_refused(run("--model", tiny_sdxl_folder, "--image-embedder", "eyes"), "'eyes'")
+
+
+def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_path):
+    words = ("-m", "vendi_guidance", "app", "--model", tiny_sdxl_folder, "--device", "cpu")
+    server = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        address = server.stdout.readline().split()[2]
+        assert address.startswith("http://127.0.0.1:")
+        with httpx.Client(trust_env=False, timeout=200) as client:
+            assert "Vendi Guidance" in client.get(address).text
+        assert [path.name.startswith("vendi-guidance-app-") for path in tmp_path.iterdir()]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(200) == 0
+    finally:
+        server.kill()
+        server.stdout.close()
+    assert list(tmp_path.iterdir()) == []

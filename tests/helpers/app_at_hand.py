@@ -1,0 +1,94 @@
+"""The app on a tiny model, and what a browser's page sends to its server."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from vendi_guidance.app.request import Request, read_request
+from vendi_guidance.app.scoring import Scorer, open_scorer
+from vendi_guidance.app.server import serving, workspace
+from vendi_guidance.app.studio import Studio
+from vendi_guidance.commands.app import app_options
+
+
+def studio_of(folder: Path) -> Studio:
+    """The model in a folder, on the CPU, with two steps unless a request says otherwise."""
+    names = ("variant", "guidance_scale", "negative_prompt", "height", "width", "offload")
+    given: dict[str, Any] = dict.fromkeys(names)
+    given |= {"model": str(folder), "steps": 2, "batch_size": 2}
+    given |= {"device": "cpu", "dtype": "float32", "vae_tiling": False, "vae_slicing": False}
+    return Studio(app_options(given))
+
+
+def scorer_of(studio: Studio, probe: Path) -> Scorer:
+    return open_scorer(None, None, probe, studio.model, "cpu")
+
+
+def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
+    fields = {"pictures": 2, "strength": 0.5, "seed": 0, "steps": 2}
+    fields |= {"guidance_scale": 5.0, "batch_size": 2}
+    return read_request(prompts, **{**fields, **changes})
+
+
+class Visitor:
+    """A page of a browser, as its server sees it.
+
+    Args:
+        address: of the server.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.key = uuid4().hex
+        self.http = httpx.Client(base_url=address, timeout=200, trust_env=False)
+        config = self.http.get("config").json()
+        self.actions = {one["api_name"]: one["id"] for one in config["dependencies"]}
+
+    def call(self, action: str, *data: Any, event: Any = None) -> dict[str, Any]:
+        """The last message about an action: with "success" and, in "output", "data" or "error"."""
+        for message in self.messages(action, *data, event=event):
+            last = message
+        return last
+
+    def messages(self, action: str, *data: Any, event: Any = None) -> Iterator[dict[str, Any]]:
+        """All messages about an action, up to its end."""
+        body = {"fn_index": self.actions[action], "session_hash": self.key, "event_data": event}
+        # not httpx's own encoding, which refuses half a character and infinity
+        sent = json.dumps({**body, "data": list(data)})
+        headers = {"content-type": "application/json"}
+        joined = self.http.post("gradio_api/queue/join", content=sent, headers=headers)
+        if joined.status_code != 200:
+            yield {"msg": "refused", "success": False, "output": {"error": joined.text}}
+            return
+        path = f"gradio_api/queue/data?session_hash={self.key}"
+        with self.http.stream("GET", path) as stream:
+            for line in stream.iter_lines():
+                message = json.loads(line.removeprefix("data: ")) if line else {}
+                if message:
+                    yield message
+                if message.get("msg") in ("process_completed", "unexpected_error"):
+                    return
+
+
+@contextmanager
+def served(model: Path, probe: Path, examples: str = "cat") -> Iterator[str]:
+    """The address of a server, as long as it runs."""
+    studio = studio_of(model)
+    with workspace() as folder:
+        scorer = scorer_of(studio, probe)
+        with serving(folder, studio, scorer, examples) as address:
+            yield address
+
+
+@contextmanager
+def visitors(address: str, count: int = 1) -> Iterator[list[Visitor]]:
+    made = [Visitor(address) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for visitor in made:
+            visitor.http.close()

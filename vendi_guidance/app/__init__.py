@@ -1,0 +1,1 @@
+"""The page in the browser: one model, a session for each visitor."""

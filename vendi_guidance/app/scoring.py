@@ -1,0 +1,123 @@
+"""What the pictures of a drawing are scored by, and the table of scores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import StableDiffusionXLPipeline
+from markupsafe import Markup
+from torch import Tensor
+
+from vendi_guidance.app.session import Drawing
+from vendi_guidance.evaluation.comparison import Comparison, compare
+from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.features.base import FromFunction, ImageEmbedder, PromptEmbedder
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.runs.setup import Model
+
+SHOWN = {
+    "conditional_vendi": "Conditional-Vendi: how many different pictures a prompt has, in effect",
+    "looks_per_prompt": "looks: how many different correct ones a prompt has",
+    "fidelity": "named kept: the share of pictures that show all that their prompt names",
+}
+"""The scores on the page, and what they are."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores drawings.
+
+    Attributes:
+        images, prompts: the embedders.
+        labeler: says what pictures show, for the prompts that it knows.
+        of_known: the embedder of pictures whose prompts the labeler knows.
+    """
+
+    images: ImageEmbedder
+    prompts: PromptEmbedder
+    labeler: ProbeLabeler | None = None
+    of_known: ImageEmbedder | None = None
+
+    def compare(self, drawing: Drawing) -> Comparison:
+        """Of the two kinds of pictures.
+
+        Raises:
+            ValueError: there are too few pictures for any score.
+        """
+        labeler = self.labeler
+        if labeler is not None and not any(labeler.probe.asked(drawing.request.prompts)):
+            labeler = None
+        images = self.images if labeler is None or self.of_known is None else self.of_known
+        settings: dict[str, Any] = {"image_embedder": images, "prompt_embedder": self.prompts}
+        reports = []
+        for name, arm in drawing.arms.items():
+            about = name + (f" {drawing.request.strength:g}" if name == "with" else "")
+            report = evaluate(arm.folder, name=about, labels=labeler, **settings)
+            settings |= {"kernel_image": report.inputs.kernel_x}
+            settings |= {"kernel_prompt": report.inputs.kernel_t}
+            reports.append(report)
+        return compare(*reports)
+
+
+def open_scorer(
+    images: str | None, prompts: str | None, probe: Path | None, model: Model, device: str
+) -> Scorer:
+    """The embedders of these names, else what is at hand without a download.
+
+    Args:
+        images, prompts: names as of `evaluate`. None is pixels; and the second text encoder of an
+            SDXL, for other models one that only tells whether two prompts are the same.
+        probe: a folder with a classifier of what pictures show, or None.
+        model: the one that draws.
+
+    Raises:
+        ValueError, OSError, ImportError: one of them cannot be opened.
+    """
+    if prompts is None and model.pipeline.stock is StableDiffusionXLPipeline:
+        prompts = f"sdxl:{model.folder}"
+    return Scorer(
+        open_image_embedder(images or "pixels", device=device),
+        SAME_WORDS if prompts is None else open_prompt_embedder(prompts, device=device),
+        None if probe is None else ProbeLabeler(load_probe(probe)),
+        None if probe is None else open_image_embedder(f"probe:{probe}", device=device),
+    )
+
+
+def _one_for_each(prompts: Sequence[str]) -> Tensor:
+    """(n, m) for n prompts of which m are distinct."""
+    places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
+    return torch.eye(len(places))[[places[prompt] for prompt in prompts]]
+
+
+SAME_WORDS: PromptEmbedder = FromFunction(_one_for_each, "same words")
+
+
+def table_of(comparison: Comparison) -> Markup:
+    """The scores that are on the page, as HTML."""
+    head = ("score", "without guidance", "with guidance", "change")
+    rows = []
+    for name, about in SHOWN.items():
+        found = comparison.differences.get(name)
+        if found is None:
+            continue
+        measure = MEASURES[name]
+        cells = [
+            (measure.format(score.value), measure.format_interval(score.low, score.high))
+            for score in (comparison.first.scores[name], comparison.second.scores[name])
+        ]
+        cells.append((found.format_change(measure), found.format_interval(measure)))
+        shown = (Markup("<td>{} <small>{}</small></td>").format(*cell) for cell in cells)
+        title = Markup('<th scope="row">{}<small>{}</small></th>').format(*about.split(": "))
+        rows.append(Markup("<tr>{}{}</tr>").format(title, Markup("").join(shown)))
+    columns = (Markup('<th scope="col">{}</th>').format(column) for column in head)
+    table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(
+        Markup("").join(columns), Markup("").join(rows)
+    )
+    basis = comparison.second.scores["conditional_vendi"].basis
+    note = f"{comparison.verdict()} In small type: 95% confidence intervals. Scored on {basis}."
+    return Markup('<div class="scores">{}<p>{}</p></div>').format(table, note)

@@ -1,0 +1,112 @@
+"""Generate images in the browser, without guidance and with it, side by side.
+
+Opens on the demo model in a clone of the repository. An installed package has no model: --model has
+to name one, such as a clone's assets/demo-sdxl. The page is served on this machine only, unless
+--host says otherwise: it asks for no password.
+
+\b
+  vendi-guidance app
+  vendi-guidance app --model stabilityai/stable-diffusion-xl-base-1.0 --device cuda --dtype float16
+
+Ctrl-C ends it; what visitors have not downloaded is deleted.
+"""
+
+import signal
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import click
+import transformers
+
+from vendi_guidance.app.scoring import open_scorer
+from vendi_guidance.app.server import serving, workspace
+from vendi_guidance.app.studio import Studio
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.run_options import (
+    COUNT,
+    PATH,
+    machine_options,
+    model_of,
+    model_options,
+    what,
+    where,
+)
+from vendi_guidance.features.weights import optional_import
+from vendi_guidance.runs.setup import RunOptions
+
+LOCAL = "127.0.0.1"
+PROBE = "demo-probe"
+EXAMPLES = "waving hand\nthumbs up\nbaby, dark skin tone"
+"""Prompts that the demo's probe knows: two that leave the look open, and one that names some."""
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@model_options
+@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what(
+    "--image-embedder",
+    show_default="the probe for the demo's prompts, else pixels",
+    help="Features in which diversity is scored, as of evaluate.",
+)
+@what(
+    "--prompt-embedder",
+    show_default="the model's own if it is an SDXL, else none",
+    help="Features of prompts, as of evaluate.",
+)
+@what(
+    "--probe",
+    type=PATH,
+    show_default=f"{PROBE} beside the model, if it is there",
+    help="A classifier of images, as the demo has, to count looks by.",
+)
+@where("--host", default=LOCAL, help="Address to listen at: 0.0.0.0 lets other machines in.")
+@where("--port", type=click.IntRange(1, 65535), show_default="a free one", help="Port.")
+@machine_options
+def main(
+    host: str,
+    port: int | None,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
+    probe: Path | None,
+    **given: Any,
+) -> None:
+    given["model"] = model_of(given["model"])
+    transformers.utils.logging.disable_progress_bar()
+    with workspace() as folder:
+        optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
+        studio = Studio(app_options(given))
+        beside = studio.model.folder.parent / PROBE
+        probe = beside if probe is None and beside.is_dir() else probe
+        scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])
+        end = Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: end.set())
+        examples = EXAMPLES if probe else ""
+        with serving(folder, studio, scorer, examples, host, port) as address:
+            click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
+            if host != LOCAL:
+                click.echo("whoever reaches this machine can draw: no password is asked", err=True)
+            end.wait()
+
+
+def app_options(given: dict[str, Any]) -> RunOptions:
+    """The options of all runs that visitors make."""
+    return RunOptions(
+        **given,
+        prompts="",
+        output=Path(),
+        images_per_prompt=1,
+        seed=0,
+        diversity_window=None,
+        window_in=None,
+        window_out=None,
+        overwrite=False,
+        resume=False,
+        no_metadata=False,
+        diversity={},
+    )
+
+
+if __name__ == "__main__":
+    main()
