@@ -8,7 +8,7 @@ COMMANDS = {
     "generate": "Generate images that differ from one another, into a folder.",
     "evaluate": "Score one folder of images, or compare two, and write a report.",
     "tune": "Find the strength of guidance that suits a model and prompts.",
-    "compare": "Compare methods on a model and prompts: curves, images and costs on one page.",
+    "compare": "Compare ways to get different images, on a model and prompts.",
     "score": "Score very many images in one resumable pass.",
 }
 
