@@ -8,6 +8,7 @@ from typing import Any
 from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison import baselines
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
+from vendi_guidance.comparison.entries import FAMILIES
 from vendi_guidance.comparison.methods import Call, Method
 from vendi_guidance.comparison.selection import Select, SelectPreviews
 from vendi_guidance.guidance.mixins import DiversityGuided
@@ -112,23 +113,31 @@ class Family:
         return self.strengths[len(self.strengths) // 2]
 
 
-NOISE_STRENGTHS = (8.0, 16.0)
+STRENGTHS = {name: family.strengths for name, family in FAMILIES.items()}
+"""As `vendi-guidance compare` has them."""
+
 PUBLISHED = {"preset": "published", "objective": "conditional-vendi"}
 """Jalali et al. (AISTATS 2026), appendix E."""
 
 METHODS: dict[str, Family] = {
     UNGUIDED: Family(baselines.Unguided),
     "classifier-free-scale": Family(baselines.Unguided, CFG_KNOB, (3.0, 1.0)),
-    "limited-interval": Family(baselines.LimitedInterval, "start", (0.3, 0.6), ({"stop": 1.0},)),
-    "cads": Family(CADS, "scale", (0.25, 0.5, 1.0), ({}, {"tau1": 0.4, "tau2": 0.8})),
-    "seed-variance": Family(SeedVariance, "strength", NOISE_STRENGTHS, ({}, {"stop": 0.3})),
+    "limited-interval": Family(
+        baselines.LimitedInterval, "start", STRENGTHS["limited-interval"], ({"stop": 1.0},)
+    ),
+    "cads": Family(CADS, "scale", STRENGTHS["cads"], ({}, {"tau1": 0.4, "tau2": 0.8})),
+    "seed-variance": Family(
+        SeedVariance, "strength", STRENGTHS["seed-variance"], ({}, {"stop": 0.3})
+    ),
     "seed-variance-tokens": Family(
         SeedVariance,
         "strength",
-        NOISE_STRENGTHS,
+        STRENGTHS["seed-variance"],
         ({"pooled": False}, {"pooled": False, "stop": 0.3}),
     ),
-    "particle-guidance": Family(baselines.ParticleGuidance, "scale", (5.0, 20.0)),
+    "particle-guidance": Family(
+        baselines.ParticleGuidance, "scale", STRENGTHS["particle-guidance"]
+    ),
     "select": Family(Select, CFG_KNOB, (2.0, 1.0), ({"pool": 4},)),
     "select-previews": Family(SelectPreviews, CFG_KNOB, (2.0,), ({"pool": 4, "preview_steps": 4},)),
     "vendi-as-published": Family(

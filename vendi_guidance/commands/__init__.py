@@ -9,7 +9,7 @@ COMMANDS = {
     "evaluate": "Score one folder of images, or compare two, and write a report.",
     "app": "Generate in the browser, without guidance and with it, side by side.",
     "tune": "Find the strength of guidance that suits a model and prompts.",
-    "compare": "Compare methods on a model and prompts: curves, images and costs on one page.",
+    "compare": "Compare ways to get different images, on a model and prompts.",
     "score": "Score very many images in one resumable pass.",
     "env": "Print versions and devices, for a bug report.",
 }
