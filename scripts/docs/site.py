@@ -51,8 +51,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that lead somewhere on the site, and formulas in the form that the site's parser knows:
-    GitHub shows a block of `math` as it stands."""
+    """Links that lead somewhere on the site and do not read as files, and formulas in the form that
+    the site's parser knows: GitHub shows a block of `math` as it stands."""
     inside = {site: source for source, site in OUTSIDE.items()}
     source = inside.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
@@ -66,6 +66,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         r"^```math\n(.*?)^```$", r"$$\n\1$$", markdown, flags=re.DOTALL | re.MULTILINE
     )
     return LINK.sub(on_the_site, markdown)
+
+
+def in_words(name: str) -> str:
+    """Of a page, by the name of its file."""
+    return name.replace("-", " ") if name.islower() else name.capitalize()
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
