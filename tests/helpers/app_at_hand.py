@@ -15,7 +15,6 @@ from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.app import app_options
 
-
 ENDS = ("process_completed", "unexpected_error", "refused")
 """Of what a server says about an action, the last message."""
 
