@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from tests.helpers.app_at_hand import served, visitors
+from tests.helpers.app_at_hand import ENDS, served, visitors
 from vendi_guidance.app.request import MOST_PICTURES
 
 SECRET = "the secret of the canary"
@@ -125,7 +125,7 @@ def test_hostile_inputs_do_no_harm(address, canary):
         for attacker in attackers:
             attacker.join()
         OPENED.is_on = False
-        ended = [one for one in said[0] + said[1] if "success" in one]
+        ended = [one for one in said[0] + said[1] if one["msg"] in ENDS]
         assert len(ended) == COUNT
         assert sum(not one["success"] for one in ended) > COUNT / 4
         text = json.dumps(said)

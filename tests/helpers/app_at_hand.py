@@ -15,6 +15,9 @@ from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.app import app_options
 
+ENDS = ("process_completed", "unexpected_error", "refused")
+"""Of what a server says about an action, the last message."""
+
 
 def studio_of(folder: Path) -> Studio:
     """The model in a folder, on the CPU, with two steps unless a request says otherwise."""
@@ -70,7 +73,7 @@ class Visitor:
                 message = json.loads(line.removeprefix("data: ")) if line else {}
                 if message:
                     yield message
-                if message.get("msg") in ("process_completed", "unexpected_error"):
+                if message.get("msg") in ENDS:
                     return
 
 
