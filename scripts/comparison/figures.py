@@ -1,6 +1,7 @@
 """The comparison's figures: methods as curves, and images of some of them."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
@@ -120,5 +121,9 @@ def _draw_curve(axes: Axes, method: str, rows: Sequence[Row], x: str) -> None:
 
 
 def save_figure(path: Path, figure: Figure) -> None:
+    """Write a figure in 128 colours, which takes a third of the space."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png")
+    few = Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     with whole_file(path) as temporary:
-        figure.savefig(temporary, format="png")
+        few.save(temporary, format="PNG", optimize=True)
