@@ -77,10 +77,9 @@ def test_a_round_evaluates_each_candidate_once():
     assert network.evaluations == settings.rounds * settings.candidates
 
 
-def test_a_call_too_short_for_candidates_has_longer_moves():
-    """Four evaluations are all that it affords."""
-    _, network, short = guided(Settings(rounds=4, candidates=2, scale=0.5), count=4)
-    _, _, single = guided(Settings(rounds=4, candidates=1, scale=1.0), count=4)
+def test_a_call_that_affords_a_quarter_of_the_evaluations_has_moves_four_times_as_long():
+    _, network, short = guided(Settings(rounds=8, candidates=2, scale=0.5), count=4)
+    _, _, single = guided(Settings(rounds=4, candidates=1, scale=2.0), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
 
