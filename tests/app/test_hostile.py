@@ -97,10 +97,10 @@ def usual(**changes):
 
 def hostile_call(random, visitor, canary):
     """One action of the page with hostile values; returns all that the server says."""
-    action = random.choice(["draw"] * 6 + ["load"] * 4 + sorted(visitor.actions))
+    action = random.choice(["draw"] * 4 + ["load"] * 4 + sorted(visitor.actions))
     data = usual() if action == "draw" else [None] * random.randrange(3)
     for place in range(len(data) or 1):
-        if random.random() < 0.2:
+        if random.random() < 0.3:
             data[place : place + 1] = [hostile_value(random, canary)]
     if random.random() < 0.1:
         data = data[: random.randrange(len(data) + 1)] + [0] * random.randrange(3)
