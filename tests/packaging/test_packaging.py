@@ -12,8 +12,11 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 
+DEMO = ("assets/demo-sdxl/", "assets/demo-probe/")
+"""What the package has of the assets: the app and the commands open the demo model."""
+
 NOT_NEEDED = ("assets", "docs", "scripts", "tests")
-"""Folders of the repository that a package must do without."""
+"""Folders of the repository that a package must do without, but for the demo."""
 
 
 def run(*words: object, cwd: Path, **variables: str) -> str:
@@ -41,7 +44,7 @@ def wheel(sources, tmp_path_factory) -> Path:
     """Built from an sdist that was built from a clean copy."""
     copy = tmp_path_factory.mktemp("copy")
     for name in sources:
-        if not name.startswith(NOT_NEEDED):
+        if not name.startswith(NOT_NEEDED) or name.startswith(DEMO):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(REPOSITORY / name, copy / name)
     run(sys.executable, "-m", "build", "--no-isolation", cwd=copy)
@@ -67,7 +70,7 @@ def test_the_wheel_has_every_module_and_all_that_belongs_to_them(wheel, sources)
     expected = {
         name if name.startswith("vendi_guidance/") else f"vendi_guidance/{name}"
         for name in sources
-        if name.startswith(("vendi_guidance/", "pipelines/"))
+        if name.startswith(("vendi_guidance/", "pipelines/", *DEMO))
     }
     found = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in found if ".dist-info/" not in name} == expected
@@ -104,6 +107,14 @@ def test_generate_evaluate_and_score_run_from_the_wheel(installed, tiny_sdxl_fol
     words = ("score", "a", "--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 16)
     said = python(installed, "-c", f"{without}; commands.main()", *words, cwd=tmp_path)
     assert said.startswith("RKE ") and "\nVendi " in said and "n = 3" in said
+
+
+def test_the_demo_model_is_in_the_wheel(installed, tmp_path):
+    command = installed / "bin" / "vendi-guidance"
+    words = ("waving hand", "--images-per-prompt", 2, "--steps", 1, "--device", "cpu")
+    python(installed, command, "generate", *words, "--output", "a", cwd=tmp_path)
+    said = python(installed, command, "evaluate", "a", "--output", "report", cwd=tmp_path)
+    assert "looks" in said
 
 
 def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):

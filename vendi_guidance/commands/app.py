@@ -1,8 +1,7 @@
 """Generate images in the browser, without guidance and with it, side by side.
 
-Opens on the demo model in a clone of the repository. An installed package has no model: --model has
-to name one, such as a clone's assets/demo-sdxl. The page is served on this machine only, unless
---host says otherwise: it asks for no password.
+Opens on the demo model, unless --model names another. The page is served on this machine only,
+unless --host says otherwise: it asks for no password.
 
 \b
   vendi-guidance app

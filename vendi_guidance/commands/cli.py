@@ -6,14 +6,16 @@ from typing import Any
 
 import click
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def asset(name: str) -> Any:
     """Path of a file or folder under assets/, seen from the current folder; None where there is
-    none: the package is installed apart from its repository."""
-    path = REPOSITORY / "assets" / name
-    return Path(os.path.relpath(path)) if path.exists() else None
+    none: what is installed has the demo model and its probe only."""
+    for home in (PACKAGE.parent, PACKAGE):
+        if (path := home / "assets" / name).exists():
+            return Path(os.path.relpath(path))
+    return None
 
 
 NONE = object()

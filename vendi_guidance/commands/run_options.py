@@ -82,8 +82,7 @@ def model_of(given: Any) -> str:
     """
     if given is None:
         raise ValueError(
-            "--model is missing, and only a clone of the repository has a demo model, assets/"
-            "demo-sdxl: give a folder that diffusers' save_pretrained wrote, or the name of a "
-            "model on the Hugging Face hub"
+            "--model is missing, and the demo model is not installed: give a folder that "
+            "diffusers' save_pretrained wrote, or the name of a model on the Hugging Face hub"
         )
     return str(given)
