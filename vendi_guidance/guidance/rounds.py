@@ -31,6 +31,10 @@ ALONE = 2.0
 """The distance between two samples, in distances of a sample's prediction from the one with fresh
 noise: about what was measured. It stands in where no other sample has the same prompt."""
 
+LONGER = 4.0
+"""How many times as long moves can become where a call affords few evaluations. Longer ones lose
+what prompts say: at 2 steps, 8 times as long kept 73% for 98%."""
+
 SAME = 0.99
 """The similarity from which on two prompts count as the same."""
 
@@ -67,7 +71,8 @@ class Rounds:
         objective = memory.objective(settings, step.prompts)
         spread = _spread(clean, objective.similarity(step.prompts, clean))
         rounds, candidates = self._affordable(step.count * network.evaluations_per_step)
-        scale = settings.scale * settings.rounds * settings.candidates / (rounds * candidates)
+        fewer = settings.rounds * settings.candidates / (rounds * candidates)
+        scale = settings.scale * min(fewer, LONGER)
         for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
             direction = ascent_direction(at, memory, settings)
