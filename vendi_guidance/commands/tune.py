@@ -197,17 +197,19 @@ def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
         ValueError: it began otherwise.
         FileExistsError: the folder holds something else.
     """
-    if output.exists() and not (output / MANIFEST).is_file() and any(output.iterdir()):
+    # listed first: another process may be beginning the search, which locks, then says run.json
+    visible = [path for path in output.glob("*") if path.name[0] != "."]
+    if visible and not (output / MANIFEST).is_file():
         raise FileExistsError(f"--output {output} is not empty and has no search: name another")
     output.mkdir(parents=True, exist_ok=True)
     with FileLock(output / ".claims.lock"):
         lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
         if not (output / MANIFEST).is_file():
+            manifest.save(output)
+        differences = manifest.differences(Manifest.load(output))
+        if not (output / PROMPTS).is_file():
             with whole_file(output / PROMPTS) as temporary:
                 temporary.write_text(lines, encoding="utf-8")
-            manifest.save(output)
-            return
-        differences = manifest.differences(Manifest.load(output))
         if not differences and (output / PROMPTS).read_text(encoding="utf-8") != lines:
             differences = ["PROMPTS has other prompts"]
     if differences:
