@@ -63,6 +63,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return posixpath.relpath(name, posixpath.dirname(page.file.src_uri))
 
     markdown = re.sub(
+        r"\[(?:[\w-]+/)?([\w-]+)\.md\]\(", lambda link: f"[{in_words(link[1])}](", markdown
+    )
+    markdown = re.sub(
         r"^```math\n(.*?)^```$", r"$$\n\1$$", markdown, flags=re.DOTALL | re.MULTILINE
     )
     return LINK.sub(on_the_site, markdown)
