@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 PACKAGE = Path(__file__).resolve().parents[1]
+REPOSITORY = PACKAGE.parent
 
 
 def asset(name: str) -> Any:
     """Path of a file or folder under assets/, seen from the current folder; None where there is
     none: what is installed has the demo model and its probe only."""
-    for home in (PACKAGE.parent, PACKAGE):
+    for home in (REPOSITORY, PACKAGE):
         if (path := home / "assets" / name).exists():
             return Path(os.path.relpath(path))
     return None
