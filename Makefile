@@ -10,15 +10,21 @@ NAMED := assets/prompts/named.txt --images-per-prompt 8
 
 .PHONY: demo docs test setup clean
 
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
 setup: .venv/.complete
 
-.venv/.complete: pyproject.toml
+.venv/.complete: .venv/.installed
+	$(INSTALL) ".[dev]"
+	touch $@
+
+.venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(INSTALL) .
 	touch $@
 
 # looks, on prompts that leave the look open; named kept, on prompts that name some of it
-demo: setup
+demo: .venv/.installed
 	$(GENERATE) $(OPEN) --diversity 0 --output $(DEMO)/open-without
 	$(GENERATE) $(OPEN) --output $(DEMO)/open-with
 	$(GENERATE) $(NAMED) --diversity 0 --output $(DEMO)/named-without
