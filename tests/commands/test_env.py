@@ -45,11 +45,11 @@ def test_each_extra_has_what_it_adds_and_bundles_are_left_out(monkeypatch):
 
 def test_what_is_missing_is_said_to_be(monkeypatch):
     monkeypatch.setattr(
-        env, "requires", lambda package: ["no-such-package", 'nor-this; extra == "tune"']
+        env, "requires", lambda package: ["no-such-package", 'nor-this; extra == "embedders"']
     )
     said = run().output
     assert re.search(r"^no-such-package +not installed$", said, re.MULTILINE)
-    assert re.search(r"^\[tune\] +nor-this \(not installed\)$", said, re.MULTILINE)
+    assert re.search(r"^\[embedders\] +nor-this \(not installed\)$", said, re.MULTILINE)
 
 
 def test_a_gpu_is_named_with_its_memory(monkeypatch):
