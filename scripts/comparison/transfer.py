@@ -75,7 +75,8 @@ def main(folders: tuple[Path, ...], output: Path) -> None:
             Image.open(folder / "pictures.png") as opened,
             whole_file(output / f"transfer-{result.name}.webp") as temporary,
         ):
-            opened.convert("RGB").save(temporary, format="WEBP", quality=80, method=6)
+            half = opened.convert("RGB").reduce(2)
+            half.save(temporary, format="WEBP", quality=70, method=6)
     parts = {
         "With the frozen default": frozen(results),
         "Steps": steps(results),
