@@ -1,0 +1,44 @@
+"""Guidance, as it is by default, on trained models that its settings were not found on."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import StableDiffusion3Pipeline, StableDiffusionXLPipeline
+
+from vendi_guidance import Gaussian, VendiGuidance, VendiGuidedPixArtSigmaPipeline, vendi
+from vendi_guidance.features.probe import load_probe
+
+ASSETS = Path(__file__).parents[2] / "assets"
+MODELS = {
+    "demo-sdxl-turbo": (StableDiffusionXLPipeline, "demo-probe", "waving hand", 4, 0.0),
+    "demo-pixart": (VendiGuidedPixArtSigmaPipeline, "demo-probe", "waving hand", 8, 4.0),
+    "demo-flow": (StableDiffusion3Pipeline, "demo-letters-probe", "letter g", 8, 4.0),
+}
+IMAGES = 8
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name):
+    kind, probe_name, prompt, steps, scale = MODELS[name]
+    pipe = kind.from_pretrained(ASSETS / name)
+    pipe.set_progress_bar_config(disable=True)
+    probe = load_probe(ASSETS / probe_name)
+
+    def draw(strength):
+        if kind is VendiGuidedPixArtSigmaPipeline:
+            given = {"diversity": strength, "use_resolution_binning": False}
+        else:
+            given = VendiGuidance(strength=strength).on(pipe)
+        images = pipe(
+            [prompt] * IMAGES,
+            num_inference_steps=steps,
+            guidance_scale=scale,
+            generator=torch.Generator().manual_seed(0),
+            **given,
+        ).images
+        assert {concept for concept, *_ in probe.looks(images)} == {prompt}
+        return float(vendi(probe.embed(images), Gaussian(4.0)))
+
+    without, default = draw(0.0), draw(0.5)
+    assert default > 1.2 * without
