@@ -81,11 +81,12 @@ class Row:
     def _terms(self, measure: str) -> tuple[Array, Array] | None:
         """By prompt, what is averaged: a ratio's distances and those of named images, of prompts
         that have both; for other measures the second is ones."""
-        if not measure.endswith("_nearest_ratio"):
+        if measure.endswith("_nearest_ratio"):
+            above = self._by_prompt(measure.replace("ratio", "distance"))
+            below = self._by_prompt(measure.replace("ratio", "named"))
+        else:
             above = self._by_prompt(measure)
-            return None if above is None else (above, np.ones_like(above))
-        above = self._by_prompt(measure.replace("ratio", "distance"))
-        below = self._by_prompt(measure.replace("ratio", "named"))
+            below = None if above is None else np.ones_like(above)
         if above is None or below is None:
             return None
         known = ~np.isnan(above) & ~np.isnan(below)

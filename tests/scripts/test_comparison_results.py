@@ -58,6 +58,8 @@ def test_the_interval_of_a_ratio_is_that_of_a_ratio_of_means():
     one = row(PLAIN, 1.0, 1.0, **distances)
     assert one.mean("probe_nearest_ratio") == 0.5
     assert one.interval("probe_nearest_ratio") == (0.5, 0.5)
+    low, high = one.interval("probe_nearest_named")  # of the prompts that have one
+    assert 2 <= low < high <= 6
     assert row(PLAIN, 1.0, 1.0).mean("probe_nearest_ratio") is None
 
 
