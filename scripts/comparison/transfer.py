@@ -76,7 +76,7 @@ def main(folders: tuple[Path, ...], output: Path) -> None:
             whole_file(output / f"transfer-{result.name}.webp") as temporary,
         ):
             half = opened.convert("RGB").reduce(2)
-            half.save(temporary, format="WEBP", quality=70, method=6)
+            half.save(temporary, format="WEBP", quality=60, method=6)
     parts = {
         "With the frozen default": frozen(results),
         "Steps": steps(results),
