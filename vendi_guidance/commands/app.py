@@ -91,20 +91,7 @@ def main(
 
 def app_options(given: dict[str, Any]) -> RunOptions:
     """The options of all runs that visitors make."""
-    return RunOptions(
-        **given,
-        prompts="",
-        output=Path(),
-        images_per_prompt=1,
-        seed=0,
-        diversity_window=None,
-        window_in=None,
-        window_out=None,
-        overwrite=False,
-        resume=False,
-        no_metadata=False,
-        diversity={},
-    )
+    return RunOptions(**given, prompts="", output=Path(), images_per_prompt=1, seed=0)
 
 
 if __name__ == "__main__":

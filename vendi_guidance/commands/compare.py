@@ -117,16 +117,7 @@ def main(
     if not 0 < keep <= 1:
         raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
     entries = entries_of(methods or USUAL)
-    options = RunOptions(
-        **given,
-        diversity_window=None,
-        window_in=None,
-        window_out=None,
-        overwrite=False,
-        resume=True,
-        no_metadata=False,
-        diversity={},
-    )
+    options = RunOptions(**given, resume=True)
     options.check()
     model = find(options)
     prompts = list(open_prompts(options.prompts))

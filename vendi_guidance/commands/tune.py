@@ -102,16 +102,7 @@ def main(
     output, each = given["output"], given["images_per_prompt"]
     trials = trials or TRIALS[expert]
     used = sample_of_prompts(given["prompts"], pictures // (trials + RUNS_BESIDE) // each)
-    options = RunOptions(
-        **{**given, "prompts": str(output / PROMPTS)},
-        diversity_window=None,
-        window_in=None,
-        window_out=None,
-        overwrite=False,
-        resume=True,
-        no_metadata=False,
-        diversity={},
-    )
+    options = RunOptions(**{**given, "prompts": str(output / PROMPTS)}, resume=True)
     options.check()
     if not 0 < keep <= 1:
         raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")

@@ -34,7 +34,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 DEFAULT_WINDOW = 300
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of the command line, by their names.
 
@@ -54,19 +54,19 @@ class RunOptions:
     images_per_prompt: int
     batch_size: int
     seed: int
-    diversity_window: int | None
-    window_in: Path | None
-    window_out: Path | None
+    diversity_window: int | None = None
+    window_in: Path | None = None
+    window_out: Path | None = None
     output: Path
-    overwrite: bool
-    resume: bool
-    no_metadata: bool
+    overwrite: bool = False
+    resume: bool = False
+    no_metadata: bool = False
     device: str
     dtype: str
     offload: str | None
     vae_tiling: bool
     vae_slicing: bool
-    diversity: dict[str, Any]
+    diversity: dict[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise ValueError or OSError for mistakes that show before anything is read."""
