@@ -14,6 +14,7 @@ from tests.helpers.runs import read_run
 from vendi_guidance import load_settings
 from vendi_guidance.commands import generate, tune
 from vendi_guidance.runs.runner import Runner
+from vendi_guidance.tuning import study
 
 TRIALS = 5
 PICTURES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
@@ -134,6 +135,13 @@ def test_expert_settings_are_searched_if_asked(words, tmp_path):
     assert result.exit_code == 0, result.output
     settings = load_settings(tmp_path / "out" / "settings.json", prefix="")
     assert settings.keys() == {"strength", "rounds", "candidates", "level", "cfg"}
+
+
+def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
+    folder = tmp_path / "out"
+    assert invoke(words, folder).exit_code == 0
+    assert len(tried(folder)) == 1 and (folder / "settings.json").exists()
 
 
 def test_a_search_goes_on_only_as_it_began(words, peace):

@@ -80,7 +80,8 @@ def search(*args: Any, **settings: Any) -> Any:
     "--trials",
     type=COUNT,
     show_default=f"{TRIALS[0]}, or {TRIALS[1]} with --all",
-    help="How many settings to try; more trials mean fewer images in each.",
+    help="Most settings to try; more trials mean fewer images in each. The search ends sooner "
+    "when it would try the same again.",
 )
 @search("--all", "expert", is_flag=True, help="Search rounds, candidates, level and cfg too.")
 @judge_options

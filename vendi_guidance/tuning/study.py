@@ -100,7 +100,8 @@ class Tuner:
             return not self._study().get_trials(deepcopy=False, states=[running])
 
     def run(self) -> Iterator[Tried]:
-        """Try settings until there are enough trials; yields each one of this process.
+        """Try settings until there are enough trials, or nothing new is suggested; yields each one
+        of this process.
 
         Raises:
             SystemExit: a signal asked to stop; the trial goes on next time.
@@ -127,7 +128,8 @@ class Tuner:
         return self.judging.unguided(self.folder / UNGUIDED)
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:
-        """A trial for this process: one that a killed process left, else a new one."""
+        """A trial for this process: one that a killed process left, else a new one; None when
+        there were enough, or the next one would be one of them."""
         state = _optuna().trial.TrialState
         with self._locked():
             study = self._study()
@@ -150,6 +152,10 @@ class Tuner:
             settings = suggest(trial, self.search.expert)
             name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
             settings = trial.user_attrs.get("settings", settings)
+            if any(settings == one.user_attrs["settings"] for one in used):
+                # what is best is known: the rest of the budget would draw the same again
+                study.tell(trial.number, state=state.FAIL)
+                return None
             trial.set_user_attr("settings", settings)
             trial.set_user_attr("folder", name)
             lock = self._lock_of(name)
