@@ -29,7 +29,6 @@ from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.commands.evaluate import open_judge
 from vendi_guidance.commands.judge_options import (
     FEATURES,
-    is_demo,
     judge_options,
     judged,
     judges_of,
@@ -54,7 +53,7 @@ from vendi_guidance.evaluation.attributes import (
     load_attributes,
 )
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import RunOptions, check_device, find, settled
@@ -89,8 +88,14 @@ from vendi_guidance.storage.prompt_files import open_prompts
 )
 @judged(
     "--attribute-judge",
-    show_default="the probe for the demo model, else clip",
+    show_default="the probe for the demo's prompts, else clip",
     help="What tells values: clip, or clip:MODEL/PRETRAINED.",
+)
+@judged(
+    "--probe",
+    type=PATH,
+    default=asset("demo-probe"),
+    help="Classifier of a demo model's images, for the prompts that it knows.",
 )
 @judged(
     "--keep",
@@ -107,6 +112,7 @@ def main(
     faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
+    probe: Path | None,
     keep: float,
     **given: Any,
 ) -> None:
@@ -123,7 +129,7 @@ def main(
     prompts = list(open_prompts(options.prompts))
     names = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
     also: dict[str, Any] = {}
-    labeler = ProbeLabeler(load_probe(asset("demo-probe"))) if is_demo(model.folder) else None
+    labeler = open_labeler(probe, prompts)
     if labeler is not None:
         also["labels"] = labeler
     if attributes is not None:

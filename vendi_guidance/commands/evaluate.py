@@ -31,7 +31,7 @@ from vendi_guidance.evaluation.measures import describe_embedder, describe_kerne
 from vendi_guidance.evaluation.report.writer import save_report, score_table
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.features.probe import ProbeLabeler, open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 
@@ -128,9 +128,7 @@ def main(
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    labeler = None if probe is None else ProbeLabeler(load_probe(probe))
-    if labeler is not None and not any(labeler.probe.asked(prompts)):
-        labeler = None  # not the demo's prompts
+    labeler = open_labeler(probe, prompts)
     usual = f"probe:{probe}" if labeler else "dinov2"
     images = open_image_embedder(image_embedder or usual, device=device)
     settings: dict[str, Any] = {"image_embedder": images, "labels": labeler, **options}

@@ -189,3 +189,15 @@ def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     attributes = [("vendor", config["vendors"]), ("tone", config["tones"])]
     return {"attributes": attributes, "caption": "{concept}, {tone} skin tone, {vendor} style"}
+
+
+def open_labeler(folder: Path | None, prompts: Sequence[str]) -> ProbeLabeler | None:
+    """The labeler of the probe in a folder, if it knows some of the prompts; else None.
+
+    Raises:
+        FileNotFoundError, ValueError: as of `load_probe`.
+    """
+    if folder is None:
+        return None
+    labeler = ProbeLabeler(load_probe(folder))
+    return labeler if any(labeler.probe.asked(prompts)) else None
