@@ -32,13 +32,13 @@ import torch
 
 from scripts.benchmarks.measuring import machine
 from scripts.comparison.cache import Cache
-from scripts.comparison.candidates import METHODS, OURS, UNGUIDED
+from scripts.comparison.candidates import METHODS, UNGUIDED
 from scripts.comparison.figures import save_curves, save_grids
 from scripts.comparison.measures import KEPT, LOOKS
 from scripts.comparison.models import demo_model, load_demo
 from scripts.comparison.plan import FINAL, Plan
 from scripts.comparison.prompts import select, split_prompts
-from scripts.comparison.results import Row, curves, gain
+from scripts.comparison.results import Row
 from scripts.comparison.runner import Runner
 from scripts.comparison.scorer import Scorer
 from scripts.comparison.stages import announce, compare
@@ -51,7 +51,6 @@ from vendi_guidance.storage.files import sha256_of
 
 TUNING = (6, 8)  # prompts that leave the look open, and prompts that name an attribute
 REPORTED = (12, 32)
-FROZEN = (6, 12)
 INTERLEAVED = (6, 6)
 FURTHER = (3, 3)
 QUICK = (4, 4)
@@ -73,12 +72,6 @@ where = partial(click.option, cls=Option, group="Output and machine")
     multiple=True,
     show_default="all",
     help="Only this, beside the unguided. May be given more than once.",
-)
-@what(
-    "--frozen",
-    is_flag=True,
-    help="With all settings as they are for the demo SDXL: no sweep, no ablations, no other "
-    "samplers. What docs/transfer.md is made of.",
 )
 @what(
     "--model",
@@ -114,7 +107,6 @@ where = partial(click.option, cls=Option, group="Output and machine")
 )
 def main(
     quick: bool,
-    frozen: bool,
     methods: tuple[str, ...],
     model: Path,
     probe: Path | None,
@@ -144,13 +136,12 @@ def main(
         [name for name in METHODS if name in (methods or METHODS) or name == UNGUIDED],
         guidance_scale,
         of(tuning, *TUNING),
-        of(reported, *(QUICK if quick else FROZEN if frozen else REPORTED)),
+        of(reported, *(QUICK if quick else REPORTED)),
         of(reported, *INTERLEAVED),
         of(reported, *FURTHER),
         how_main,
         range(0, SEED_STEP * (1 if quick else seeds), SEED_STEP),
         quick,
-        frozen,
     )
     drawing = {
         "model": fingerprint(model),
@@ -172,8 +163,6 @@ def main(
         "machine": machine(torch.device(device)),
         "tuning_prompts": [prompt.words for prompt in plan.tuning.all],
         "reported_prompts": [prompt.words for prompt in plan.reported.all],
-        "even_looks": even_looks(len(scorer.training.looks(tuning[:1])), images_per_prompt),
-        "best_other": best_others(rows),
         "named_as_asked": runner.share_as_named([prompt.concept for prompt in plan.reported.open]),
     }
     save(output, cache, rows, chosen, mains, about)
@@ -197,23 +186,6 @@ def save(
     save_curves(output / "evaluations.png", rows, "evaluations")
     shown = [(in_words(row), cache.strips(row.trials[0])) for row in mains]
     save_grids(output / "pictures.png", shown)
-
-
-def even_looks(looks: int, images: int) -> float:
-    """How many of a number of looks so many images have on average, if all are equally likely."""
-    return looks * (1 - (1 - 1 / looks) ** images)
-
-
-def best_others(rows: Sequence[Row]) -> dict[str, str]:
-    """By each strength of ours, the other method with most looks that keeps as much of what is
-    named, and by how many ours has more."""
-    of_methods, found = curves(rows), {}
-    for row in of_methods.get(OURS, [])[1:]:
-        best = gain(of_methods, row.mean(KEPT) or 0.0)
-        if best.difference is not None and best.best_other is not None:
-            looks = best.looks[best.best_other]
-            found[str(row.candidate.strength)] = f"{best.best_other} {looks:.2f}"
-    return found
 
 
 def summary(cache: Cache, rows: Sequence[Row]) -> str:

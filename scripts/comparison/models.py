@@ -19,6 +19,7 @@ class DemoModel(NamedTuple):
         probe: knows what its pictures show.
         pictures: it was trained on these.
         prompts: concepts that are reported on.
+        named: prompts that name some of their looks.
         steps, guidance_scale: what it is usually called with.
     """
 
@@ -26,12 +27,18 @@ class DemoModel(NamedTuple):
     probe: str
     pictures: str
     prompts: str
+    named: str
     steps: int
     guidance_scale: float
 
 
-EMOJI = ("demo-probe", "demo-pictures", "prompts/demo.txt")
-LETTERS = ("demo-letters-probe", "demo-letters", "prompts/letters.txt")
+EMOJI = ("demo-probe", "demo-pictures", "prompts/demo.txt", "prompts/named.txt")
+LETTERS = (
+    "demo-letters-probe",
+    "demo-letters",
+    "prompts/letters.txt",
+    "prompts/letters-named.txt",
+)
 
 MODELS = {
     "demo-sdxl": DemoModel(StableDiffusionXLPipeline, *EMOJI, 16, 5.0),

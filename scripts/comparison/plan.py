@@ -13,7 +13,6 @@ SWEEP, ABLATION = "sweep", "ablation"
 FINAL, INTERLEAVED_FINAL = "final", "interleaved"
 OTHER_SAMPLERS, OTHER_BATCHES = "samplers", "batches"
 
-FEW_STEPS = (1, 2, 4)
 FURTHER_STEPS = (8, 25, 50)
 FURTHER_BATCHES = (4, 1)
 
@@ -31,7 +30,6 @@ class Plan:
         how: of all trials but these.
         seeds: of the unguided and of ours at its default; all others have the first.
         quick: one setting and strength of each method, and no trials but those of the curves.
-        frozen: no setting is chosen for this model, and no sampler changed.
     """
 
     methods: Sequence[str]
@@ -43,18 +41,17 @@ class Plan:
     how: How
     seeds: Sequence[int]
     quick: bool
-    frozen: bool = False
 
     def sweep(self) -> list[Trial]:
         """A trial of the unguided and of each setting to choose from."""
-        if self.quick or self.frozen:
+        if self.quick:
             return []
         tried = candidates.sweep(self.guidance_scale, self.methods)
         return [self._trial(candidate, self.tuning) for candidate in tried]
 
     def ablations(self) -> dict[str, Trial]:
         """Ours with changes, on tuning prompts, by their names."""
-        if self.quick or self.frozen or candidates.OURS not in self.methods:
+        if self.quick or candidates.OURS not in self.methods:
             return {}
         changed = candidates.ablations(self.guidance_scale)
         return {name: self._trial(candidate, self.tuning) for name, candidate in changed.items()}
@@ -100,11 +97,9 @@ class Plan:
         if self.quick:
             return {}
         ours = self.ours()[:1]
-        numbers = FEW_STEPS + FURTHER_STEPS[:-1] if self.frozen else FURTHER_STEPS
         hows: list[dict[str, Any]] = [{}]
-        hows += [{"steps": steps} for steps in numbers if steps != self.how.steps]
-        if not self.frozen:
-            hows += [{"sampler": name} for name in SAMPLERS if name != self.how.sampler]
+        hows += [{"steps": steps} for steps in FURTHER_STEPS if steps != self.how.steps]
+        hows += [{"sampler": name} for name in SAMPLERS if name != self.how.sampler]
         open_ones = Prompts(self.further.open)
         return {
             INTERLEAVED_FINAL: [

@@ -1,7 +1,14 @@
-"""Put the comparisons of several models on one page: docs/transfer.md.
+"""Compare methods on every demo model with `vendi-guidance compare`: docs/transfer.md.
 
-Each folder is the output of `python -m scripts.comparison.compare --frozen --model MODEL`, named as
-its model. Writes transfer.md, the page's tables, transfer-curves.png, and the grid of every model.
+Each model draws prompts that leave the look open, of which looks are counted, and prompts that name
+some of it, of which those images are counted that show all that was named. Then come other numbers
+of steps and batch sizes, for ours at its default alone.
+
+\b
+  python -m scripts.comparison.transfer --output out/transfer
+
+Writes transfer.md, the page's tables, transfer-curves.png, and the grid of every model; each
+comparison has a folder with a page of its own. A stopped run goes on with the same command.
 
 The share of the possible gain is (looks - unguided) / (even - unguided), where `even` is how many
 looks as many independent draws show whose looks are all equally likely.
@@ -9,6 +16,7 @@ looks as many independent draws show whose looks are all equally likely.
 
 import json
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,67 +24,156 @@ import click
 from matplotlib.figure import Figure
 from PIL import Image
 
-from scripts.comparison.candidates import OURS, OURS_DEFAULT, UNGUIDED
-from scripts.comparison.figures import STYLES, save_figure
-from scripts.comparison.measures import KEPT, LOOKS
-from scripts.comparison.plan import FINAL, OTHER_BATCHES, OTHER_SAMPLERS
+from scripts.comparison.figures import save_figure, save_grids
+from scripts.comparison.models import MODELS
 from scripts.comparison.tables import markdown, number
-from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands import compare
+from vendi_guidance.commands.cli import Command, asset
+from vendi_guidance.commands.tune import sample_of_prompts
+from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
+from vendi_guidance.comparison.figures import GREY, STYLES as LINES
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.features.probe import load_probe
+from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.storage.files import whole_file
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+OPEN, NAMED = "open", "named"
+COUNTS = {OPEN: (8, 16), NAMED: (16, 8)}
+"""Number of prompts, and of images of each."""
+FEWER = {OPEN: (4, 16), NAMED: (8, 8)}
+"""For other steps and batches."""
+STEPS = (2, 4, 8, 25)
+BATCH, BATCHES = 16, (4, 1)
+SHOWN = 2  # open prompts, and as many named ones
 
 Record = dict[str, Any]
-"""A row of comparison.json."""
+"""A run of comparison.json."""
+
+
+class Row(NamedTuple):
+    """A method at a strength on both kinds of prompts.
+
+    Attributes:
+        looks, kept: the scores of open prompts' looks and of named prompts' fidelity.
+    """
+
+    family: str
+    strength: float | None
+    looks: Record
+    kept: Record
+    fidelity: float
+    evaluations: float
+
+    @property
+    def folder(self) -> str:
+        return self.family if self.strength is None else f"{self.family}-{self.strength:g}"
+
+
+class Job(NamedTuple):
+    """A comparison of a model by both kinds of prompts.
+
+    Attributes:
+        folder: of its two folders.
+        model: a name of `MODELS`.
+        counts: as `COUNTS`.
+        methods, steps, batch_size: as of `vendi-guidance compare`.
+    """
+
+    folder: Path
+    model: str
+    counts: dict[str, tuple[int, int]]
+    methods: Sequence[str]
+    steps: int
+    batch_size: int = BATCH
+
+    def run(self) -> None:
+        """Make it, or what is missing of it."""
+        model, demo = asset(self.model), MODELS[self.model]
+        text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
+        for kind, (count, each) in self.counts.items():
+            prompts = sample_of_prompts(
+                str(asset(demo.prompts if kind == OPEN else demo.named)), count
+            )
+            file = self.folder / f"{kind}.jsonl"
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
+            with whole_file(file) as temporary:
+                temporary.write_text(lines, encoding="utf-8")
+            words: list[Any] = [file, "--model", model, "--images-per-prompt", each]
+            words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
+            words += ["--batch-size", self.batch_size, "--dtype", "bfloat16"]
+            for option in ("image-embedder", "faithfulness"):
+                words += [f"--{option}", f"probe:{asset(demo.probe)}"]
+            words += ["--prompt-embedder", f"sdxl:{text}", "--probe", asset(demo.probe)]
+            for method in self.methods:
+                words += ["--method", method]
+            words += ["--output", self.folder / kind]
+            compare.main([str(word) for word in words], standalone_mode=False)
+
+    def rows(self) -> list[Row]:
+        """What was measured, the unguided first."""
+        of_open, of_named = (
+            json.loads((self.folder / kind / "comparison.json").read_text(encoding="utf-8"))["runs"]
+            for kind in (OPEN, NAMED)
+        )
+        return [
+            Row(
+                one["family"],
+                one["strength"],
+                one["scores"]["looks_per_prompt"],
+                other["scores"]["fidelity"],
+                one["scores"]["fidelity"]["value"],
+                one["evaluations_per_image"],
+            )
+            for one, other in zip(of_open, of_named, strict=True)
+        ]
 
 
 class Result(NamedTuple):
-    """The comparison of a model.
+    """All comparisons of a model.
 
     Attributes:
-        name: of the model.
-        about: what all rows share.
-        rows: of comparison.json.
+        even: looks of independent draws that are all equally likely.
+        main: with its folder.
     """
 
-    name: str
-    about: Record
-    rows: list[Record]
-
-    def of(self, kind: str, method: str, **also: Any) -> list[Record]:
-        """Rows of a kind and method that agree with `also`."""
-        wanted = {"kind": kind, "method": method} | also
-        return [row for row in self.rows if all(row[k] == v for k, v in wanted.items())]
+    model: str
+    even: float
+    main: tuple[Path, list[Row]]
+    of_steps: dict[int, list[Row]]
+    of_batches: dict[int, list[Row]]
 
     @property
-    def unguided(self) -> Record:
-        return self.of(FINAL, UNGUIDED)[0]
+    def rows(self) -> list[Row]:
+        return self.main[1]
 
-    def share(self, looks: float, unguided: float | None = None) -> float:
+    def share(self, row: Row) -> float:
         """Of the possible gain over the unguided."""
-        plain = self.unguided[LOOKS] if unguided is None else unguided
-        return (looks - plain) / (self.about["even_looks"] - plain)
+        plain = self.rows[0].looks["value"]
+        return (row.looks["value"] - plain) / (self.even - plain)
+
+    def best_other(self, ours: Row) -> Row | None:
+        """The other method with most looks of those that keep as much of what is named."""
+        others = [row for row in self.rows[1:] if row.family != OURS]
+        kept = [row for row in others if row.kept["value"] >= ours.kept["value"]]
+        return max(kept, key=lambda row: row.looks["value"], default=None)
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.argument(
-    "folders",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+@click.option(
+    "--model",
+    "models",
+    type=click.Choice(list(MODELS)),
+    multiple=True,
+    default=list(MODELS),
+    help="Only this one. May be given more than once.",
 )
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/transfer"))
-def main(folders: tuple[Path, ...], output: Path) -> None:
-    results = [read(folder) for folder in folders]
-    output.mkdir(parents=True, exist_ok=True)
+def main(models: tuple[str, ...], output: Path) -> None:
+    results = [measure(model, output / model) for model in models]
     save_curves(output / "transfer-curves.png", results)
-    for folder, result in zip(folders, results, strict=True):
-        with (
-            Image.open(folder / "pictures.png") as opened,
-            whole_file(output / f"transfer-{result.name}.webp") as temporary,
-        ):
-            half = opened.convert("RGB").reduce(2)
-            half.save(temporary, format="WEBP", quality=60, method=6)
+    for result in results:
+        save_grid(output / f"transfer-{result.model}.webp", result)
     parts = {
         "With the frozen default": frozen(results),
         "Steps": steps(results),
@@ -89,40 +186,59 @@ def main(folders: tuple[Path, ...], output: Path) -> None:
     click.echo(f"wrote {output / 'transfer.md'} and {1 + len(results)} pictures")
 
 
-def read(folder: Path) -> Result:
-    """The result in a folder.
+def measure(model: str, folder: Path) -> Result:
+    """Every comparison of a model, made or finished in a folder."""
+    demo = MODELS[model]
+    probe = load_probe(asset(demo.probe))
+    looks = prod(map(len, probe.attributes.values()))
+    default = [f"{OURS}={STRENGTH:g}"]
+    usual = [name for name in USUAL if demo.guidance_scale > 1 or not FAMILIES[name].needs_cfg]
+    main = Job(folder / "methods", model, COUNTS, usual, demo.steps)
+    of_steps = {
+        count: Job(folder / f"steps-{count}", model, FEWER, default, count)
+        for count in sorted({*STEPS, demo.steps})
+    }
+    of_batches = {
+        size: Job(folder / f"batches-{size}", model, FEWER, default, demo.steps, size)
+        for size in BATCHES
+    }
+    for job in (main, *of_steps.values(), *of_batches.values()):
+        job.run()
+    return Result(
+        model,
+        even_looks(looks, COUNTS[OPEN][1]),
+        (main.folder, main.rows()),
+        {count: job.rows() for count, job in of_steps.items()},
+        {BATCH: of_steps[demo.steps].rows()}
+        | {size: job.rows() for size, job in of_batches.items()},
+    )
 
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    file = folder / "comparison.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no {file}: run scripts.comparison.compare first")
-    content = json.loads(file.read_text(encoding="utf-8"))
-    return Result(folder.name, content, content.pop("rows"))
+
+def even_looks(looks: int, images: int) -> float:
+    """How many of a number of looks so many images have on average, if all are equally likely."""
+    return looks * (1 - (1 - 1 / looks) ** images)
 
 
 def frozen(results: Sequence[Result]) -> str:
     """A row a model and strength."""
-    titles = ["model", "strength", "looks", "share of the possible gain", "named kept"]
-    titles += ["fidelity", "nearest ratio", "evaluations", "best other at equal named kept"]
+    titles = ["model", "strength", "looks", "share of the possible gain", "named kept", "fidelity"]
+    titles += ["evaluations", "best other that keeps as much"]
     cells = []
     for result in results:
-        plain = result.unguided
-        for row in [plain, *result.of(FINAL, OURS)]:
+        plain = result.rows[0]
+        for row in [plain, *(row for row in result.rows if row.family == OURS)]:
             is_plain = row is plain
-            best = result.about["best_other"].get(str(row["strength"]), "-")
+            best = None if is_plain else result.best_other(row)
             cells.append(
                 [
-                    f"{result.name}, {row['steps']} steps" if is_plain else "",
-                    "unguided" if is_plain else f"{row['strength']:g}",
-                    _with_interval(row, LOOKS, ".2f"),
-                    "" if is_plain else f"{result.share(row[LOOKS]):.2f}",
-                    _with_interval(row, KEPT, ".3f"),
-                    f"{row['fidelity']:.3f}",
-                    number(row["probe_nearest_ratio"], ".2f"),
-                    f"{row['evaluations'] / plain['evaluations']:.2f} x",
-                    "" if is_plain else best,
+                    f"{result.model}, {MODELS[result.model].steps} steps" if is_plain else "",
+                    UNGUIDED if is_plain else f"{row.strength:g}",
+                    _with_interval(row.looks, ".2f"),
+                    "" if is_plain else f"{result.share(row):.2f}",
+                    _with_interval(row.kept, ".3f"),
+                    f"{row.fidelity:.3f}",
+                    f"{row.evaluations / plain.evaluations:.2f} x",
+                    "" if best is None else f"{best.folder}: {best.looks['value']:.2f}",
                 ]
             )
     return markdown(titles, cells, 2)
@@ -130,26 +246,26 @@ def frozen(results: Sequence[Result]) -> str:
 
 def steps(results: Sequence[Result]) -> str:
     """A row a model, and a column a number of steps."""
-    numbers = sorted({row["steps"] for result in results for row in _by_steps(result, OURS)})
+    counts = sorted({count for result in results for count in result.of_steps})
     cells = []
     for result in results:
-        for method in (UNGUIDED, OURS):
-            found = {row["steps"]: row for row in _by_steps(result, method)}
-            counts = [_brief(found[n]) if n in found else "-" for n in numbers]
-            cells.append([result.name if method == UNGUIDED else "", method, *counts])
-    note = "Looks / named kept / network evaluations an image, at so many steps."
-    return note + "\n\n" + markdown(["model", "", *map(str, numbers)], cells, 2)
+        for place, name in enumerate((UNGUIDED, OURS)):
+            found = {count: _brief(rows[place]) for count, rows in result.of_steps.items()}
+            cells.append(
+                ["" if place else result.model, name, *(found.get(n, "-") for n in counts)]
+            )
+    note = "Looks / named kept / evaluations of the network an image, at so many steps."
+    return note + "\n\n" + markdown(["model", "", *map(str, counts)], cells, 2)
 
 
 def batches(results: Sequence[Result]) -> str:
     """A row a model, and a column a batch size."""
-    sizes = [16, 4, 1]
-    cells = []
-    for result in results:
-        found = {row["batch_size"]: row for row in result.of(OTHER_BATCHES, OURS)}
-        looks = [found[size][LOOKS] if size in found else None for size in sizes]
-        cells.append([result.name, *("-" if n is None else f"{n:.1f}" for n in looks)])
-    note = "Looks of 16 images of a prompt, ours at its default, drawn in batches of 16, 4 and 1."
+    sizes = [BATCH, *BATCHES]
+    cells = [
+        [result.model, *(f"{result.of_batches[n][1].looks['value']:.1f}" for n in sizes)]
+        for result in results
+    ]
+    note = "Looks of 16 images of a prompt, ours at its default, drawn in batches of so many."
     return note + "\n\n" + markdown(["model", *map(str, sizes)], cells, 1)
 
 
@@ -158,17 +274,16 @@ def methods(results: Sequence[Result]) -> str:
     titles = ["model", "method", "strength", "looks", "named kept", "fidelity", "evaluations"]
     cells = [
         [
-            result.name if row is result.rows[0] else "",
-            row["method"],
-            str(row["strength"]),
-            _with_interval(row, LOOKS, ".2f"),
-            _with_interval(row, KEPT, ".3f"),
-            f"{row['fidelity']:.3f}",
-            f"{row['evaluations']:.1f}",
+            "" if place else result.model,
+            row.family,
+            "" if row.strength is None else f"{row.strength:g}",
+            _with_interval(row.looks, ".2f"),
+            _with_interval(row.kept, ".3f"),
+            f"{row.fidelity:.3f}",
+            f"{row.evaluations:.1f}",
         ]
         for result in results
-        for row in result.rows
-        if row["kind"] == FINAL
+        for place, row in enumerate(result.rows)
     ]
     return markdown(titles, cells, 3)
 
@@ -179,21 +294,20 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
     named: dict[str, Any] = {}
     for axes, result in zip(panels, results, strict=True):
-        finals = [row for row in result.rows if row["kind"] == FINAL]
-        for method in dict.fromkeys(row["method"] for row in finals):
-            own = [row for row in finals if row["method"] == method]
-            line = own if method == UNGUIDED else [result.unguided, *own]
-            colour, marker = STYLES[method]
-            points = [(row[KEPT], result.share(row[LOOKS])) for row in line]
-            size = 11 if method == OURS else 6
+        plain = result.rows[0]
+        for family in dict.fromkeys(row.family for row in result.rows):
+            own = [row for row in result.rows if row.family == family]
+            colour, marker = LINES.get(family, (GREY, "o"))
+            line = own if family == UNGUIDED else [plain, *own]
+            points = [(row.kept["value"], result.share(row)) for row in line]
+            size = 10 if family == OURS else 6
             [drawn] = axes.plot(
                 *zip(*points, strict=True), color=colour, marker=marker, markersize=size, lw=1.4
             )
-            named.setdefault(method, drawn)
-        lowest = min(row[KEPT] for row in finals)
-        axes.set_xlim(1.01, max(0.7, lowest - 0.02))
+            named.setdefault(FAMILIES[family].title if family in FAMILIES else family, drawn)
+        axes.set_xlim(1.01, min(row.kept["value"] for row in result.rows) - 0.02)
         axes.axhline(1, color="grey", lw=0.8, ls=":")
-        axes.set_title(f"{result.name}, {result.unguided['steps']} steps", fontsize=10)
+        axes.set_title(f"{result.model}, {MODELS[result.model].steps} steps", fontsize=10)
         axes.set_xlabel("named kept")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("share of the possible gain in looks")
@@ -203,18 +317,38 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
     save_figure(path, figure)
 
 
-def _by_steps(result: Result, method: str) -> list[Record]:
-    rows = result.of(OTHER_SAMPLERS, method, sampler=result.about["sampler"])
-    return [row for row in rows if method == UNGUIDED or row["strength"] == OURS_DEFAULT]
+def save_grid(path: Path, result: Result) -> None:
+    """Images of some prompts: unguided, the best other method, ours by default and in full."""
+    folder, rows = result.main
+    ours = [row for row in result.rows if row.family == OURS and row.strength in (STRENGTH, 1.0)]
+    shown = [row for row in (rows[0], result.best_other(ours[0]), *ours) if row is not None]
+    strips = [(row.folder.replace("-", " "), _strip(folder, row)) for row in shown]
+    drawn = path.with_suffix(".png")
+    save_grids(drawn, strips)
+    with Image.open(drawn) as opened, whole_file(path) as temporary:
+        opened.convert("RGB").reduce(2).save(temporary, format="WEBP", quality=60, method=6)
+    drawn.unlink()
 
 
-def _brief(row: Record) -> str:
-    return f"{row[LOOKS]:.1f} / {number(row[KEPT], '.2f')} / {row['evaluations']:g}"
+def _strip(folder: Path, row: Row) -> dict[str, list[Image.Image]]:
+    """The first images of some prompts."""
+    found: dict[str, list[Image.Image]] = {}
+    for kind in (OPEN, NAMED):
+        batch = as_batch(folder / kind / row.folder)
+        prompts = batch.prompts or []
+        for prompt in list(dict.fromkeys(prompts))[:SHOWN]:
+            own = [i for i, one in enumerate(prompts) if one == prompt]
+            found[prompt] = list(batch.images.take(own[: COUNTS[NAMED][1]]))
+    return found
 
 
-def _with_interval(row: Record, measure: str, form: str) -> str:
-    ends = row[f"{measure}_low"], row[f"{measure}_high"]
-    return number(row[measure], form, None if ends[0] is None else ends)
+def _brief(row: Row) -> str:
+    return f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
+
+
+def _with_interval(score: Record, form: str) -> str:
+    ends = (score["low"], score["high"])
+    return number(score["value"], form, None if ends[0] is None else ends)
 
 
 if __name__ == "__main__":
