@@ -1,58 +1,95 @@
-"""The page of several models, of comparisons made by hand."""
+"""The page of several models: a small comparison, and tables of numbers made by hand."""
 
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
-from scripts.comparison.candidates import OURS_DEFAULT, ours, unguided
-from scripts.comparison.compare import best_others, even_looks
-from scripts.comparison.plan import FINAL, OTHER_BATCHES, OTHER_SAMPLERS
-from scripts.comparison.tables import save_json
-from scripts.comparison.transfer import main, read
-from tests.scripts.test_comparison_files import ABOUT, cads, row
+from scripts.comparison.transfer import (
+    NAMED,
+    OPEN,
+    Job,
+    Result,
+    Row,
+    batches,
+    even_looks,
+    frozen,
+    methods,
+    save_curves,
+    save_grid,
+    steps,
+)
 
-OURS = ours(OURS_DEFAULT, 5.0)
+MODEL = "demo-sdxl-turbo"
+
+
+def row(family: str, strength: float | None, looks: float, kept: float) -> Row:
+    of_looks = {"value": looks, "low": looks - 1, "high": looks + 1}
+    of_kept = {"value": kept, "low": None, "high": None}
+    return Row(family, strength, of_looks, of_kept, 1.0, 8.0 if family == "ours" else 4.0)
+
+
 ROWS = [
-    row(unguided(5.0), FINAL, [2.0, 2.0], 1.0),
-    row(cads(0.25), FINAL, [3.0, 5.0], 0.98),
-    row(OURS, FINAL, [6.0, 6.0], 0.97),
-    *(row(OURS, OTHER_SAMPLERS, [looks] * 2, 0.97, steps=n) for n, looks in ((1, 3.0), (12, 6.5))),
-    row(unguided(5.0), OTHER_SAMPLERS, [2.5, 2.5], 1.0),
-    row(OURS, OTHER_BATCHES, [5.5, 5.5], 0.97, batch_size=4),
+    row("unguided", None, 2.0, 1.0),
+    row("ours", 0.5, 6.0, 0.97),
+    row("ours", 1.0, 8.0, 0.9),
+    row("seed-variance", 8.0, 3.0, 0.98),
+    row("seed-variance", 16.0, 7.0, 0.95),
 ]
 
 
+@pytest.fixture(scope="module")
+def job(tmp_path_factory) -> Job:
+    """Two prompts that a model drew."""
+    counts = {OPEN: (1, 2), NAMED: (1, 2)}
+    found = Job(tmp_path_factory.mktemp("job"), MODEL, counts, ["ours=0.5,1"], 1)
+    found.run()
+    return found
+
+
 @pytest.fixture
-def folder(tmp_path):
-    folder = tmp_path / "demo-tiny"
-    folder.mkdir()
-    about = {"even_looks": 10.0, "best_other": {"0.5": "cads 4.00"}, "sampler": "ddim"}
-    save_json(folder / "comparison.json", ROWS, ABOUT | about)
-    Image.new("RGB", (64, 64)).save(folder / "pictures.png")
-    return folder
+def result(job) -> Result:
+    of_batches = {16: ROWS[:2], 4: ROWS[:2], 1: [ROWS[0], ROWS[2]]}
+    return Result(MODEL, 10.0, (job.folder, ROWS), {2: ROWS[:2]}, of_batches)
 
 
-def test_a_share_of_the_possible_gain_is_0_unguided_and_1_for_even_draws(folder):
-    result = read(folder)
-    assert [result.share(looks) for looks in (2.0, 6.0, 10.0)] == [0, 0.5, 1]
+def test_both_kinds_of_prompts_are_drawn_and_judged(job):
+    rows = job.rows()
+    assert [(one.family, one.strength) for one in rows] == [
+        ("unguided", None),
+        ("ours", 0.5),
+        ("ours", 1.0),
+    ]
+    assert all(1 <= one.looks["value"] <= 2 and 0 <= one.kept["value"] <= 1 for one in rows)
+    assert [one.evaluations for one in rows] == [1, 1, 1]  # one step cannot be guided
+    assert len(list((job.folder / NAMED / "ours-0.5").glob("*.png"))) == 2
 
 
-def test_the_page_has_every_model_step_batch_and_method(folder, tmp_path):
-    done = CliRunner().invoke(main, [str(folder), "--output", str(tmp_path / "page")])
-    assert done.exit_code == 0, done.output
-    page = (tmp_path / "page" / "transfer.md").read_text()
-    assert "| | 0.5 | 6.00 (6.00 to 6.00) | 0.50 |" in page.replace("|  |", "| |")
-    assert "cads 4.00" in page
-    assert "| 3.0 / 0.97 / 24 | 6.5 / 0.97 / 24 |" in page
-    assert "| demo-tiny | - | 5.5 | - |" in page
-    for name in ("transfer-curves.png", "transfer-demo-tiny.webp"):
-        with Image.open(tmp_path / "page" / name) as opened:
-            opened.verify()
+def test_a_share_of_the_possible_gain_is_0_unguided_and_1_for_even_draws(result):
+    even = row("ours", 1.0, result.even, 1.0)
+    assert [result.share(one) for one in (ROWS[0], ROWS[1], even)] == [0, 0.5, 1]
 
 
-def test_a_folder_without_a_comparison_is_named(tmp_path):
-    done = CliRunner().invoke(main, [str(tmp_path)])
-    assert done.exit_code == 2 and "comparison.json: run scripts.comparison.compare" in done.output
+def test_the_best_other_has_most_looks_of_those_that_keep_as_much(result):
+    assert result.best_other(ROWS[1]) is ROWS[3]
+    assert result.best_other(ROWS[2]) is ROWS[4]
+    assert result.best_other(ROWS[0]) is None
+
+
+def test_the_page_has_every_model_step_batch_and_method(result):
+    main = frozen([result])
+    assert "|  | 0.5 | 6.00 (5.00 to 7.00) | 0.50 | 0.970 | 1.000 | 2.00 x |" in main
+    assert "seed-variance-8: 3.00" in main and "seed-variance-16: 7.00" in main
+    assert "| 6.0 / 0.97 / 8 |" in steps([result])
+    assert f"| {MODEL} | 6.0 | 6.0 | 8.0 |" in batches([result])
+    assert len(methods([result]).splitlines()) == 2 + len(ROWS)
+
+
+def test_curves_and_grids_are_pictures(result, tmp_path):
+    save_curves(tmp_path / "curves.png", [result])
+    save_grid(tmp_path / "grid.webp", result._replace(main=(result.main[0], ROWS[:3])))
+    for name in ("curves.png", "grid.webp"):
+        with Image.open(tmp_path / name) as opened:
+            assert opened.size[0] > 200
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_even_draws_show_all_looks_in_the_end():
@@ -60,7 +97,3 @@ def test_even_draws_show_all_looks_in_the_end():
     assert even_looks(2, 2) == pytest.approx(1.5)
     assert even_looks(18, 16) == pytest.approx(10.79, abs=0.01)
     assert even_looks(18, 1000) == pytest.approx(18)
-
-
-def test_the_best_other_method_is_that_with_most_looks_at_what_ours_keeps():
-    assert best_others(ROWS) == {"0.5": "cads 4.00"}
