@@ -1,7 +1,6 @@
 """Selection of the most diverse of more images than are needed."""
 
 import math
-from itertools import combinations
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from vendi_guidance.comparison.selection import (
     POOL_SEED_STEP,
     Select,
     SelectPreviews,
-    greedy_log_det,
     median_gaussian,
     most_diverse,
     thumbnails,
@@ -21,46 +19,6 @@ from vendi_guidance.comparison.selection import (
 
 EAR, LEG = asked("ear"), asked("leg", tone="dark")
 FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}
-
-
-def kernel(n: int, seed: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return median_gaussian(torch.randn(n, 3, generator=generator, dtype=torch.float64))
-
-
-def log_det(full: torch.Tensor, rows) -> float:
-    chosen = list(rows)
-    return float(torch.linalg.slogdet(full[chosen][:, chosen]).logabsdet)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_every_addition_is_the_best_there_is(seed):
-    full = kernel(12, seed)
-    rows = greedy_log_det(full, 7)
-    for count in range(1, 7):
-        before, rest = rows[:count], set(range(12)) - set(rows[:count])
-        values = {row: log_det(full, [*before, row]) for row in rest}
-        assert max(values, key=values.__getitem__) == rows[count]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_subset_is_nearly_the_best_of_all(seed):
-    full = kernel(10, seed)
-    of_all = sorted((log_det(full, rows) for rows in combinations(range(10), 4)), reverse=True)
-    assert log_det(full, greedy_log_det(full, 4)) >= of_all[len(of_all) // 20]
-
-
-def test_copies_are_taken_last():
-    x = torch.tensor([[0.0], [0.0], [0.0], [1.0], [2.0]], dtype=torch.float64)
-    full = median_gaussian(x)
-    assert set(greedy_log_det(full, 3)) == {0, 3, 4}
-    assert sorted(greedy_log_det(full, 5)) == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_a_subset_of_a_wrong_size_is_refused(count):
-    with pytest.raises(ValueError, match=f"between 1 and 3, got {count}"):
-        greedy_log_det(torch.eye(3), count)
 
 
 def test_the_kernel_is_gaussian_with_the_median_distance():

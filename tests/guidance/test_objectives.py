@@ -16,7 +16,6 @@ from vendi_guidance.guidance.objectives import (
     MedianGaussian,
     Objective,
     Vendi,
-    greedy_determinant,
 )
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows
 from vendi_guidance.kernels.standard import Cosine, Gaussian
@@ -304,19 +303,6 @@ def test_rounding_does_not_move_exact_copies(name):
     z = (3 * latents).expand(2, 300)
     ascent = objectives()[name].gradient(z, prompts.expand(2, 4), window)
     assert torch.equal(ascent.gradient, torch.zeros(2, 300))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_candidates_are_taken_one_by_one_for_the_largest_determinant(seed):
-    r = torch.Generator().manual_seed(seed)
-    x = torch.randn(3 * 4, 6, generator=r, dtype=torch.float64)
-    kernel = Gaussian(2.0).gram(x)
-    taken = greedy_determinant(kernel, 3).tolist()
-    rows: list[int] = []
-    for _ in range(4):  # the same by brute force
-        free = [row for row in range(12) if row % 4 not in {one % 4 for one in rows}]
-        rows.append(max(free, key=lambda row: kernel[[*rows, row]][:, [*rows, row]].det()))
-    assert taken == [next(row // 4 for row in rows if row % 4 == place) for place in range(4)]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -1,8 +1,7 @@
 """Selection: draw more images than are needed and keep the most diverse ones.
 
 It is what users do by hand. The subset has, found greedily, the largest determinant of a Gaussian
-kernel between thumbnails: fast greedy MAP inference of determinantal point processes (Chen et al.,
-NeurIPS 2018, algorithm 1).
+kernel between thumbnails.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.comparison.methods import Draw, Method, Sample
+from vendi_guidance.kernels.subsets import greedy_subset
 
 THUMBNAIL = 16
 """Width and height in pixels of what is compared: not the features that results are judged by."""
@@ -97,7 +97,8 @@ def most_diverse(images: Sequence[Image.Image], prompts: Sequence[Hashable]) -> 
     taken = {}
     for prompt in dict.fromkeys(prompts):
         rows = [row for row in range(len(images)) if prompts[row % len(prompts)] == prompt]
-        best = greedy_log_det(median_gaussian(features[rows]), prompts.count(prompt))
+        kernel = median_gaussian(features[rows])
+        best = greedy_subset(kernel, torch.arange(len(rows)), prompts.count(prompt))
         taken[prompt] = iter([rows[place] for place in best])
     return [next(taken[prompt]) for prompt in prompts]
 
@@ -122,29 +123,3 @@ def median_gaussian(x: Tensor) -> Tensor:
     if not len(apart):
         return torch.ones_like(distances)
     return (-distances.square() / (2 * apart.median() ** 2)).exp()
-
-
-def greedy_log_det(kernel: Tensor, count: int) -> list[int]:
-    """Rows of a subset with a large determinant, each the best addition to those before it.
-
-    Args:
-        kernel: (n, n), positive semidefinite.
-        count: of rows, 1 <= count <= n. O(count^2 n) time.
-
-    Raises:
-        ValueError: count is out of its range.
-    """
-    if not 1 <= count <= len(kernel):
-        raise ValueError(f"count must lie between 1 and {len(kernel)}, got {count}")
-    factors = kernel.new_zeros(count, len(kernel))  # rows of the Cholesky factor
-    gains = kernel.diagonal().clone()  # by which a row would multiply the determinant
-    chosen: list[int] = []
-    for step in range(count):
-        best = int(gains.argmax())
-        chosen.append(best)
-        projected = factors[:step, best] @ factors[:step]
-        # copies of chosen rows gain nothing but rounding errors
-        factors[step] = (kernel[best] - projected) / gains[best].clamp_min(1e-12).sqrt()
-        gains = gains - factors[step].square()
-        gains[chosen] = -torch.inf
-    return chosen

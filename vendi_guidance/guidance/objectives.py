@@ -23,6 +23,7 @@ from torch import Tensor
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, squared_norm, unit_rows
 from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.kernels.subsets import greedy_subset
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 
@@ -72,30 +73,6 @@ NEAREST = 256
 
 RIDGE = 1e-4
 """Added to a kernel's diagonal: a window may hold duplicates."""
-
-
-def greedy_determinant(kernel: Tensor, count: int) -> Tensor:
-    """One of `count` candidates for each of b places, each the best addition to those before it: a
-    large determinant of their kernel matrix (Chen et al., NeurIPS 2018, algorithm 1).
-
-    Args:
-        kernel: (count b, count b), positive semidefinite; row i is a candidate for place i mod b.
-
-    Returns:
-        (b,) numbers below count. O(count b^3).
-    """
-    size = len(kernel) // count
-    factors = kernel.new_zeros(size, len(kernel))  # rows of the Cholesky factor
-    gains = kernel.diagonal().clone()  # by which a row would multiply the determinant
-    taken = torch.zeros(size, dtype=torch.long, device=kernel.device)
-    for step in range(size):
-        best = int(gains.argmax())
-        taken[best % size] = best // size
-        row = kernel[best] - factors[:step, best] @ factors[:step]
-        factors[step] = row / gains[best].clamp(min=RIDGE).sqrt()
-        gains = gains - factors[step].square()
-        gains[best % size :: size] = -math.inf
-    return taken
 
 
 class Objective(ABC):
@@ -167,11 +144,12 @@ class Objective(ABC):
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
             among = among - border[:, nearest] @ torch.linalg.solve(known, border[:, nearest].T)
-        taken = greedy_determinant(among.double(), count)
-        rows = taken * b + torch.arange(b, device=taken.device)
+        places = torch.arange(count * b, device=among.device) % b
+        taken = torch.tensor(greedy_subset(among.double(), places, b), device=among.device)
+        rows = taken[places[taken].argsort()]
         # the next gradient is at what is taken: one reading of the window less
         window.cache["taken"] = unit[rows], similar.inner[rows, : len(window)]
-        return taken
+        return rows // b
 
     @torch.no_grad()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:

@@ -1,0 +1,53 @@
+"""Greedy subsets of items that differ, against brute force."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.kernels.subsets import greedy_subset
+
+
+def kernel(n: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return Gaussian(2.0).gram(torch.randn(n, 3, generator=generator, dtype=torch.float64))
+
+
+def log_det(full: torch.Tensor, rows) -> float:
+    chosen = list(rows)
+    return float(torch.linalg.slogdet(full[chosen][:, chosen]).logabsdet)
+
+
+@pytest.mark.parametrize("groups", [12, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_addition_is_the_best_of_those_in_other_groups(seed, groups):
+    full = kernel(12, seed)
+    of = torch.arange(12) % groups
+    rows = greedy_subset(full, of, 5)
+    assert len({int(of[row]) for row in rows}) == 5
+    for count in range(5):
+        before = rows[:count]
+        free = [row for row in range(12) if of[row] not in of[before]]
+        assert rows[count] == max(free, key=lambda row: log_det(full, [*before, row]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_subset_is_nearly_the_best_of_all(seed):
+    full = kernel(10, seed)
+    of_all = sorted((log_det(full, rows) for rows in combinations(range(10), 4)), reverse=True)
+    found = greedy_subset(full, torch.arange(10), 4)
+    assert log_det(full, found) >= of_all[len(of_all) // 20]
+
+
+def test_copies_are_taken_last():
+    x = torch.tensor([[0.0], [0.0], [0.0], [1.0], [2.0]], dtype=torch.float64)
+    full = Gaussian(1.0).gram(x)
+    assert set(greedy_subset(full, torch.arange(5), 3)) == {0, 3, 4}
+    assert sorted(greedy_subset(full, torch.arange(5), 5)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_subset_of_a_wrong_size_is_refused(count):
+    with pytest.raises(ValueError, match=f"between 1 and 2, got {count}"):
+        greedy_subset(torch.eye(3), torch.tensor([0, 1, 1]), count)
