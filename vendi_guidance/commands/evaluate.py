@@ -21,9 +21,8 @@ import click
 import transformers
 from rich.console import Console
 
+from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.evaluation.attribute_judges import ProbeJudge, ZeroShot
-from vendi_guidance.evaluation.attributes import load_attributes
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
@@ -75,17 +74,7 @@ def sigma(what: str) -> Any:
     metavar="COLUMN",
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
-@click.option(
-    "--attributes",
-    type=PATH,
-    metavar="FILE",
-    help='JSON file of what may vary, such as {"hair": ["black", "brown", "blond"]}.',
-)
-@click.option(
-    "--attribute-judge",
-    show_default="the probe for the demo's prompts, else clip",
-    help="What tells values: clip, clip:MODEL/PRETRAINED; or labels, columns of metadata.jsonl.",
-)
+@attribute_options(click.option)
 @click.option(
     "--reference",
     type=PATH,
@@ -117,6 +106,7 @@ def main(
     clip: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
+    attribute_calibration: Path | None,
     reference: Path | None,
     probe: Path | None,
     text_encoder: Path | None,
@@ -140,9 +130,7 @@ def main(
     if clip is not None:
         halves = open_image_embedder(clip, device=device), open_prompt_embedder(clip, device=device)
         settings["clip"] = halves
-    if attributes is not None:
-        settings["attributes"] = load_attributes(attributes)
-        settings["attribute_judge"] = open_judge(attribute_judge, labeler, device)
+    settings |= open_attributes(attributes, attribute_judge, attribute_calibration, labeler, device)
     if reference is None and probe and labeler and images.name == "probe":
         beside = probe / "training_features.safetensors"
         reference = beside if beside.is_file() else None
@@ -179,19 +167,6 @@ def main(
     if comparison is not None:
         click.echo(comparison.verdict())
     click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")
-
-
-def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:
-    """What tells the values of attributes; None takes labels from the folder."""
-    if name is None and labeler is not None:
-        return ProbeJudge(labeler.probe)
-    if name == "labels":
-        return None
-    name = name or "clip"
-    if name.partition(":")[0] != "clip":
-        raise ValueError(f"--attribute-judge must be clip, clip:MODEL or labels, got {name!r}")
-    halves = open_image_embedder(name, device=device), open_prompt_embedder(name, device=device)
-    return ZeroShot(*halves)
 
 
 def names_of(folders: tuple[Path, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from vendi_guidance.evaluation.report.attributes import (
     ATTRIBUTE_TITLES,
     attribute_cell,
     attribute_title,
+    calibration_lines,
     draw_attributes,
 )
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
@@ -181,7 +182,7 @@ def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
             cells = [attribute_title(one.attribute), report.name]
             cells += [attribute_cell(one, name) for name in ATTRIBUTE_TITLES]
             lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return lines
+    return lines + [text for line in calibration_lines(reports) for text in ("", _cell(line))]
 
 
 def _cell(text: str) -> str:
