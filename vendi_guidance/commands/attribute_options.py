@@ -6,7 +6,7 @@ from typing import Any
 
 from vendi_guidance.commands.run_options import PATH, Decorator, together
 from vendi_guidance.evaluation.attribute_judges import Calibrated, ProbeJudge, ZeroShot
-from vendi_guidance.evaluation.attributes import load_attributes
+from vendi_guidance.evaluation.attributes import Attribute, load_attributes
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler
@@ -44,11 +44,13 @@ def open_attributes(
     calibration: Path | None,
     labeler: ProbeLabeler | None,
     device: str,
+    known: list[Attribute] | None = None,
 ) -> dict[str, Any]:
     """The settings of `evaluate` that these options ask for.
 
     Args:
         labeler: judges attributes where no judge is named.
+        known: the file's attributes, where something else has read it.
 
     Raises:
         ValueError: there is no such judge, the file is no list of attributes, or the labels do not
@@ -60,7 +62,7 @@ def open_attributes(
             option = "--attribute-judge" if judge is not None else "--attribute-calibration"
             raise ValueError(f"{option} needs --attributes FILE, which says what to judge")
         return {}
-    attributes = load_attributes(file)
+    attributes = load_attributes(file) if known is None else known
     opened = open_judge(judge, labeler, device)
     if calibration is not None:
         if opened is None:

@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,10 @@ from vendi_guidance.evaluation.batches import Batch
 class Attribute:
     """What may vary, and its values; of one prompt, or of all where `prompt` is None.
 
+    Attributes:
+        asked: instead of `prompt`, several prompts, each with the value that it names or None;
+            without it, values are looked for in the prompts' texts.
+
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
         'light brown'
@@ -26,9 +31,20 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
+    asked: tuple[tuple[str, str | None], ...] | None = field(default=None, repr=False)
+
+    @cached_property
+    def _asked(self) -> dict[str, str | None]:
+        return dict(self.asked or ())
+
+    def is_for(self, prompt: str) -> bool:
+        """Whether it may vary in images of a prompt."""
+        return self.prompt in (None, prompt) if self.asked is None else prompt in self._asked
 
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names, as whole words in any case; the longest of several."""
+        if self.asked is not None:
+            return self._asked.get(prompt)
         text = prompt.casefold()
         found = [
             value

@@ -78,13 +78,12 @@ def attribute_scores(
         raise ValueError("attributes are counted for each prompt: give the prompts too")
     results = []
     for attribute in attributes:
-        rows = [
-            row for row, prompt in enumerate(batch.prompts) if attribute.prompt in (None, prompt)
-        ]
+        rows = [row for row, prompt in enumerate(batch.prompts) if attribute.is_for(prompt)]
         if not rows:
+            asked = attribute.asked[0][0] if attribute.asked else attribute.prompt
             raise ValueError(
-                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, of which "
-                "there are no images"
+                f"attribute {attribute.name!r} is for the prompt {asked!r}, of which there are no "
+                "images"
             )
         some = batch.take(rows)
         calibration = None
