@@ -104,6 +104,13 @@ def test_a_trial_is_drawn_evaluated_and_reported(drawn, judged, coco, tmp_path):
         assert "Jalali et al." in text
 
 
+def test_images_that_cannot_be_read_make_a_difference(judged, coco, tmp_path):
+    run = save_run(tmp_path / "a", list(open_benchmark(coco, "coco1000", fewer=9)), 4)
+    (run / "3.png").write_bytes(b"broken")
+    assert judged(run, *TRIAL).exit_code == 0
+    assert table_of(tmp_path)["differs"][-1] == "1 images of a could not be read"
+
+
 def test_two_runs_are_two_rows_and_references_fill_the_column(judged, coco, tmp_path):
     prompts = list(open_benchmark(coco, "coco1000", fewer=9))
     runs = [save_run(tmp_path / name, prompts, 4) for name in ("a", "be")]
@@ -131,6 +138,8 @@ def test_options_that_contradict_a_protocol_are_named(drawn, judged, coco, tmp_p
     assert not (tmp_path / "out").exists()
     assert_refused(drawn(coco, "--protocol", "coco"), "'coco' is not one of", "'coco1000'")
     run = save_run(tmp_path / "a", ["a", "b"], 4)
+    other = ("--protocol", "dimcim", "--attributes", write_json(tmp_path, dimcim()))
+    assert_refused(judged(run, *other), "file.json lacks the prompt 'a'")
     assert_refused(judged(run, "--protocol-prompts", 3), "--protocol-prompts needs --protocol")
     assert_refused(judged(run, "--protocol", "dimcim"), "dimcim needs --attributes FILE")
 
@@ -189,7 +198,7 @@ def test_one_file_of_dimcim_serves_both_commands(judged, tmp_path):
     assert rows["run: dog"] == pytest.approx([1, 1, 1])
     assert rows["run: mug"] == pytest.approx([1, 1, (2 / 3 + 1) / 2])
     assert rows["run"] == pytest.approx([1, 1, (1 + 5 / 6) / 2])
-    assert "told by labels and not by VQAScore" in table["remarks"][0]
+    assert table["remarks"][0].startswith("Values are told by labels, ")
     assert table["remarks"][1] == "dog setting is left out: it has one value only, outdoors."
     report = json.loads((tmp_path / "report" / "report.json").read_text())["runs"][0]
     named = {spread["prompt"]: spread["named"] for spread in report["attributes"][0]["spreads"]}

@@ -84,9 +84,14 @@ class Followed:
         """The protocol's table of evaluated runs, if there is a protocol."""
         if self.name is None:
             return None
+        differs = self.differs + [
+            f"{len(report.skipped):,} images of {report.name} could not be read"
+            for report in reports
+            if report.skipped
+        ]
         if self.concepts:
-            return table_of_concepts(reports, self.concepts, self.differs, self.remarks)
-        return table_of_scores(self.name, reports, self.differs)
+            return table_of_concepts(reports, self.concepts, differs, self.remarks)
+        return table_of_scores(self.name, reports, differs)
 
 
 def follow(
@@ -114,28 +119,33 @@ def follow(
     features, differs = PROTOCOLS[name].features.replaced_by(given)
     concepts: dict[str, list[Attribute]] = {}
     remarks: list[str] = []
-    count = BENCHMARKS[name].prompts
-    if name == "dimcim":
-        if attributes is None:
-            raise ValueError(
-                "--protocol dimcim needs --attributes FILE, the file that its prompts were read "
-                "from"
-            )
-        asked = read_dimcim(attributes)
-        count = len({row.prompt for row in asked})
-        drawn = {prompt for batch in batches for prompt in batch.prompts or []}
-        concepts, remarks = attributes_of(asked, drawn)
-        if not concepts:
-            raise ValueError(f"{attributes} has no attribute of the prompts that were drawn")
-        remarks.insert(
-            0,
-            f"Values are told by {judge or 'clip'} and not by VQAScore, one of each attribute in "
-            "place of a score of each value: the paper's numbers measure the same kind of thing "
-            "and cannot be compared.",
-        )
-    assert count is not None
+    if (count := BENCHMARKS[name].prompts) is None:
+        count, concepts, remarks = _of_file(attributes, batches, judge)
     if trial is not None and trial != count:
         differs.append(f"{trial:,} prompts instead of {count:,}")
     for batch in batches:
         check_batch(name, batch, count if trial is None else trial)
     return Followed(name, features, differs, concepts, remarks)
+
+
+def _of_file(
+    path: Path | None, batches: list[Batch], judge: str | None
+) -> tuple[int, dict[str, list[Attribute]], list[str]]:
+    """The number of prompts in DIMCIM's file, its concepts, and remarks on how they are judged."""
+    if path is None:
+        raise ValueError(
+            "--protocol dimcim needs --attributes FILE, the file that its prompts were read from"
+        )
+    asked = read_dimcim(path)
+    known = {row.prompt for row in asked}
+    drawn = {prompt for batch in batches for prompt in batch.prompts or []}
+    if other := drawn - known:
+        raise ValueError(f"{path} lacks the prompt {min(other)!r}: give the file that was drawn")
+    concepts, left_out = attributes_of(asked, drawn)
+    if not concepts:
+        raise ValueError(f"{path} has no attribute of at least two values in what was drawn")
+    remark = (
+        f"Values are told by {judge or 'clip'}, which chooses one of each attribute, and not by "
+        "VQAScore, which scores each: numbers do not compare with the paper's DIM and CIM."
+    )
+    return len(known), concepts, [remark, *left_out]
