@@ -2,7 +2,10 @@
 
 import json
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.helpers.commands import assert_refused, contents, repeatable
 from tests.helpers.runs import read_run
-from vendi_guidance.commands import compare, generate
+from vendi_guidance.commands import attribute_options, compare, generate
 from vendi_guidance.runs.runner import Runner
 
 RUNS = ("unguided", "ours-0.5", "ours-1", "seed-variance-8", "limited-interval-0.3", "select-2")
@@ -140,12 +143,21 @@ def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, pea
 def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):
     file = tmp_path / "attributes.json"
     file.write_text('{"fur": ["red", "grey"]}')
-    monkeypatch.setattr(compare, "open_judge", lambda *_: lambda images, *_: _halves(len(images)))
-    result = invoke(words, peace, *METHODS, "--attributes", file)
+    monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
+    metadata = (peace / "unguided" / "metadata.jsonl").read_text()
+    rows = [json.loads(line) for line in metadata.splitlines()]
+    lines = [json.dumps(row | {"fur": ("red", "grey")[i % 2]}) for i, row in enumerate(rows[:8])]
+    (tmp_path / "labelled").mkdir()
+    for row in rows:
+        shutil.copy(peace / "unguided" / row["file_name"], tmp_path / "labelled")
+    (tmp_path / "labelled" / "metadata.jsonl").write_text("\n".join(lines))
+    given = ("--attributes", file, "--attribute-calibration", tmp_path / "labelled")
+    result = invoke(words, peace, *METHODS, *given)
     assert result.exit_code == 0, result.output
     for row in rows_of(peace).values():
-        assert row["attributes"][0]["means"]["commonest"][0] == 0.5
-    assert "evenness" in (peace / "comparison.html").read_text()
+        assert row["attributes"][0]["means"]["commonest"][0] == pytest.approx(0.5)
+    page = (peace / "comparison.html").read_text()
+    assert "evenness" in page and "fur: the judge is calibrated by 8 labelled images." in page
 
 
 def test_an_attribute_of_no_prompt_is_refused_before_anything_is_drawn(
@@ -153,13 +165,13 @@ def test_an_attribute_of_no_prompt_is_refused_before_anything_is_drawn(
 ):
     file = tmp_path / "attributes.json"
     file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
-    monkeypatch.setattr(compare, "open_judge", lambda *_: lambda images, *_: _halves(len(images)))
+    monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
     assert_refused(invoke(words, tmp_path / "out", "--attributes", file), "'a cow'")
     assert not (tmp_path / "out").exists()
 
 
-def _halves(count: int) -> torch.Tensor:
-    return torch.full((count, 2), 0.5)
+def _halves(images: Sequence[Any], *_: Any) -> torch.Tensor:
+    return torch.full((len(images), 2), 0.5)
 
 
 def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_path):

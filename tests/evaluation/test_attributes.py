@@ -12,14 +12,10 @@ from PIL import Image
 from tests.helpers.batches_at_hand import SETTINGS
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.evaluation.attribute_judges import TEMPLATES, ProbeJudge, ZeroShot
-from vendi_guidance.evaluation.attributes import (
-    Attribute,
-    attribute_scores,
-    load_attributes,
-    one_hot,
-)
+from vendi_guidance.evaluation.attributes import Attribute, load_attributes, one_hot
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.spreads import attribute_scores
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.probe import Probe, ProbeLabeler
 

@@ -25,8 +25,8 @@ import transformers
 from PIL import Image
 from tqdm import tqdm
 
+from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
 from vendi_guidance.commands.cli import Command, Option, asset
-from vendi_guidance.commands.evaluate import open_judge
 from vendi_guidance.commands.judge_options import (
     FEATURES,
     judge_options,
@@ -46,13 +46,9 @@ from vendi_guidance.commands.run_options import (
 from vendi_guidance.comparison.entries import FAMILIES, USUAL, Entry, entries_of
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
 from vendi_guidance.comparison.study import Results, Study
-from vendi_guidance.evaluation.attributes import (
-    Attribute,
-    AttributeJudge,
-    attribute_scores,
-    load_attributes,
-)
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.spreads import attribute_scores
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.series import Series
@@ -80,17 +76,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
 @judge_options
-@judged(
-    "--attributes",
-    type=PATH,
-    metavar="FILE",
-    help="JSON file of what may vary, as of evaluate.",
-)
-@judged(
-    "--attribute-judge",
-    show_default="the probe for the demo's prompts, else clip",
-    help="What tells values: clip, or clip:MODEL/PRETRAINED.",
-)
+@attribute_options(judged)
 @judged(
     "--probe",
     type=PATH,
@@ -112,6 +98,7 @@ def main(
     faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
+    attribute_calibration: Path | None,
     probe: Path | None,
     keep: float,
     **given: Any,
@@ -132,11 +119,12 @@ def main(
     labeler = open_labeler(probe, prompts)
     if labeler is not None:
         also["labels"] = labeler
+    if attribute_judge == "labels":
+        raise ValueError("--attribute-judge labels: new images have no labels yet")
+    also |= open_attributes(
+        attributes, attribute_judge, attribute_calibration, labeler, given["device"]
+    )
     if attributes is not None:
-        if attribute_judge == "labels":
-            raise ValueError("--attribute-judge labels: new images have no labels yet")
-        also["attributes"] = load_attributes(attributes)
-        also["attribute_judge"] = open_judge(attribute_judge, labeler, given["device"])
         check_attributes(also["attributes"], also["attribute_judge"], prompts)
     runs = Series(settled(options, model), Stop())
     judging = open_judging(*names.values(), runs=runs, drawn=prompts, **also)

@@ -8,6 +8,7 @@ PNG figures.
 \b
   vendi-guidance evaluate out/without out/with --output out/report
   vendi-guidance evaluate photos --image-embedder dinov2 --prompt-embedder clip --output report
+  vendi-guidance evaluate out/coco --protocol coco1000 --reference val2014 --output report
 
 The default embedders are DINOv2 and CLIP. Their weights have to be on disk; if they are not, the
 error message says how to download them. For prompts that name emoji of the demo model, the default
@@ -21,17 +22,19 @@ import click
 import transformers
 from rich.console import Console
 
+from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.evaluation.attribute_judges import ProbeJudge, ZeroShot
-from vendi_guidance.evaluation.attributes import load_attributes
+from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
+from vendi_guidance.evaluation.protocols import Features
+from vendi_guidance.evaluation.report.protocol import notes, terminal_table
 from vendi_guidance.evaluation.report.writer import save_report, score_table
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import ProbeLabeler, open_labeler
+from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 
@@ -75,17 +78,7 @@ def sigma(what: str) -> Any:
     metavar="COLUMN",
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
-@click.option(
-    "--attributes",
-    type=PATH,
-    metavar="FILE",
-    help='JSON file of what may vary, such as {"hair": ["black", "brown", "blond"]}.',
-)
-@click.option(
-    "--attribute-judge",
-    show_default="the probe for the demo's prompts, else clip",
-    help="What tells values: clip, clip:MODEL/PRETRAINED; or labels, columns of metadata.jsonl.",
-)
+@attribute_options(click.option)
 @click.option(
     "--reference",
     type=PATH,
@@ -97,6 +90,12 @@ def sigma(what: str) -> Any:
 )
 @click.option(
     "--text-encoder", type=PATH, default=asset("demo-sdxl"), help="The demo's SDXL, for prompts."
+)
+@protocol_options(
+    click.option,
+    "Features, kernels, CLIPScore and table of a benchmark, whose runs these have to be; with "
+    "dimcim, --attributes is the file of its prompts. Other features are possible, and the table "
+    "says that it is not comparable then.",
 )
 @click.option("--cache", type=PATH, help="A folder to keep features in, for later evaluations.")
 @click.option("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
@@ -117,9 +116,12 @@ def main(
     clip: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
+    attribute_calibration: Path | None,
     reference: Path | None,
     probe: Path | None,
     text_encoder: Path | None,
+    protocol: str | None,
+    protocol_prompts: int | None,
     device: str,
     **options: Any,  # of `evaluate`: faithfulness, truncation, cache, workers, on_bad_image
 ) -> None:
@@ -127,27 +129,32 @@ def main(
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
+    features = Features(image_embedder, sigma_image, prompt_embedder, sigma_prompt, clip)
+    followed = follow(protocol, protocol_prompts, features, batches, attributes, attribute_judge)
+    features = followed.features
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
     labeler = open_labeler(probe, prompts)
     usual = f"probe:{probe}" if labeler else "dinov2"
-    images = open_image_embedder(image_embedder or usual, device=device)
+    images = open_image_embedder(features.image_embedder or usual, device=device)
     settings: dict[str, Any] = {"image_embedder": images, "labels": labeler, **options}
     if prompts:
         usual = f"sdxl:{text_encoder}" if labeler and text_encoder else "clip"
-        settings["prompt_embedder"] = open_prompt_embedder(prompt_embedder or usual, device=device)
-    if clip is not None:
-        halves = open_image_embedder(clip, device=device), open_prompt_embedder(clip, device=device)
-        settings["clip"] = halves
-    if attributes is not None:
-        settings["attributes"] = load_attributes(attributes)
-        settings["attribute_judge"] = open_judge(attribute_judge, labeler, device)
+        name = features.prompt_embedder or usual
+        settings["prompt_embedder"] = open_prompt_embedder(name, device=device)
+    if features.clip is not None:
+        settings["clip"] = tuple(
+            open_half(features.clip, device=device)
+            for open_half in (open_image_embedder, open_prompt_embedder)
+        )
+    judging = (attributes, attribute_judge, attribute_calibration, labeler, device)
+    settings |= open_attributes(*judging, known=followed.attributes)
     if reference is None and probe and labeler and images.name == "probe":
         beside = probe / "training_features.safetensors"
         reference = beside if beside.is_file() else None
     if reference is not None:
         settings["reference"] = load_features(reference) if reference.is_file() else reference
-    settings["kernel_image"] = None if sigma_image is None else Gaussian(sigma_image)
-    settings["kernel_prompt"] = None if sigma_prompt is None else Gaussian(sigma_prompt)
+    sigmas = {"kernel_image": features.sigma_image, "kernel_prompt": features.sigma_prompt}
+    settings |= {what: None if it is None else Gaussian(it) for what, it in sigmas.items()}
     output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
 
     reports: list[Report] = []
@@ -159,9 +166,13 @@ def main(
         settings |= {"kernel_image": inputs.kernel_x, "kernel_prompt": inputs.kernel_t}
         settings["reference"] = inputs.reference
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
-    page = save_report(output, reports, comparison)
+    table = followed.table(reports)
+    page = save_report(output, reports, comparison, table)
 
     Console().print(score_table(reports, comparison))
+    if table is not None:
+        Console().print(terminal_table(table))
+        click.echo("\n".join(notes(table)))
     for report in reports:
         click.echo(remark(report))
         for bad in report.skipped[:NAMED]:
@@ -176,20 +187,8 @@ def main(
             click.echo(f"{what}s: {embedder}, {describe_kernel(used[f'kernel_{what}'])}")
     if comparison is not None:
         click.echo(comparison.verdict())
-    click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")
-
-
-def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:
-    """What tells the values of attributes; None takes labels from the folder."""
-    if name is None and labeler is not None:
-        return ProbeJudge(labeler.probe)
-    if name == "labels":
-        return None
-    name = name or "clip"
-    if name.partition(":")[0] != "clip":
-        raise ValueError(f"--attribute-judge must be clip, clip:MODEL or labels, got {name!r}")
-    halves = open_image_embedder(name, device=device), open_prompt_embedder(name, device=device)
-    return ZeroShot(*halves)
+    also = "" if table is None else "protocol.md, "
+    click.echo(f"wrote {page} and, beside it, {also}report.md, report.json and figures")
 
 
 def names_of(folders: tuple[Path, ...]) -> list[str]:

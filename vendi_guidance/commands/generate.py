@@ -10,6 +10,7 @@ the seconds each image took. Image number i is made from seed + i.
   vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output varied
   vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output unguided
   vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
+  vendi-guidance generate captions_val2014.json --model MODEL --protocol coco1000 --output coco
 
 MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub, which is
 downloaded once. Any text-to-image pipeline of diffusers that takes callback_on_step_end will do;
@@ -46,6 +47,11 @@ import click
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import NONE, Command, Option
+from vendi_guidance.commands.protocol_options import (
+    check_is_given,
+    images_per_prompt,
+    protocol_options,
+)
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
@@ -94,6 +100,11 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @model_options
+@protocol_options(
+    what,
+    "Draw the prompts of a benchmark from its own file: coco1000, coco10000 (MS-COCO's "
+    "captions_*.json), geneval or dimcim.",
+)
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
@@ -136,6 +147,9 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @machine_options
 def main(**given: Any) -> None:
     given["model"] = model_of(given["model"])
+    check_is_given(given["protocol"], given["protocol_prompts"])
+    if (protocol := given["protocol"]) is not None:
+        given["images_per_prompt"] = images_per_prompt(protocol, given["images_per_prompt"])
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
     diversity = {

@@ -16,6 +16,7 @@ from vendi_guidance.evaluation.report.attributes import (
     ATTRIBUTE_TITLES,
     attribute_cell,
     attribute_title,
+    calibration_lines,
     draw_attributes,
 )
 from vendi_guidance.evaluation.report.figures import as_svg, save_png
@@ -66,6 +67,7 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
             attribute_titles=ATTRIBUTE_TITLES,
             attribute_title=attribute_title,
             attribute_cell=attribute_cell,
+            calibration_lines=calibration_lines([run.report for run in results.runs]),
             svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
             settings=settings,
             between=_between,

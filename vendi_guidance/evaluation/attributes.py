@@ -1,14 +1,10 @@
-"""How images of a prompt spread over the values of attributes, such as hair: black, brown, blond.
-
-A prompt that names a value asks whether it is drawn (*can it*); one that leaves an attribute open
-asks whether its values vary (*does it*), as DIMCIM does for benchmarks.
-"""
+"""Attributes, such as hair: black, brown, blond; and what a judge or labels say of them."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,20 +13,15 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.intervals import draw_parts
-from vendi_guidance.scores.functional import rows_by_label
-
-MEASURES = {
-    "entropy": "evenness over the values, 0 for one value alone to 1 for all alike",
-    "coverage": "share of the values that were drawn",
-    "commonest": "share of the commonest value",
-    "named_kept": "share of images that show the value that their prompt names",
-}
 
 
 @dataclass(frozen=True)
 class Attribute:
     """What may vary, and its values; of one prompt, or of all where `prompt` is None.
+
+    Attributes:
+        asked: instead of `prompt`, several prompts, each with the value that it names or None;
+            without it, values are looked for in the prompts' texts.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -40,9 +31,20 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
+    asked: tuple[tuple[str, str | None], ...] | None = field(default=None, repr=False)
+
+    @cached_property
+    def _asked(self) -> dict[str, str | None]:
+        return dict(self.asked or ())
+
+    def is_for(self, prompt: str) -> bool:
+        """Whether it may vary in images of a prompt."""
+        return self.prompt in (None, prompt) if self.asked is None else prompt in self._asked
 
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names, as whole words in any case; the longest of several."""
+        if self.asked is not None:
+            return self._asked.get(prompt)
         text = prompt.casefold()
         found = [
             value
@@ -60,38 +62,6 @@ class AttributeJudge(Protocol):
     ) -> Tensor:
         """(n, values) probabilities, rows that sum to 1."""
         ...
-
-
-@dataclass(frozen=True)
-class Spread:
-    """One attribute in the images of one prompt.
-
-    Attributes:
-        shares: of each value.
-        named: the value that the prompt names, or None.
-        scores: by the names of `MEASURES`: `named_kept` where a value is named, else the others.
-    """
-
-    prompt: str
-    count: int
-    shares: tuple[float, ...]
-    named: str | None
-    scores: dict[str, float]
-
-
-@dataclass(frozen=True)
-class AttributeScores:
-    """One attribute in all images.
-
-    Attributes:
-        spreads: of each prompt.
-        means: over prompts, by the names of `MEASURES`: value, low and high of the 95% confidence
-            interval, None where there are too few prompts.
-    """
-
-    attribute: Attribute
-    spreads: list[Spread]
-    means: dict[str, tuple[float, float | None, float | None]]
 
 
 def load_attributes(path: Path) -> list[Attribute]:
@@ -136,37 +106,6 @@ def load_attributes(path: Path) -> list[Attribute]:
     return found
 
 
-def attribute_scores(
-    batch: Batch, attributes: Sequence[Attribute], judge: AttributeJudge | None
-) -> list[AttributeScores]:
-    """How the images of each prompt spread over each attribute's values.
-
-    Args:
-        judge: None takes labels, a person's or another model's, from the columns of
-            `metadata.jsonl` with the attributes' names.
-
-    Raises:
-        ValueError: the batch has no prompts, or not those that attributes are for, or the judge
-            does not return a distribution for each image.
-    """
-    if batch.prompts is None:
-        raise ValueError("attributes are counted for each prompt: give the prompts too")
-    results = []
-    for attribute in attributes:
-        rows = [
-            row for row, prompt in enumerate(batch.prompts) if attribute.prompt in (None, prompt)
-        ]
-        if not rows:
-            raise ValueError(
-                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, of which "
-                "there are no images"
-            )
-        some = batch.take(rows)
-        p = labelled(some, attribute) if judge is None else judged(some, attribute, judge)
-        results.append(_scores(attribute, some.prompts or [], p))
-    return results
-
-
 def judged(batch: Batch, attribute: Attribute, judge: AttributeJudge) -> Tensor:
     """(n, values) float64 probabilities, as the judge gives them."""
     parts, start = [], 0
@@ -208,55 +147,6 @@ def one_hot(labels: Sequence[str], attribute: Attribute) -> Tensor:
     """(n, values) with 1 for each label."""
     places = [attribute.values.index(label) for label in labels]
     return torch.eye(len(attribute.values), dtype=torch.float64)[places]
-
-
-def _scores(attribute: Attribute, prompts: Sequence[str], p: Tensor) -> AttributeScores:
-    spreads = _spreads(attribute, prompts, p)
-    generator = torch.Generator().manual_seed(0)
-    draws = draw_parts([prompts], [len(prompts)])
-    parts = []
-    for (rows,) in [] if draws is None else draws.parts:
-        # the values are drawn as the judge believes, so that its doubts widen the interval
-        values = torch.multinomial(p[rows], 1, generator=generator)[:, 0]
-        certain = torch.eye(p.shape[1], dtype=p.dtype)[values]
-        parts.append(_means(_spreads(attribute, [prompts[i] for i in rows.tolist()], certain)))
-    means: dict[str, tuple[float, float | None, float | None]] = {}
-    for name, value in _means(spreads).items():
-        low = high = None
-        if draws is not None and all(name in part for part in parts):
-            low, high = draws.interval(value, [part[name] for part in parts], is_ratio=False)
-        if low is not None and high is not None:
-            low, high = max(0.0, low), min(1.0, high)
-        means[name] = (value, low, high)
-    return AttributeScores(attribute, spreads, means)
-
-
-def _spreads(attribute: Attribute, prompts: Sequence[str], p: Tensor) -> list[Spread]:
-    found = []
-    for prompt, rows in rows_by_label(prompts, len(prompts)).items():
-        share = p[rows].mean(0)
-        named = attribute.named(str(prompt))
-        drawn = p[rows].argmax(1).unique()
-        if named is not None:
-            scores = {"named_kept": float(share[attribute.values.index(named)])}
-        else:
-            entropy = float(torch.special.entr(share).sum()) / log(len(share))
-            scores = {
-                "entropy": max(0.0, entropy),
-                "coverage": len(drawn) / len(share),
-                "commonest": float(share.max()),
-            }
-        found.append(Spread(str(prompt), len(rows), tuple(share.tolist()), named, scores))
-    return found
-
-
-def _means(spreads: Sequence[Spread]) -> dict[str, float]:
-    found = {}
-    for name in MEASURES:
-        values = [spread.scores[name] for spread in spreads if name in spread.scores]
-        if values:
-            found[name] = sum(values) / len(values)
-    return found
 
 
 def _items(given: Any, where: str) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vendi_guidance.evaluation.analysis import analyse
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, attribute_scores
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
@@ -30,6 +30,7 @@ from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.labels import check_labels, label_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import ReportData, Score
+from vendi_guidance.evaluation.spreads import attribute_scores
 from vendi_guidance.features.base import Labeler, Labels
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features

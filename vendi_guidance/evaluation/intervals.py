@@ -51,7 +51,7 @@ class Draws:
     paired: bool
 
     def interval(
-        self, value: float, of_parts: Sequence[float], *, is_ratio: bool
+        self, value: float, of_parts: Sequence[float], *, is_ratio: bool, common: float = 0.0
     ) -> tuple[float, float] | tuple[None, None]:
         """The confidence interval of level `LEVEL` around a value.
 
@@ -59,15 +59,17 @@ class Draws:
             value: of the whole batch.
             of_parts: the same of every part.
             is_ratio: compute it from logarithms; all values have to be positive then.
+            common: standard error, of the logarithm if `is_ratio`, of what all parts have in
+                common and more prompts would not lessen, such as a judge's calibration.
 
         Returns:
-            Its ends; None for both where all parts have the same value.
+            Its ends; None for both where nothing varies.
         """
         values = [math.log(part) for part in of_parts] if is_ratio else of_parts
-        deviation = stdev(values)
-        if not deviation > 1e-9 * max(1.0, abs(values[0])):
+        error = math.hypot(self.scale * stdev(values), common)
+        if not error > 1e-9 * self.scale * max(1.0, abs(values[0])):
             return None, None
-        width = float(student.ppf((1 + LEVEL) / 2, self.degrees)) * self.scale * deviation
+        width = float(student.ppf((1 + LEVEL) / 2, self.degrees)) * error
         if is_ratio:
             return value * math.exp(-width), value * math.exp(width)
         return value - width, value + width

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vendi_guidance.evaluation.analysis import Analysis
-from vendi_guidance.evaluation.attributes import AttributeScores
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
+from vendi_guidance.evaluation.spreads import AttributeScores
 from vendi_guidance.features.files import BadImage
 
 

@@ -28,6 +28,7 @@ from vendi_guidance.runs.plan import Plan
 from vendi_guidance.runs.runner import Draw, Runner, by_a_call
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.benchmarks import open_benchmark
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
 
@@ -39,6 +40,8 @@ class RunOptions:
     """The options of the command line, by their names.
 
     Attributes:
+        protocol: the benchmark that `prompts` is a file of, and `protocol_prompts` how many of its
+            prompts to take; None takes all prompts of the file.
         diversity: those given that begin with `diversity_`, except the window's size: a preset,
             and fields of `Settings`.
     """
@@ -66,6 +69,8 @@ class RunOptions:
     offload: str | None
     vae_tiling: bool
     vae_slicing: bool
+    protocol: str | None = None
+    protocol_prompts: int | None = None
     diversity: dict[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -220,7 +225,12 @@ def settled(options: RunOptions, model: Model) -> RunOptions:
 def _plan(
     options: RunOptions, found: Model, guidance: VendiGuidance, about: dict[str, Any]
 ) -> Plan:
-    prompts = open_prompts(options.prompts)
+    protocol: dict[str, Any] = {}
+    if options.protocol is None:
+        prompts = open_prompts(options.prompts)
+    else:
+        prompts = open_benchmark(options.prompts, options.protocol, options.protocol_prompts)
+        protocol = {"protocol": options.protocol, "protocol_prompts": options.protocol_prompts}
     look = {"pipeline": found.pipeline.stock.__name__, **about, **found.sampling.about}
     look |= {"batch_size": options.batch_size, "dtype": options.dtype}
     if options.vae_tiling:
@@ -235,14 +245,18 @@ def _plan(
     else:
         chosen["exemplars"] = len(exemplars)
     look |= {f"diversity_{name}": value for name, value in chosen.items()}
-    settings = look | {
-        "images_per_prompt": options.images_per_prompt,
-        "seed": options.seed,
-        "device": torch.device(options.device).type,
-        "no_metadata": options.no_metadata,
-        # at scale 0, samples are remembered only for --window-out
-        "window_out": options.window_out is not None or guidance.settings.scale > 0,
-    }
+    settings = (
+        look
+        | protocol
+        | {
+            "images_per_prompt": options.images_per_prompt,
+            "seed": options.seed,
+            "device": torch.device(options.device).type,
+            "no_metadata": options.no_metadata,
+            # at scale 0, samples are remembered only for --window-out
+            "window_out": options.window_out is not None or guidance.settings.scale > 0,
+        }
+    )
     window = options.window_in
     model = Input(options.model, fingerprint(found.folder))
     inputs = {

@@ -6,7 +6,7 @@ reported at once; then it is read again line by line, so that memory holds one l
 
 import csv
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,12 +20,13 @@ NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
 
 @dataclass(frozen=True)
 class Prompts:
-    """Checked prompts from `source`, a file or the prompt itself; each iteration reads them anew.
-    `sha256` is that of the file's bytes, or of the prompt."""
+    """Checked prompts from `source`, a file or the prompt itself; each iteration reads them anew,
+    unless some were `chosen` of a file. `sha256` is that of the file's bytes, or of the prompt."""
 
     source: str
     count: int
     sha256: str
+    chosen: tuple[str, ...] | None = None
 
     def __iter__(self) -> Iterator[str]:
         return self.starting_at(0)
@@ -36,7 +37,11 @@ class Prompts:
         Raises:
             ValueError: the file has changed.
         """
-        prompts = _read(Path(self.source)) if _is_file_name(self.source) else [self.source]
+        prompts: Iterable[str] = [self.source]
+        if self.chosen is not None:
+            prompts = self.chosen
+        elif is_prompt_file(self.source):
+            prompts = _read(Path(self.source))
         for prompt in islice(prompts, number, self.count):
             yield prompt
             number += 1
@@ -57,7 +62,7 @@ def open_prompts(source: str) -> Prompts:
             the message names file and line.
         FileNotFoundError: there is no such file.
     """
-    if not _is_file_name(source):
+    if not is_prompt_file(source):
         if not source.strip():
             raise ValueError("the prompt is empty: give a text, or a file of prompts")
         if fault := fault_of(source):
@@ -73,7 +78,8 @@ def open_prompts(source: str) -> Prompts:
     return Prompts(source, count, sha256_of(path))
 
 
-def _is_file_name(source: str) -> bool:
+def is_prompt_file(source: str) -> bool:
+    """Whether it names a file of prompts, rather than being one."""
     return Path(source).suffix.lower() in PROMPT_FILES
 
 

@@ -6,9 +6,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, Spread
+from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.report.figures import one_line, style
 from vendi_guidance.evaluation.results import ReportData
+from vendi_guidance.evaluation.spreads import AttributeScores, Spread
 
 ATTRIBUTE_TITLES = {
     "entropy": "evenness",
@@ -30,6 +31,23 @@ def attribute_cell(scores: AttributeScores, name: str) -> str:
         return "–"
     value, low, high = scores.means[name]
     return f"{value:.0%}" + ("" if low is None else f" ({low:.0%} to {high:.0%})")
+
+
+def calibration_lines(reports: Sequence[ReportData]) -> list[str]:
+    """How well the judges agree with the labels that they were calibrated by: a line for each
+    attribute, which all runs share."""
+    lines = {}
+    for report in reports:
+        for one in report.attributes:
+            if (found := one.calibration) is not None:
+                before, after = found.before, found.after
+                lines[one.attribute.name, one.attribute.values] = (
+                    f"{one.attribute.name}: the judge is calibrated by {found.labelled} labelled "
+                    f"images. It agrees with {after.accuracy:.0%} of their labels, log loss "
+                    f"{after.log_loss:.2f}, by cross-validation; uncalibrated, with "
+                    f"{before.accuracy:.0%}, log loss {before.log_loss:.2f}."
+                )
+    return list(lines.values())
 
 
 def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:

@@ -17,6 +17,7 @@ from vendi_guidance.evaluation.report.attributes import (
     ATTRIBUTE_TITLES,
     attribute_cell,
     attribute_title,
+    calibration_lines,
 )
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
@@ -56,6 +57,7 @@ def as_page(
             attribute_titles=ATTRIBUTE_TITLES,
             attribute_title=attribute_title,
             attribute_cell=attribute_cell,
+            calibration_lines=calibration_lines(reports),
             svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
             limits=LIMITS,
         )

@@ -12,26 +12,34 @@ from rich.table import Table
 from rich.text import Text
 
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.protocols import ProtocolTable
 from vendi_guidance.evaluation.report.attributes import (
     ATTRIBUTE_TITLES,
     attribute_cell,
     attribute_title,
+    calibration_lines,
     draw_attributes,
 )
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
+from vendi_guidance.evaluation.report.markdown import cell, row
+from vendi_guidance.evaluation.report.protocol import as_protocol_markdown
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_file
 
 
 def save_report(
-    folder: Path, reports: Sequence[ReportData], comparison: ComparisonData | None = None
+    folder: Path,
+    reports: Sequence[ReportData],
+    comparison: ComparisonData | None = None,
+    table: ProtocolTable | None = None,
 ) -> Path:
     """Write `report.html`, `report.md`, `report.json` and PNG figures over files of these names.
 
     Args:
         reports: one, or two and their comparison.
+        table: also written as `protocol.md`.
 
     Returns:
         The path of the page, which needs none of the other files.
@@ -44,15 +52,21 @@ def save_report(
     for name, figure in figures.items():
         save_png(figure, folder / f"{name}.png")
     save_contact_sheet(folder / "comparison.png", reports)
-    content = json.dumps(as_json(reports, comparison), indent=2, allow_nan=False)
+    content = json.dumps(as_json(reports, comparison, table), indent=2, allow_nan=False)
     _write(folder / "report.json", content + "\n")
     _write(folder / "report.md", as_markdown(reports, comparison, list(figures)))
+    if table is not None:
+        _write(folder / "protocol.md", as_protocol_markdown(table))
     page = folder / "report.html"
     _write(page, as_page(reports, comparison, figures))
     return page
 
 
-def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) -> dict[str, Any]:
+def as_json(
+    reports: Sequence[ReportData],
+    comparison: ComparisonData | None,
+    table: ProtocolTable | None = None,
+) -> dict[str, Any]:
     """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
         "format": "vendi-guidance report",
@@ -60,6 +74,7 @@ def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) ->
         "made_with": f"vendi-guidance {version('vendi-guidance')}",
         "runs": [_run(report) for report in reports],
         "comparison": None if comparison is None else _compared(comparison),
+        "protocol": None if table is None else asdict(table),
     }
 
 
@@ -153,17 +168,16 @@ def as_markdown(
     """The table, what each score depends on, and the figures, as Markdown."""
     head = ["score", *(report.name for report in reports)]
     head += ["change", "significant?"] if comparison else []
-    lines = ["# " + _cell(" and ".join(report.name for report in reports)), ""]
-    lines += [_cell(comparison.verdict()), ""] if comparison else []
-    lines += [f"| {' | '.join(map(_cell, head))} |", "|---" * len(head) + "|"]
-    for row in score_rows(reports, comparison):
-        texts = (f"{text} ({interval})" if interval else text for text, interval in row)
-        lines.append(f"| {' | '.join(map(_cell, texts))} |")
+    lines = ["# " + cell(" and ".join(report.name for report in reports)), ""]
+    lines += [cell(comparison.verdict()), ""] if comparison else []
+    lines += [row(head), "|---" * len(head) + "|"]
+    for cells in score_rows(reports, comparison):
+        lines.append(row(f"{text} ({ends})" if ends else text for text, ends in cells))
     lines += _attribute_lines(reports)
     lines += ["", "In brackets: 95% confidence intervals. What each score depends on:", ""]
     for report in reports:
         lines += [
-            f"* {_cell(report.name)}, {MEASURES[name].title}: {_cell(score.basis)}"
+            f"* {cell(report.name)}, {MEASURES[name].title}: {cell(score.basis)}"
             for name, score in report.scores.items()
         ]
     lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
@@ -174,20 +188,14 @@ def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
     """A table of each attribute's means over prompts."""
     if not any(report.attributes for report in reports):
         return []
-    lines = ["", "| attribute | run | " + " | ".join(map(_cell, ATTRIBUTE_TITLES.values())) + " |"]
+    lines = ["", row(["attribute", "run", *ATTRIBUTE_TITLES.values()])]
     lines.append("|---" * (len(ATTRIBUTE_TITLES) + 2) + "|")
     for report in reports:
         for one in report.attributes:
             cells = [attribute_title(one.attribute), report.name]
             cells += [attribute_cell(one, name) for name in ATTRIBUTE_TITLES]
-            lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return lines
-
-
-def _cell(text: str) -> str:
-    """Text without meaning to Markdown."""
-    escaped = "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in text)
-    return " ".join(escaped.split())
+            lines.append(row(cells))
+    return lines + [text for line in calibration_lines(reports) for text in ("", cell(line))]
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,87 @@
+"""Options of the commands that count how images spread over attributes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vendi_guidance.commands.run_options import PATH, Decorator, together
+from vendi_guidance.evaluation.attribute_judges import Calibrated, ProbeJudge, ZeroShot
+from vendi_guidance.evaluation.attributes import Attribute, load_attributes
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.probe import ProbeLabeler
+from vendi_guidance.features.prompts import open_prompt_embedder
+
+
+def attribute_options(option: Callable[..., Decorator]) -> Decorator:
+    """The options, made by `click.option` or the like."""
+    return together(
+        option(
+            "--attributes",
+            type=PATH,
+            metavar="FILE",
+            help='JSON file of what may vary, such as {"hair": ["black", "brown", "blond"]}.',
+        ),
+        option(
+            "--attribute-judge",
+            show_default="the demo's probe for the demo, else clip",
+            help="What tells values: clip, clip:MODEL/PRETRAINED; or, of finished images, labels, "
+            "columns of metadata.jsonl.",
+        ),
+        option(
+            "--attribute-calibration",
+            type=PATH,
+            metavar="FOLDER",
+            help="A few labelled images to calibrate the judge by: a folder with metadata.jsonl, "
+            "whose columns with the attributes' names have the labels.",
+        ),
+    )
+
+
+def open_attributes(
+    file: Path | None,
+    judge: str | None,
+    calibration: Path | None,
+    labeler: ProbeLabeler | None,
+    device: str,
+    known: list[Attribute] | None = None,
+) -> dict[str, Any]:
+    """The settings of `evaluate` that these options ask for.
+
+    Args:
+        labeler: judges attributes where no judge is named.
+        known: the file's attributes, where something else has read it.
+
+    Raises:
+        ValueError: there is no such judge, the file is no list of attributes, or the labels do not
+            suit it.
+        FileNotFoundError: the file, the folder or the judge's weights are missing.
+    """
+    if file is None:
+        if judge is not None or calibration is not None:
+            option = "--attribute-judge" if judge is not None else "--attribute-calibration"
+            raise ValueError(f"{option} needs --attributes FILE, which says what to judge")
+        return {}
+    attributes = load_attributes(file) if known is None else known
+    opened = open_judge(judge, labeler, device)
+    if calibration is not None:
+        if opened is None:
+            raise ValueError(
+                "--attribute-calibration corrects a judge, which --attribute-judge labels is not: "
+                "give one of them"
+            )
+        opened = Calibrated(opened, attributes, as_batch(calibration))
+    return {"attributes": attributes, "attribute_judge": opened}
+
+
+def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:
+    """What tells the values of attributes; None takes labels from the folder."""
+    if name is None and labeler is not None:
+        return ProbeJudge(labeler.probe)
+    if name == "labels":
+        return None
+    name = name or "clip"
+    if name.partition(":")[0] != "clip":
+        raise ValueError(f"--attribute-judge must be clip, clip:MODEL or labels, got {name!r}")
+    halves = open_image_embedder(name, device=device), open_prompt_embedder(name, device=device)
+    return ZeroShot(*halves)

@@ -1,0 +1,213 @@
+"""Protocols: what the tables of papers are computed from, so that numbers can be compared.
+
+The features are those of Jalali et al. (Conditional-Vendi, AISTATS 2026), section 7 and appendix E:
+DINOv2 for images, with a Gaussian kernel of bandwidth 20 to 30, and CLIP for prompts, with one of
+0.1 to 0.8; of both ranges we take a value in the middle. CLIPScore is that of Hessel et al. (2021),
+by CLIP ViT-B/32, which the paper does not say.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from vendi_guidance.evaluation.batches import Batch
+from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
+from vendi_guidance.evaluation.results import ReportData
+from vendi_guidance.storage.benchmarks import BENCHMARKS
+
+TRUNCATION = 10_000
+"""Eigenvalues that the paper keeps; no protocol with its scores has more images."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What scores are computed from: names of embedders, and bandwidths of Gaussian kernels. None
+    is the embedder's usual bandwidth."""
+
+    image_embedder: str | None = None
+    sigma_image: float | None = None
+    prompt_embedder: str | None = None
+    sigma_prompt: float | None = None
+    clip: str | None = None
+
+    def replaced_by(self, given: "Features") -> tuple["Features", list[str]]:
+        """These, or those given where there are any, and what differs then, in words.
+
+        Example:
+            >>> chosen, differs = Features("dinov2", 25.0).replaced_by(Features("pixels"))
+            >>> chosen.image_embedder, chosen.sigma_image, differs
+            ('pixels', None, ['image embedder pixels instead of dinov2'])
+        """
+        differs = {
+            field.name: other
+            for field in fields(self)
+            if (other := getattr(given, field.name)) not in (None, getattr(self, field.name))
+        }
+        words = [
+            f"{name.replace('_', ' ')} {other} instead of {getattr(self, name)}"
+            for name, other in differs.items()
+        ]
+        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
+        for what in ("image", "prompt"):
+            if f"{what}_embedder" in differs:
+                chosen[f"sigma_{what}"] = None  # it was of the other embedder
+        return Features(**(chosen | differs)), words
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a paper's table.
+
+    Attributes:
+        score: its name in `measures.MEASURES`.
+        heading: the paper's.
+        missing: what to do where it is missing.
+        factor: by which the paper multiplies the score.
+    """
+
+    score: str
+    heading: str
+    missing: str
+    factor: float = 1.0
+
+    @property
+    def title(self) -> str:
+        """The heading, with an arrow to where it is better."""
+        return f"{self.heading} {'↑' if MEASURES[self.score].better > 0 else '↓'}"
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How the table of a paper is computed; `storage.benchmarks` has what is drawn.
+
+    Attributes:
+        source: the paper, and what differs from it.
+        columns: of the table; none where its rows are concepts (see `evaluation.dimcim`).
+        features: what scores are computed from.
+    """
+
+    source: str
+    columns: tuple[Column, ...]
+    features: Features = Features("dinov2", 25.0, "clip", 0.4, "clip")
+
+
+@dataclass(frozen=True)
+class ProtocolTable:
+    """Results in the layout of a paper.
+
+    Attributes:
+        protocol, source: its name, and the paper.
+        headings: of the columns; the first is that of the names.
+        rows: each a name, and the values, None where one is missing.
+        settings: what decides whether numbers can be compared.
+        differs: what is not as in the protocol; if anything is not, numbers cannot be compared.
+        remarks: on what is missing, or measured otherwise than in the paper.
+    """
+
+    protocol: str
+    source: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, tuple[float | None, ...]]]
+    settings: str
+    differs: list[str]
+    remarks: list[str]
+
+
+def check_batch(name: str, batch: Batch, prompts: int) -> None:
+    """Raise ValueError unless a batch has so many prompts, each with a protocol's images."""
+    each = BENCHMARKS[name].images_per_prompt
+    counts = Counter(batch.prompts or [])
+    if len(counts) == prompts and set(counts.values()) == {each}:
+        return
+    fewest, most = min(counts.values(), default=0), max(counts.values(), default=0)
+    images = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    raise ValueError(
+        f"{batch.name or 'the batch'} has {len(counts):,} prompts with {images} images each, and "
+        f"--protocol {name} takes {prompts:,} with {each}: draw them with vendi-guidance generate "
+        f"FILE --protocol {name}, or fewer for a trial, with --protocol-prompts N on both commands"
+    )
+
+
+def table_of_scores(
+    name: str, reports: Sequence[ReportData], differs: Sequence[str]
+) -> ProtocolTable:
+    """The table of a protocol with columns, a row for each run.
+
+    Args:
+        name: one of `PROTOCOLS`.
+        differs: what is not as in the protocol.
+    """
+    protocol = PROTOCOLS[name]
+    columns = protocol.columns
+    rows = []
+    for report in reports:
+        scores = [report.scores.get(column.score) for column in columns]
+        pairs = zip(scores, columns, strict=True)
+        values = tuple(None if it is None else it.value * column.factor for it, column in pairs)
+        rows.append((report.name, values))
+    remarks = [
+        f"{column.heading} is missing: {column.missing}."
+        for place, column in enumerate(columns)
+        if any(values[place] is None for _, values in rows)
+    ]
+    titles = ("Method", *(column.title for column in columns))
+    settings = settings_of(reports[0])
+    return ProtocolTable(name, protocol.source, titles, rows, settings, list(differs), remarks)
+
+
+def settings_of(report: ReportData) -> str:
+    """What decides whether scores can be compared, as a line."""
+    used = report.settings
+    words = [
+        f"{what}s by {describe_embedder(used[f'{what}_embedder'])}, "
+        f"{describe_kernel(used[f'kernel_{what}'])}"
+        for what in ("image", "prompt")
+    ]
+    if "clip" in used:
+        words.append(f"CLIPScore by {describe_embedder(used['clip'])}")
+    n, prompts = used["images"], used["prompts"]
+    pairs = prompts * (n // prompts) * (n // prompts - 1) // 2
+    words.append(f"n = {n:,} images of {prompts:,} prompts, {pairs:,} pairs of one prompt")
+    if n <= TRUNCATION:
+        words.append(f"truncation to {TRUNCATION:,} eigenvalues, which are all")
+    if used["spectrum"]["name"] != "Exact":
+        words.append(f"entropies by {used['spectrum']['name']}")
+    if "references" in used:
+        words.append(f"KD against {used['references']:,} images")
+    return "; ".join(words)
+
+
+_DIVERSITY = (
+    Column("conditional_vendi", "Cond-Vendi", "give a folder with prompts"),
+    Column("vendi", "Vendi", "give images"),
+    Column("in_batch_similarity", "In-batch Sim. × 10²", "it needs several images a prompt", 100.0),
+)
+_CLIP = Column("clip_score", "CLIPScore", "add --clip clip")
+_KD = Column(
+    "kernel_distance",
+    "KD × 10²",
+    "add --reference with real images, such as those of the captions",
+    100.0,
+)
+_CORRECT = Column(
+    "faithfulness",
+    "GenEval",
+    "add --faithfulness COLUMN with what GenEval's own detector says of each image, 0 or 1",
+)
+_JALALI = "Jalali et al. (2026), table 1"
+
+PROTOCOLS = {
+    "coco1000": Protocol(
+        f"{_JALALI}, on 1,000 captions with 4 images each", (_CLIP, _KD, *_DIVERSITY)
+    ),
+    "coco10000": Protocol(
+        f"{_JALALI}; how many images in-batch similarity had is not said there",
+        (_CLIP, _KD, *_DIVERSITY),
+    ),
+    "geneval": Protocol(
+        f"Ghosh et al. (2023), with the diversity of {_JALALI}; GenEval is the share of correct "
+        "images here, not the mean over tasks",
+        (_CORRECT, _CLIP, *_DIVERSITY),
+    ),
+    "dimcim": Protocol("Teotia et al. (2025)", ()),
+}
