@@ -15,6 +15,7 @@ error message says how to download them. For prompts that name emoji of the demo
 embedders, labels and reference images are the demo's.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import transformers
 from rich.console import Console
 
 from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
-from vendi_guidance.commands.cli import Command, asset
+from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
@@ -41,10 +42,15 @@ from vendi_guidance.kernels.standard import Gaussian
 NAMED = 10  # of the files that cannot be read
 PATH = click.Path(path_type=Path)
 
+scored = partial(click.option, cls=Option, group="Features and scores")
+judged = partial(click.option, cls=Option, group="Judges")
+known = partial(click.option, cls=Option, group="Demo and benchmarks")
+where = partial(click.option, cls=Option, group="Output and machine")
+
 
 def sigma(what: str) -> Any:
     """The option of a kernel's bandwidth."""
-    return click.option(
+    return scored(
         f"--sigma-{what}",
         type=click.FloatRange(0, min_open=True),
         show_default="the embedder's usual one, else the median distance",
@@ -54,58 +60,56 @@ def sigma(what: str) -> Any:
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("folders", nargs=-1, required=True, type=PATH)
-@click.option("--output", required=True, type=PATH, help="The folder of the report.")
-@click.option(
+@scored(
     "--image-embedder",
     show_default="probe for the demo's prompts, else dinov2",
     help="Features of images: dinov2, clip:MODEL, inception, timm:NAME, pixels, ...",
 )
-@click.option(
+@scored(
     "--prompt-embedder",
     show_default="sdxl for the demo's prompts, else clip",
     help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
 )
 @sigma("image")
 @sigma("prompt")
-@click.option(
+@scored(
     "--truncation",
     type=click.IntRange(1),
     help="How many eigenvalues the truncated scores keep; without it, these are left out.",
 )
-@click.option("--clip", help="Add the CLIPScore of this model: clip, or clip:MODEL/PRETRAINED.")
-@click.option(
-    "--faithfulness",
-    metavar="COLUMN",
-    help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
-)
-@attribute_options(click.option)
-@click.option(
+@scored(
     "--reference",
     type=PATH,
     show_default="the demo's training images for its prompts, else none",
     help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
 )
-@click.option(
-    "--probe", type=PATH, default=asset("demo-probe"), help="The demo's classifier of emoji."
+@judged("--clip", help="Add the CLIPScore of this model: clip, or clip:MODEL/PRETRAINED.")
+@judged(
+    "--faithfulness",
+    metavar="COLUMN",
+    help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
-@click.option(
+@attribute_options(judged)
+@known("--probe", type=PATH, default=asset("demo-probe"), help="The demo's classifier of emoji.")
+@known(
     "--text-encoder", type=PATH, default=asset("demo-sdxl"), help="The demo's SDXL, for prompts."
 )
 @protocol_options(
-    click.option,
+    known,
     "Features, kernels, CLIPScore and table of a benchmark, whose runs these have to be; with "
     "dimcim, --attributes is the file of its prompts. Other features are possible, and the table "
     "says that it is not comparable then.",
 )
-@click.option("--cache", type=PATH, help="A folder to keep features in, for later evaluations.")
-@click.option("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
-@click.option(
+@where("--output", required=True, type=PATH, help="The folder of the report.")
+@where("--cache", type=PATH, help="A folder to keep features in, for later evaluations.")
+@where("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
+@where(
     "--on-bad-image",
     type=click.Choice(["skip", "fail"]),
     default="skip",
     help="Skip files that cannot be read and name them, or stop at the first.",
 )
-@click.option("--device", default="cpu", help="Device of the embedders, such as cuda.")
+@where("--device", default="cpu", help="Device of the embedders, such as cuda.")
 def main(
     folders: tuple[Path, ...],
     output: Path,
