@@ -19,7 +19,7 @@ FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
     ("turbo|schnell", 4, 0.0),
     ("lightning", 4, 0.0),
     ("lcm|latent-consistency", 4, 1.0),
-    ("demo-sdxl", 25, 5.0),
+    ("demo-sdxl", 16, 5.0),
 )
 """Patterns of models' names, their number of steps and their scale, None for the pipeline's own:
 what the models' cards say. The number in a name such as "sdxl-lightning-8step" comes first."""
