@@ -185,6 +185,27 @@ def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_p
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "change", "named"),
+    [
+        ("vae/config.json", {"block_out_channels": None}, ("cannot be loaded",)),
+        ("unet/config.json", {"mid_block_scale_factor": [1]}, ("cannot be sampled",)),
+    ],
+)
+def test_a_broken_model_is_not_blamed_on_a_method(
+    words, tiny_sdxl_folder, tmp_path, file, change, named
+):
+    model = tmp_path / "model"
+    shutil.copytree(tiny_sdxl_folder, model)
+    config = json.loads((model / file).read_text())
+    (model / file).write_text(json.dumps(config | change))
+    for more in ([], METHODS):
+        refused = invoke(words, tmp_path / "out", "--model", model, *more)
+        assert_refused(refused, "the model", *named)
+        assert "--method" not in refused.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_comparison_goes_on_only_with_the_sampling_that_it_began_with(words, peace):
     before = contents(peace)
     assert_refused(invoke(words, peace, *METHODS, "--steps", 3), "--steps is 3, was 2")

@@ -179,6 +179,7 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     assert_refused(evaluated(emoji, "--sigma-image", "nan"), "sigma", "nan")
     assert_refused(evaluated(emoji, "--truncation", 0), "--truncation", "0")
     assert_refused(evaluated(emoji, "--image-embedder", "eyes"), "'eyes'", "dinov2")
+    assert_refused(evaluated(emoji, "--device", "abacus"), "'abacus' cannot be used here")
     assert_refused(evaluated(emoji, "--reference", empty), "empty")
     assert_refused(evaluated(emoji, "--probe", empty), "empty", "probe")
     assert_refused(evaluated(emoji, "--text-encoder", empty), "empty", "tokenizer_2")

@@ -377,7 +377,7 @@ def test_without_memory_for_one_picture_a_sentence_says_so(make, tmp_path, monke
 
 def test_another_error_is_no_lack_of_memory(make, monkeypatch):
     small_memory(monkeypatch, 0, RuntimeError("shapes do not fit"))
-    assert isinstance(make().exception, RuntimeError)
+    assert_refused(make(), "the model cannot be sampled: shapes do not fit")
 
 
 # Disk -----------------------------------------------------------------------------------------

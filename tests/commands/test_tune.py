@@ -1,6 +1,7 @@
 """`vendi-guidance tune` on a tiny random SDXL."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,22 @@ def test_a_search_goes_on_only_as_it_began(words, peace):
     assert_refused(invoke(words, peace, "--keep", 0.5), "--keep is 0.5, was 0.1")
     assert_refused(invoke(words, peace, "--trials", 2), "--trials")
     assert contents(peace) == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "worker", "outcome"])
+def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
+    folder = tmp_path / "out"
+    shutil.copytree(peace, folder)
+    journal = folder / "trials.journal"
+    content = journal.read_text()
+    changed = {
+        "cut": content[:30] + "\n" + content[60:],
+        "worker": content.replace("worker_id", "worker"),
+        "outcome": content.replace('"outcome"', '"income"'),
+    }
+    assert changed[damage] != content
+    journal.write_text(changed[damage])
+    assert_refused(invoke(words, folder), "trials.journal is damaged", "another folder")
 
 
 @pytest.mark.parametrize(

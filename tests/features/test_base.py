@@ -38,6 +38,8 @@ def test_files_without_features_are_refused_by_name(tmp_path):
     np.savez(tmp_path / "none.npz")
     for name in ("torn.npy", "torn.npz", "torn.safetensors"):
         (tmp_path / name).write_bytes(b"PK\x03\x04")
+    whole = (tmp_path / "line.npy").read_bytes()
+    (tmp_path / "header.npy").write_bytes(whole.replace(b"(3,)", b"(3(("))
     (tmp_path / "x.csv").write_text("1,2")
     for name, words in (
         ("line.npy", "must have shape"),
@@ -47,6 +49,7 @@ def test_files_without_features_are_refused_by_name(tmp_path):
         ("many.npz", 'contains a, b: name one array "features"'),
         ("none.npz", "contains nothing: name one"),
         ("torn.npy", "damaged"),
+        ("header.npy", "damaged"),
         ("torn.npz", "damaged"),
         ("torn.safetensors", "not a readable safetensors"),
         ("x.csv", "features are read from .npy, .npz or .safetensors, not from"),

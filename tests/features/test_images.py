@@ -258,7 +258,7 @@ def test_damaged_weights_are_refused(tmp_path, tiny_probe_folder):
     config = (tiny_probe_folder / "config.json").read_text()
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"weights in .* are damaged"):
+    with pytest.raises(ValueError, match=r"the probe in .* is damaged"):
         open_image_embedder(f"probe:{tmp_path}")
 
 

@@ -66,6 +66,28 @@ def test_a_probe_of_version_0_2_says_what_it_said(probe, tmp_path):
     assert loaded.asked(["ear, dark skin tone"]) == [("ear", None, "dark")]
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ([], "damaged"),
+        ({"concepts": None}, "damaged"),
+        ({"concepts": [["ear"], "Nose"]}, "must be texts"),
+        ({"attributes": [["vendor", ["noto", []]], ["tone", ["light", "dark"]]]}, "must be texts"),
+        ({"caption": 5}, "must be texts"),
+        ({"caption": "{concept}, {tone} skin tone"}, "names other attributes"),
+        ({"caption": "{concept}, {tone.x}, {vendor}"}, "names other attributes"),
+        ({"concepts": ["ear"]}, "damaged"),
+    ],
+)
+def test_a_damaged_config_is_refused(probe, tmp_path, changed, words):
+    probe.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed} if changed else []))
+    with pytest.raises(ValueError, match=r"the probe in .* is damaged: .*") as refused:
+        load_probe(tmp_path)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
 def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder):
     class Watched(ProbeLabeler):
         calls = 0

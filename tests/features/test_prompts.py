@@ -1,6 +1,7 @@
 """Text encoders against their own libraries, with random weights and with MiniLM's."""
 
 import json
+import shutil
 import sys
 
 import open_clip
@@ -146,6 +147,27 @@ def test_what_is_no_embedder_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="cannot be used"):
         open_prompt_embedder(f"transformers:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("text_encoder_2/config.json", '{"num_hidden_layers": []}'),
+        ("tokenizer_2/tokenizer_config.json", "{"),
+    ],
+)
+def test_an_sdxl_with_a_damaged_config_is_refused(tiny_sdxl_folder, tmp_path, file, content):
+    shutil.copytree(tiny_sdxl_folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=r"the weights of sdxl:.* cannot be used"):
+        open_prompt_embedder(f"sdxl:{tmp_path}")
+
+
+def test_a_network_that_cannot_compute_is_named(tiny_sdxl_folder):
+    embedder = open_prompt_embedder(f"sdxl:{tiny_sdxl_folder}")
+    embedder.transform = lambda prompts, device: prompts.int()
+    with pytest.raises(ValueError, match="the embedder sdxl failed: 'list' object has no"):
+        embedder.embed(["cat"])
 
 
 def test_each_distinct_prompt_is_embedded_once():

@@ -1,4 +1,4 @@
-"""Short runs of the two scripts that stress `vendi-guidance generate`."""
+"""Short runs of the two scripts that stress commands."""
 
 import os
 
@@ -38,9 +38,10 @@ def test_runs_killed_at_random_end_as_an_uninterrupted_one(soak):
     assert result.exit_code == 0, result.output
 
 
-def test_whatever_it_is_given_generate_ends_well(soak):
-    from scripts.stress.fuzz_generate import main
+@pytest.mark.parametrize("command", ["generate", "evaluate", "tune", "compare"])
+def test_whatever_it_is_given_a_command_ends_well(soak, command):
+    from scripts.stress.fuzz import main
 
-    result = soak(main, "--trials", 16)
+    result = soak(main, "--command", command, "--trials", 24)
     assert result.exit_code == 0, result.output
-    assert "16 trials" in result.output
+    assert "24 trials" in result.output

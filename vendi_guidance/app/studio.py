@@ -14,12 +14,12 @@ from typing import Any
 
 from vendi_guidance.app.request import Request
 from vendi_guidance.app.session import ARMS, Arm, Drawing, Session
+from vendi_guidance.checks import check_device
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import (
     DEFAULT_WINDOW,
     RunOptions,
-    check_device,
     find,
     load,
     open_run,

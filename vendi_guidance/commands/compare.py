@@ -25,6 +25,7 @@ import transformers
 from PIL import Image
 from tqdm import tqdm
 
+from vendi_guidance.checks import check_device
 from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.commands.judge_options import (
@@ -43,7 +44,7 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.comparison.entries import FAMILIES, USUAL, Entry, entries_of
+from vendi_guidance.comparison.entries import FAMILIES, UNGUIDED, USUAL, Entry, entries_of
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
 from vendi_guidance.comparison.study import Results, Study
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
@@ -52,7 +53,7 @@ from vendi_guidance.evaluation.spreads import attribute_scores
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.series import Series
-from vendi_guidance.runs.setup import RunOptions, check_device, find, settled
+from vendi_guidance.runs.setup import RunOptions, find, settled
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import open_prompts
 
@@ -189,7 +190,7 @@ def possible(study: Study, entries: list[Entry], prompt: str, *, has_choice: boo
         has_choice: the user has chosen them.
 
     Raises:
-        ValueError: one of the user's choice is impossible.
+        ValueError: one of the user's choice is impossible, or the unguided is.
     """
     found = []
     for family, some in groupby(entries, key=lambda entry: entry.family):
@@ -198,6 +199,8 @@ def possible(study: Study, entries: list[Entry], prompt: str, *, has_choice: boo
         if not reasons:
             found += same
             continue
+        if family == UNGUIDED:
+            raise ValueError(f"the model cannot be sampled: {reasons[0]}")
         if has_choice:
             raise ValueError(f"--method {family} cannot be compared: {reasons[0]}")
         print(f"{family} is left out: {reasons[0]}", file=sys.stderr)

@@ -23,6 +23,7 @@ import click
 import transformers
 from rich.console import Console
 
+from vendi_guidance.checks import check_device
 from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
 from vendi_guidance.commands.cli import Command, Option, asset
 from vendi_guidance.commands.protocol_options import follow, protocol_options
@@ -131,6 +132,7 @@ def main(
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
+    check_device(device)
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
     features = Features(image_embedder, sigma_image, prompt_embedder, sigma_prompt, clip)

@@ -46,6 +46,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from vendi_guidance.checks import check_device
 from vendi_guidance.commands.cli import NONE, Command, Option
 from vendi_guidance.commands.protocol_options import (
     check_is_given,
@@ -66,7 +67,7 @@ from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.settings_file import load_settings
-from vendi_guidance.runs.setup import DEFAULT_WINDOW, RunOptions, check_device, open_run
+from vendi_guidance.runs.setup import DEFAULT_WINDOW, RunOptions, open_run
 from vendi_guidance.runs.signals import Stop
 
 how = partial(click.option, cls=Option, group="Diversity guidance")

@@ -17,6 +17,7 @@ import click
 import torch
 from torch import Tensor
 
+from vendi_guidance.checks import check_device
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.files import BadImage, FileFeatures, stream_features
 from vendi_guidance.features.images import open_image_embedder
@@ -71,6 +72,7 @@ def main(
     device: str,
 ) -> None:
     kernel, spectrum = Gaussian(sigma), RandomFourier(random_features, seed=seed)
+    check_device(device)
     with process_group(device) as group:
         paths = group.agree(lambda: pictures_in(folders))
         network = group.agree(

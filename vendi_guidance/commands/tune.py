@@ -31,6 +31,7 @@ import transformers
 from filelock import FileLock
 from tqdm import tqdm
 
+from vendi_guidance.checks import check_device
 from vendi_guidance.commands.cli import Command, Option
 from vendi_guidance.commands.judge_options import judge_options, judges_of, open_judging
 from vendi_guidance.commands.run_options import (
@@ -46,7 +47,7 @@ from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import Model, RunOptions, check_device, find, settled
+from vendi_guidance.runs.setup import Model, RunOptions, find, settled
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts

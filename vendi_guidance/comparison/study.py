@@ -16,6 +16,7 @@ from vendi_guidance.comparison.entries import OURS, Entry
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.runs.models import BROKEN, reason
 from vendi_guidance.runs.series import Series
 from vendi_guidance.storage.imagefolder import read_timings
 from vendi_guidance.tuning.judging import Judging, Outcome
@@ -107,13 +108,18 @@ class Study:
         """Why the model cannot be sampled in this way, by two steps of two images; None if it can.
 
         An entry with a run has shown it.
+
+        Raises:
+            ValueError: the model cannot be loaded.
         """
+        is_shown = self.folder(entry).exists() or entry.family == OURS
+        pipe = None if is_shown else self.runs.pipe
         try:
             entry.check(self.guidance_scale)
-            if not self.folder(entry).exists() and entry.family != OURS:
-                self._rehearse(entry, prompt)
-        except (ValueError, TypeError) as error:
-            return str(error)
+            if pipe is not None:
+                self._rehearse(pipe, entry, prompt)
+        except (ValueError, *BROKEN) as error:
+            return reason(error)
         return None
 
     def draw(self, entry: Entry, on_pictures: Callable[[int], object]) -> Path:
@@ -150,8 +156,7 @@ class Study:
         """Of its run."""
         return self.runs.options.output / entry.name
 
-    def _rehearse(self, entry: Entry, prompt: str) -> None:
-        pipe: Any = self.runs.pipe
+    def _rehearse(self, pipe: Any, entry: Entry, prompt: str) -> None:
         pipe.guidance = VendiGuidance(strength=0)
         sampling = self.runs.model.sampling
         arguments = {

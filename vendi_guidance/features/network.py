@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -29,8 +29,12 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
         raise ValueError(f"there is no {what} embedder {kind!r}: take one of {', '.join(kinds)}")
     try:
         return kind, kinds[kind](which)
-    # torch's RuntimeErrors are about weights that do not fit
-    except (SafetensorError, RuntimeError) as error:
+    except Exception as error:  # damaged files raise errors of every kind
+        is_of_json = isinstance(
+            error, (json.JSONDecodeError, UnicodeDecodeError)
+        )  # and names no file
+        if isinstance(error, (ValueError, OSError, ImportError)) and not is_of_json:
+            raise
         raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
 
 
@@ -81,9 +85,18 @@ class Embedder:
                 yield (batch := items[start : start + self.batch_size])
                 bar.update(len(batch))
 
-    def precision(self) -> torch.autocast:
-        """The context to compute in: half precision on a GPU."""
-        return torch.autocast("cuda", torch.float16, enabled=self._half)
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """The context to compute in: half precision on a GPU.
+
+        Raises:
+            ValueError: the network cannot compute, such as one that its config does not fit.
+        """
+        try:
+            with torch.autocast("cuda", torch.float16, enabled=self._half):
+                yield
+        except Exception as error:  # libraries raise errors of every kind
+            raise ValueError(f"the embedder {self.name} failed: {reason(error)}") from error
 
 
 class NetworkEmbedder(Embedder):

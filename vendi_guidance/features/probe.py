@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from PIL import Image
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from vendi_guidance.features.base import Labels
 from vendi_guidance.features.network import digest_of
+from vendi_guidance.features.weights import reason
 
 Look: TypeAlias = tuple[str, ...]
 """A concept, and then a value of each attribute."""
@@ -107,6 +107,17 @@ class Probe(nn.Module, PyTorchModelHubMixin):
             part.format(**known) for name, part in self._phrases.items() if known[name] is not None
         )
 
+    def check(self) -> None:
+        """Raise ValueError unless names are texts and the caption has a part for each attribute."""
+        names = [name for some in (*self._names, self.attributes) for name in some]
+        if not all(isinstance(text, str) for text in (*names, self.caption)):
+            raise ValueError("its names and its caption must be texts")
+        if self._phrases.keys() != {"concept", *self.attributes}:
+            raise ValueError(f"its caption names other attributes: {self.caption!r:.80}")
+        for name, values in self.attributes.items():
+            for value in values:
+                self._phrase(name, value)
+
     @property
     def _names(self) -> list[list[str]]:
         return [self.concepts, *self.attributes.values()]
@@ -170,17 +181,20 @@ def load_probe(folder: str | Path) -> Probe:
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: its weights are damaged.
+        ValueError: its config or its weights are damaged.
     """
-    if not Path(folder, "config.json").is_file():
+    path = Path(folder, "config.json")
+    if not path.is_file():
         where = folder or "(no folder)"
         raise FileNotFoundError(f"there is no probe in {where}: it has no config.json")
-    config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     try:
+        config = json.loads(path.read_text(encoding="utf-8"))
         with redirect_stdout(None):  # huggingface_hub prints that it loads
-            return Probe.from_pretrained(folder, **_of_emoji(config))
-    except SafetensorError as error:
-        raise ValueError(f"the weights in {folder} are damaged: {error}") from None
+            probe = Probe.from_pretrained(folder, **_of_emoji(config))
+        probe.check()
+    except Exception as error:  # damaged files raise errors of every kind
+        raise ValueError(f"the probe in {folder} is damaged: {reason(error)}") from error
+    return probe
 
 
 def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,9 @@ BLOCKS = 64
 TIMEOUT = 10
 """Seconds until a hub that does not answer counts as one that cannot be reached."""
 
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
+"""What calls of a model raise that was loaded, but whose parts do not fit one another."""
+
 OFFLOADS = ("model", "sequential")
 """How a model's parts can wait on the CPU: whole ones, or their layers (slower, least memory)."""
 

@@ -25,6 +25,7 @@ from vendi_guidance.guidance.mixins import DiversityGuided, OnStep
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import RunFolder
+from vendi_guidance.runs.models import BROKEN, reason
 from vendi_guidance.runs.plan import Item, Plan
 from vendi_guidance.runs.signals import Stop
 
@@ -160,9 +161,9 @@ class Runner:
                 images += drawn.images
         except (torch.OutOfMemoryError, MemoryError):
             pass
-        except RuntimeError as error:
+        except BROKEN as error:
             if not should_reduce_batch_size(error):
-                raise
+                raise ValueError(f"the model cannot be sampled: {reason(error)}") from error
         if not images:  # the error, and the memory that it held, are gone by now
             clear_device_cache(garbage_collection=True)
             return _Result([], out_of_memory=True)

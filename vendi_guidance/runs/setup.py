@@ -315,14 +315,3 @@ def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, C
         return window, Checkpoint(progress)
     latents = known.features.unflatten(1, known.latent_shape)
     return window, Checkpoint(replace(progress, entered=len(known)), latents, known.prompts)
-
-
-def check_device(device: str) -> None:
-    """Raise ValueError unless tensors can be computed there."""
-    try:
-        kind = torch.empty(0, device=device).device.type
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
-    if kind == "meta":
-        raise ValueError(f"device {device!r} stores no data: use cpu or cuda")

@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vendi_guidance.evaluation.evaluator import Report
-from vendi_guidance.features.weights import optional_import
+from vendi_guidance.features.weights import optional_import, reason
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.series import Series
 from vendi_guidance.tuning.judging import Judging, Outcome
@@ -82,15 +82,16 @@ class Tuner:
     def tried(self) -> list[Tried]:
         """The trials that are finished, by all processes."""
         optuna = _optuna()
-        complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
-        return [
-            Tried(
-                self.folder / one.user_attrs["folder"],
-                one.user_attrs["settings"],
-                Outcome(**one.user_attrs["outcome"]),
-            )
-            for one in complete
-        ]
+        with self._reading():
+            complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
+            return [
+                Tried(
+                    self.folder / one.user_attrs["folder"],
+                    one.user_attrs["settings"],
+                    Outcome(**one.user_attrs["outcome"]),
+                )
+                for one in complete
+            ]
 
     @property
     def is_finished(self) -> bool:
@@ -205,8 +206,20 @@ class Tuner:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other processes from claiming trials."""
-        with FileLock(self.folder / ".claims.lock"):
+        with FileLock(self.folder / ".claims.lock"), self._reading():
             yield
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Name the journal where it turns out to be damaged."""
+        try:
+            yield
+        except (OSError, ImportError):
+            raise
+        except Exception as error:  # Optuna raises errors of every kind
+            raise ValueError(
+                f"{self.folder / JOURNAL} is damaged: {reason(error)}; begin in another folder"
+            ) from error
 
 
 def _optuna() -> Any:

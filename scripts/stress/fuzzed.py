@@ -1,0 +1,236 @@
+"""What is fuzzed of each command: its options, and the files that it reads or goes on with."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from safetensors.numpy import save_file
+
+from scripts.stress.hostile import (
+    PATHS,
+    PROMPTS,
+    copy_linked,
+    damage,
+    damaged,
+    spoil,
+    value_for,
+)
+from vendi_guidance.commands import compare, evaluate, generate, tune
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.features.probe import Probe
+from vendi_guidance.tuning.study import JOURNAL
+
+WRITTEN = ("--output", "--window-out", "--cache")
+"""Options that name what a command may write."""
+
+Case = tuple[list[str], Callable[[], None] | None]
+"""A command line, and what is done after it, if anything."""
+
+
+@dataclass(frozen=True)
+class Fuzzed:
+    """A command, given small work.
+
+    Attributes:
+        usual: a command line that works, without its folder.
+        cases: make command lines, and damage files for them.
+        begun: the folder that it makes beforehand, to go on with.
+        model: that it is given.
+    """
+
+    command: click.Command
+    usual: tuple[str, ...]
+    cases: tuple[Callable[["Fuzzed", random.Random], Case], ...]
+    begun: str
+    model: Path
+
+    def words(self, *more: str, output: str = "new") -> list[str]:
+        return [*self.usual, "--output", output, *more]
+
+
+def command_line(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    """Any options, in any order, with any values."""
+    options = [option for option in fuzzed.command.params if isinstance(option, click.Option)]
+    words = []
+    for option in rng.sample(options, min(rng.randint(0, 6), rng.randint(1, 6))):
+        words.append(option.opts[0] if rng.random() < 0.97 else option.opts[0][:-1])
+        if not option.is_flag and rng.random() < 0.98:
+            words.append(value_for(option, rng, WRITTEN))
+    if fuzzed.command is generate.main and rng.random() < 0.8:
+        words.insert(0, rng.choice(("--overwrite", "--resume")))
+    usual = fuzzed.words(output=rng.choice(("new", fuzzed.begun)))
+    first = rng.choice(PATHS if fuzzed.command is evaluate.main else PROMPTS)
+    if rng.random() < 0.8:
+        first = usual[0]
+    return [first, *usual[1:], *words], None
+
+
+def prompt_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    path = Path(rng.choice(("prompts.txt", "prompts.jsonl", "prompts.csv")))
+    damage(path, rng)
+    return [str(path), *fuzzed.words()[1:]], None
+
+
+def run_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    spoil_one(Path("run"), rng)
+    return fuzzed.words("--resume", output="run"), read_back
+
+
+def begun_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    spoil_one(Path(fuzzed.begun), rng)
+    return fuzzed.words(output=fuzzed.begun), None
+
+
+def journal_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    damage(Path(fuzzed.begun) / JOURNAL, rng)
+    return fuzzed.words(output=fuzzed.begun), None
+
+
+def window_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    path = Path("window.safetensors")
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + size]
+    part = rng.choice(("file", "header", "own header"))
+    if part == "own header":
+        entry = json.loads(header)
+        own = entry["__metadata__"]["header"].encode()
+        entry["__metadata__"]["header"] = damaged(own, rng).decode(errors="ignore")
+        header = json.dumps(entry).encode()
+    elif part == "header":
+        header = damaged(header, rng)
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+    if part == "file":
+        damage(path, rng)
+    return fuzzed.words("--window-in", str(path)), None
+
+
+def settings_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    damage(Path("settings.json"), rng)
+    return fuzzed.words("--settings", "settings.json"), None
+
+
+def model_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    copy_linked(fuzzed.model, Path("copied"))
+    spoil_one(Path("copied"), rng)
+    has_embedder, has_model = "--prompt-embedder" in fuzzed.usual, "--model" in fuzzed.usual
+    if has_embedder and (not has_model or rng.random() < 0.2):
+        return fuzzed.words("--prompt-embedder", "sdxl:copied"), None
+    return fuzzed.words("--model", "copied"), None
+
+
+def evaluated_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    spoil_one(Path("run"), rng)
+    more = rng.choice(([], ["run"], ["other"], ["--on-bad-image", "fail"], ["--workers", "1"]))
+    return fuzzed.words(*more), None
+
+
+def attributes_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    damage(Path("attributes.json"), rng)
+    judge = rng.choice((["--attribute-judge", "labels"], [])) if "run" in fuzzed.usual else []
+    return fuzzed.words("--attributes", "attributes.json", *judge), None
+
+
+def features_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    path = rng.choice(("features.npy", "features.npz", "features.safetensors"))
+    damage(Path(path), rng)
+    return fuzzed.words("--reference", path), None
+
+
+def faithfulness_column(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    damage(Path("run/metadata.jsonl"), rng)
+    return fuzzed.words("--faithfulness", rng.choice(("seed", "diversity_scale"))), None
+
+
+def probe_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    spoil_one(Path("probe"), rng)
+    asked = ["--probe", "probe"] if "run" in fuzzed.usual else ["--faithfulness", "probe:probe"]
+    return fuzzed.words(*rng.choice((asked, ["--image-embedder", "probe:probe"]))), None
+
+
+def cache_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    spoil_one(Path("cache"), rng)
+    return fuzzed.words("--cache", "cache"), None
+
+
+def spoil_one(folder: Path, rng: random.Random) -> None:
+    """Spoil a file in a folder, one at its top as likely as one below."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+    top = [path for path in files if path.parent == folder]
+    spoil(rng.choice(top if top and rng.random() < 0.5 else files), rng)
+
+
+def read_back() -> None:
+    """Read the run folder as `evaluate` does."""
+    try:
+        list(as_batch(Path("run")).images)
+    except (ValueError, OSError) as error:
+        print(f"cannot be read back: {error}")
+
+
+def fuzzed_commands(model: Path) -> dict[str, Fuzzed]:
+    """The commands by name, with this model."""
+    drawn = ("--model", str(model), "--device", "cpu", "--batch-size", "2", "--steps", "1")
+    judged = ("--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{model}")
+    searched = (*drawn, "--images-per-prompt", "2", *judged, "--faithfulness", "own-prompt")
+    lenient = ("--keep", "0.01", "--seed", "1")  # some random pictures keep as much
+    many = (prompt_file, begun_folder, begun_folder, model_folder, probe_folder)
+    return {
+        "generate": Fuzzed(
+            generate.main,
+            ("prompts.txt", *drawn),
+            (command_line, prompt_file, run_folder, window_file, settings_file, model_folder),
+            "run",
+            model,
+        ),
+        "evaluate": Fuzzed(
+            evaluate.main,
+            ("run", *judged, "--probe", "probe", "--text-encoder", str(model)),
+            (
+                *(command_line, command_line, evaluated_folder, evaluated_folder),
+                *(attributes_file, features_file, faithfulness_column, probe_folder),
+                *(cache_folder, model_folder),
+            ),
+            "report",
+            model,
+        ),
+        "tune": Fuzzed(
+            tune.main,
+            ("prompts.txt", *searched, "--trials", "2", "--pictures", "30", *lenient),
+            (command_line, command_line, journal_file, *many),
+            "tuned",
+            model,
+        ),
+        "compare": Fuzzed(
+            compare.main,
+            ("prompts.txt", *searched, "--method", "ours=0.5", "--method", "seed-variance=1"),
+            (command_line, command_line, attributes_file, *many),
+            "compared",
+            model,
+        ),
+    }
+
+
+def write_inputs() -> None:
+    """Valid files of every kind, but for those that commands write."""
+    Path("prompts.txt").write_text("a cat\n\na dog\na café\n")
+    lines = [json.dumps({"prompt": text, "id": 3}) for text in ("a cat", "a\ndog", "🐈")]
+    Path("prompts.jsonl").write_text("\n".join(lines))
+    Path("prompts.csv").write_text('id,prompt\n1,cat\n2,"a ""big"" dog,\nasleep"\n')
+    settings = {"strength": 0.5, "rounds": 2, "level": 0.3}
+    about = {"format": "vendi-guidance settings", "version": 1}
+    Path("settings.json").write_text(json.dumps({**about, "settings": settings}))
+    of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
+    split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
+    Path("attributes.json").write_text(json.dumps(split))
+    features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)
+    np.save("features.npy", features)
+    np.savez("features.npz", features=features)
+    save_file({"features": features}, "features.safetensors")
+    Probe(["a cat", "a dog"], [("tone", ["light", "dark"])], "{concept}, {tone}").save_pretrained(
+        "probe"
+    )
