@@ -1,18 +1,12 @@
 """The page as a person uses it: headless Chromium, driven by playwright."""
 
 import re
-from urllib.parse import urlparse
-from zipfile import ZipFile
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.app_at_hand import served
-from tests.helpers.browsing import PATIENCE, chromium
-from tests.helpers.runs import read_run
-from vendi_guidance.guidance.window import SlidingWindow
-
-HOSTILE = "<img src=x onerror=alert(1)>"
+from tests.helpers.browsing import chromium, draw, pictures, visits, whole_session
 
 
 @pytest.fixture(scope="module")
@@ -29,93 +23,12 @@ def browser():
 
 @pytest.fixture
 def visit(browser, address):
-    """Open the page: `visit(width=..., scheme=...)`; afterwards nothing may have gone wrong."""
-    heard, asked, contexts = [], [], []
-
-    def open_page(width=1280, scheme="light"):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            reduced_motion="reduce",
-            accept_downloads=True,
-        )
-        context.set_default_timeout(PATIENCE)
-        contexts.append(context)
-        page = context.new_page()
-        for event in ("console", "pageerror", "dialog"):
-            page.on(event, lambda what: heard.append(str(what)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(address)
-        page.get_by_text("No pictures are remembered").wait_for()
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert heard == []
-    servers = {urlparse(url).netloc for url in asked if urlparse(url).scheme.startswith("http")}
-    assert servers == {urlparse(address).netloc}
-
-
-def draw(page, **fields):
-    """Fill in fields by their labels, draw, and wait until the pictures are scored."""
-    for label, value in fields.items():
-        page.get_by_label(re.compile(label)).first.fill(str(value))
-    page.get_by_role("button", name="Draw").click()
-    page.get_by_text("Drawn. Select a picture").wait_for()
-
-
-def pictures(page, arm):
-    """The addresses of the pictures of one kind."""
-    thumbnails = page.locator(f"#{arm} .thumbnail-item img")
-    return thumbnails.evaluate_all("images => images.map(image => image.src)")
-
-
-def download(page, name, path):
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=name, exact=True).click()
-    waiting.value.save_as(path)
-    return path
+    with visits(browser, address) as open_page:
+        yield open_page
 
 
 def test_a_whole_session(visit, tmp_path):
-    page = visit()
-    page.get_by_label("number input for The dial").fill("0.8")
-    draw(page, Prompts=f"cat\n{HOSTILE}", Pictures=3, Seed=7)
-    first = pictures(page, "with")
-    assert len(first) == len(pictures(page, "without")) == 6
-    assert {"Conditional-Vendi", "looks", "named kept"} <= set(
-        page.locator("#scores tbody th").evaluate_all("all => all.map(th => th.firstChild.data)")
-    )
-    page.locator("#with .thumbnail-item").nth(4).click()
-    page.get_by_text(f"Selected: a picture of “{HOSTILE}”, with guidance.").wait_for()
-    page.get_by_role("button", name="Not like this").click()
-    page.get_by_text("8 pictures are remembered, of 300 at most. Marked to avoid: 1").wait_for()
-
-    saved = download(page, "Save", tmp_path / "saved.safetensors")
-    assert len(SlidingWindow.load(saved)) == 8
-    with ZipFile(download(page, "Download pictures and report", tmp_path / "all.zip")) as packed:
-        packed.extractall(tmp_path / "all")
-    run = read_run(tmp_path / "all" / "with")
-    assert run.prompts == ["cat"] * 3 + [HOSTILE] * 3
-    assert [row["seed"] for row in run.rows] == list(range(7, 13))
-    assert {round(row["diversity_scale"], 3) for row in run.rows} == {4.24}
-    assert (tmp_path / "all" / "report" / "report.html").is_file()
-
-    page.reload()  # a new session
-    page.get_by_text("No pictures are remembered").wait_for()
-    with page.expect_file_chooser() as waiting:
-        page.get_by_role("button", name="Load", exact=True).click()
-    waiting.value.set_files(saved)
-    page.get_by_text("8 pictures are remembered").wait_for()
-    page.get_by_label("number input for The dial").fill("0.8")
-    draw(page, Prompts=f"cat\n{HOSTILE}", Pictures=3, Seed=7)
-    assert page.get_by_text("14 pictures are remembered").is_visible()
-    assert pictures(page, "with") != first
-    page.get_by_role("button", name="Forget").click()
-    page.get_by_text("No pictures are remembered").wait_for()
-    assert page.title() == "Vendi Guidance"
-    assert page.locator("img[src=x]").count() == 0
+    whole_session(visit(), tmp_path)
 
 
 def test_stop_stops_and_the_next_drawing_works(visit):

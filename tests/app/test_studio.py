@@ -12,6 +12,7 @@ from vendi_guidance.app.packing import pack
 from vendi_guidance.app.scoring import table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
+from vendi_guidance.evaluation.report import writer
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,24 @@ def test_scores_and_report_of_a_drawing(studio, session, tiny_probe_folder, tmp_
         assert [image.tobytes() for image in run.images] == pixels(arm)
     page = (tmp_path / "taken" / "report" / "report.html").read_text()
     assert "&lt;b&gt;x&lt;/b&gt;" in page and "<b>x" not in page
+
+
+def test_a_report_that_was_written_in_part_is_written_again(
+    studio, session, tiny_probe_folder, monkeypatch
+):
+    draw(studio, session, request_of("cat", pictures=4))
+    drawing = session.drawing
+    drawing.comparison = scorer_of(studio, tiny_probe_folder).compare(drawing)
+    with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
+        full.setattr(writer, "as_markdown", no_space)
+        pack(drawing)
+    assert (drawing.folder / "report" / "report.json").exists()
+    with ZipFile(pack(drawing)) as packed:
+        assert {"report/report.html", "report/report.md"} <= set(packed.namelist())
+
+
+def no_space(*_):
+    raise OSError("no space is left")
 
 
 def test_a_memory_of_other_pictures_is_refused_until_it_is_forgotten(studio, session):

@@ -1,13 +1,12 @@
 """`vendi-guidance app`."""
 
-import os
 import signal
-import subprocess
 import sys
 
 import httpx
 from click.testing import CliRunner
 
+from tests.helpers.app_at_hand import app_process
 from tests.helpers.commands import assert_refused
 from vendi_guidance.commands import app
 
@@ -28,22 +27,12 @@ def test_models_and_devices_that_cannot_be_used_are_refused(tmp_path, tiny_sdxl_
 
 
 def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_path):
-    words = ("-m", "vendi_guidance", "app", "--model", tiny_sdxl_folder, "--device", "cpu")
-    server = subprocess.Popen(
-        [sys.executable, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
-    )
-    try:
-        address = server.stdout.readline().split()[2]
-        assert address.startswith("http://127.0.0.1:")
+    with app_process("--model", tiny_sdxl_folder, "--device", "cpu", TMPDIR=tmp_path) as server:
         with httpx.Client(trust_env=False, timeout=200) as client:
-            assert "Vendi Guidance" in client.get(address).text
-        assert [path.name.startswith("vendi-guidance-app-") for path in tmp_path.iterdir()]
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(200) == 0
-    finally:
-        server.kill()
-        server.stdout.close()
+            assert "Vendi Guidance" in client.get(server.address).text
+        assert [path.name.startswith("vendi-guidance-app-") for path in tmp_path.iterdir()] == [
+            True
+        ]
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(200) == 0
     assert list(tmp_path.iterdir()) == []

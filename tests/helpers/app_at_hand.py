@@ -1,10 +1,13 @@
 """The app on a tiny model, and what a browser's page sends to its server."""
 
 import json
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx
@@ -36,6 +39,16 @@ def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
     fields = {"pictures": 2, "strength": 0.5, "seed": 0, "steps": 2}
     fields |= {"guidance_scale": 5.0, "batch_size": 2}
     return read_request(prompts, **{**fields, **changes})
+
+
+APP = ("-m", "vendi_guidance", "app")
+
+
+class Server(NamedTuple):
+    """A process that serves the page at an address."""
+
+    process: subprocess.Popen[str]
+    address: str
 
 
 class Visitor:
@@ -85,6 +98,30 @@ def served(model: Path, probe: Path, examples: str = "cat") -> Iterator[str]:
         scorer = scorer_of(studio, probe)
         with serving(folder, studio, scorer, examples) as address:
             yield address
+
+
+@contextmanager
+def app_process(*words: object, python: Sequence[object] = APP, **how: Any) -> Iterator[Server]:
+    """`vendi-guidance app` in a process of its own, which is killed at the end.
+
+    Args:
+        words: its options.
+        python: what starts it, after the name of Python.
+        how: cwd, and variables of the environment.
+    """
+    given = [str(word) for word in (sys.executable, *python, *words)]
+    cwd = how.pop("cwd", None)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | {k: str(v) for k, v in how.items()}
+    process = subprocess.Popen(given, stdout=subprocess.PIPE, text=True, cwd=cwd, env=environment)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert " at http://127.0.0.1:" in line, line
+        yield Server(process, line.split()[2])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @contextmanager

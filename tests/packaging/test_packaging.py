@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.app_at_hand import app_process
+from tests.helpers.browsing import chromium, visits, whole_session
+
 REPOSITORY = Path(__file__).parents[2]
 
 DEMO = ("assets/demo-sdxl/", "assets/demo-probe/")
@@ -107,6 +110,40 @@ def test_generate_evaluate_and_score_run_from_the_wheel(installed, tiny_sdxl_fol
     words = ("score", "a", "--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 16)
     said = python(installed, "-c", f"{without}; commands.main()", *words, cwd=tmp_path)
     assert said.startswith("RKE ") and "\nVendi " in said and "n = 3" in said
+
+
+def test_tune_and_compare_run_from_the_wheel(
+    installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
+):
+    (tmp_path / "prompts.txt").write_text("a fox\na hen\n")
+    words = ["prompts.txt", "--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu"]
+    words += ["--images-per-prompt", 2, "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
+    words += ["--image-embedder", "pixels:4", "--faithfulness", f"probe:{tiny_probe_folder}"]
+    command = installed / "bin" / "vendi-guidance"
+    search = ("--trials", 1, "--pictures", 16, "--output", "tuned")
+    said = python(installed, command, "tune", *words, *search, cwd=tmp_path)
+    assert "wrote tuned/settings.json" in said
+    assert json.loads((tmp_path / "tuned" / "settings.json").read_text())["settings"]
+
+    methods = ("--method", "ours=0.5", "--method", "select=2", "--output", "compared")
+    said = python(installed, command, "compare", *words, *methods, cwd=tmp_path)
+    assert "wrote compared/comparison.html" in said
+    assert "select from more" in (tmp_path / "compared" / "comparison.html").read_text()
+
+
+def test_a_whole_session_in_a_browser_works_from_the_wheel(
+    installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
+):
+    words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder, "--device", "cpu")
+    small = ("--steps", 2, "--batch-size", 2)
+    start = (installed / "bin" / "vendi-guidance", "app")
+    where = {"cwd": tmp_path, "PYTHONPATH": installed, "TMPDIR": tmp_path}
+    with (
+        chromium() as browser,
+        app_process(*words, *small, python=start, **where) as server,
+        visits(browser, server.address) as visit,
+    ):
+        whole_session(visit(), tmp_path)
 
 
 def test_the_demo_model_is_in_the_wheel(installed, tmp_path):

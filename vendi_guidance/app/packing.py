@@ -9,6 +9,7 @@ from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 
 REPORT = "report"
+PAGE = "report.html"
 
 
 def pack(drawing: Drawing) -> Path:
@@ -24,7 +25,7 @@ def pack(drawing: Drawing) -> Path:
         raise ValueError("There are no pictures yet: draw some first.")
     path = drawing.folder / "pictures.zip"
     report = drawing.folder / REPORT
-    if drawing.comparison is not None and not report.exists():
+    if drawing.comparison is not None and not (report / PAGE).exists():  # the page is written last
         drawing.comparison.save(report)
     with whole_file(path) as temporary, ZipFile(temporary, "w", ZIP_STORED) as packed:
         for name, arm in arms.items():

@@ -1,11 +1,15 @@
 """The server of the page, on this machine unless told otherwise."""
 
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from stat import S_ISDIR
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
+
+from filelock import FileLock
 
 from vendi_guidance.app.scoring import Scorer
 from vendi_guidance.app.session import Sessions
@@ -16,14 +20,20 @@ LARGEST_UPLOAD = 2**28
 
 MOST_WAITING = 32
 
+PREFIX = "vendi-guidance-app-"
+LOCK = ".lock"
+"""Held by the server whose temporary folder it is in."""
+
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A temporary folder for all files of the server, deleted at the end.
+    """A temporary folder for all files of the server, deleted at the end; that of a server that was
+    killed is deleted by the next one.
 
     To be entered before Gradio is imported, which reads its environment then.
     """
-    with TemporaryDirectory(prefix="vendi-guidance-app-") as folder:
+    remove_abandoned(Path(gettempdir()))
+    with TemporaryDirectory(prefix=PREFIX) as folder, FileLock(Path(folder, LOCK)):
         wanted = {
             "GRADIO_TEMP_DIR": str(Path(folder, "shown")),
             "GRADIO_ANALYTICS_ENABLED": "False",
@@ -37,6 +47,17 @@ def workspace() -> Iterator[Path]:
                 os.environ.pop(name)
                 if value is not None:
                     os.environ[name] = value
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete what this user's killed servers left in a folder that others may write to."""
+    for left in folder.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            about = left.lstat()
+            is_own = about.st_uid == (os.getuid() if os.name == "posix" else about.st_uid)
+            if S_ISDIR(about.st_mode) and is_own and (left / LOCK).is_file():
+                with FileLock(left / LOCK, timeout=0):
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager
