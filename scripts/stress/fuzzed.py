@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,9 @@ def settings_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
 
 def model_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
     copy_linked(fuzzed.model, Path("copied"))
-    spoil_one(Path("copied"), rng)
+    spoiled = spoil_one(Path("copied"), rng)
+    if spoiled.suffix == ".json" and spoiled.is_file():  # large numbers ask for large networks
+        spoiled.write_bytes(re.sub(rb"\d{6,}", b"7", spoiled.read_bytes()))
     has_embedder, has_model = "--prompt-embedder" in fuzzed.usual, "--model" in fuzzed.usual
     if has_embedder and (not has_model or rng.random() < 0.2):
         return fuzzed.words("--prompt-embedder", "sdxl:copied"), None
@@ -157,11 +160,13 @@ def cache_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
     return fuzzed.words("--cache", "cache"), None
 
 
-def spoil_one(folder: Path, rng: random.Random) -> None:
-    """Spoil a file in a folder, one at its top as likely as one below."""
+def spoil_one(folder: Path, rng: random.Random) -> Path:
+    """Spoil a file in a folder, one at its top as likely as one below; returns its path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     top = [path for path in files if path.parent == folder]
-    spoil(rng.choice(top if top and rng.random() < 0.5 else files), rng)
+    path = rng.choice(top if top and rng.random() < 0.5 else files)
+    spoil(path, rng)
+    return path
 
 
 def read_back() -> None:
