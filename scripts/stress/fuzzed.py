@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,10 +172,8 @@ def spoil_one(folder: Path, rng: random.Random) -> Path:
 
 def read_back() -> None:
     """Read the run folder as `evaluate` does."""
-    try:
+    with suppress(ValueError, OSError):
         list(as_batch(Path("run")).images)
-    except (ValueError, OSError) as error:
-        print(f"cannot be read back: {error}")
 
 
 def fuzzed_commands(model: Path) -> dict[str, Fuzzed]:
