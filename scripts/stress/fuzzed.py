@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from PIL import Image
 from safetensors.numpy import save_file
 
 from scripts.stress.hostile import (
@@ -24,6 +25,7 @@ from scripts.stress.hostile import (
 from vendi_guidance.commands import compare, evaluate, generate, tune
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import Probe
+from vendi_guidance.storage.imagefolder import METADATA
 from vendi_guidance.tuning.study import JOURNAL
 
 WRITTEN = ("--output", "--window-out", "--cache")
@@ -139,6 +141,21 @@ def attributes_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
     return fuzzed.words("--attributes", "attributes.json", *judge), None
 
 
+def calibration_folder(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    spoil_one(Path("labelled"), rng)
+    return fuzzed.words("--attributes", "tone.json", "--attribute-calibration", "labelled"), None
+
+
+def benchmark_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
+    name, path = rng.choice((("coco1000", "coco.json"), ("dimcim", "dimcim.json")))
+    damage(Path(path), rng)
+    words = fuzzed.words("--protocol", name, "--protocol-prompts", "1")
+    if fuzzed.command is evaluate.main:
+        return [*words, "--attributes", path], None
+    place = words.index("--images-per-prompt")
+    return [path, *words[1:place], *words[place + 2 :]], None
+
+
 def features_file(fuzzed: Fuzzed, rng: random.Random) -> Case:
     path = rng.choice(("features.npy", "features.npz", "features.safetensors"))
     damage(Path(path), rng)
@@ -181,6 +198,7 @@ def fuzzed_commands(model: Path) -> dict[str, Fuzzed]:
     drawn = ("--model", str(model), "--device", "cpu", "--batch-size", "2", "--steps", "1")
     judged = ("--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{model}")
     searched = (*drawn, "--images-per-prompt", "2", *judged, "--faithfulness", "probe:probe")
+    methods = ("--method", "ours=0.5", "--method", "seed-variance=1")
     many = (prompt_file, begun_folder, begun_folder, model_folder, probe_folder)
     return {
         "generate": Fuzzed(
@@ -196,7 +214,7 @@ def fuzzed_commands(model: Path) -> dict[str, Fuzzed]:
             (
                 *(command_line, command_line, evaluated_folder, evaluated_folder),
                 *(attributes_file, features_file, faithfulness_column, probe_folder),
-                *(cache_folder, model_folder),
+                *(cache_folder, model_folder, calibration_folder, benchmark_file),
             ),
             "report",
             model,
@@ -210,8 +228,8 @@ def fuzzed_commands(model: Path) -> dict[str, Fuzzed]:
         ),
         "compare": Fuzzed(
             compare.main,
-            ("prompts.txt", *searched, "--method", "ours=0.5", "--method", "seed-variance=1"),
-            (command_line, command_line, attributes_file, *many),
+            ("prompts.txt", *searched, *methods, "--probe", "probe"),
+            (command_line, command_line, attributes_file, benchmark_file, *many),
             "compared",
             model,
         ),
@@ -230,6 +248,22 @@ def write_inputs() -> None:
     of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
     split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
     Path("attributes.json").write_text(json.dumps(split))
+    Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
+    Path("labelled").mkdir()
+    with Path("labelled", METADATA).open("w") as lines:
+        for number, tone in enumerate(("light", "dark", "dark", "light")):
+            Image.new("RGB", (16, 16), (60 * number, 0, 90)).save(f"labelled/{number}.png")
+            row = {"file_name": f"{number}.png", "prompt": "a cat", "tone": tone}
+            lines.write(json.dumps(row) + "\n")
+    captions = [{"id": i, "image_id": i // 2, "caption": f"a cat {i}"} for i in range(6)]
+    Path("coco.json").write_text(json.dumps({"annotations": captions}))
+    dense = [
+        {"attribute_type": "tone", "attribute": tone, "dense_prompt": f"a {tone} cat"}
+        for tone in ("light", "dark")
+    ]
+    groups = [{"coarse_prompt": "a cat", "dense_prompts": dense}]
+    asked = [{"concept": "cat", "coarse_dense_prompts": groups}]
+    Path("dimcim.json").write_text(json.dumps(asked))
     features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)
     np.save("features.npy", features)
     np.savez("features.npz", features=features)

@@ -17,7 +17,7 @@ PATHS = (
     *("", ".", "..", "/", "/dev/null", "/proc/self/mem", "no/such", "a\nb", "x" * 300, "\udcff"),
     *("~", "-", "--", "prompts.txt", "prompts.jsonl", "prompts.csv", "run", "window.safetensors"),
     *("other", "../outside", "🐈", "model", "probe", "run/metadata.jsonl", "*", "$(id)", "con"),
-    *("settings.json", "attributes.json", "features.npy", "features.safetensors"),
+    *("settings.json", "attributes.json", "labelled", "features.npy", "features.safetensors"),
 )
 FAR = ("/", "..")
 """What paths begin with that must not be written to."""
@@ -68,6 +68,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--images-per-prompt": SMALL,
     "--steps": SMALL,
     "--trials": SMALL,
+    "--protocol-prompts": SMALL,
     "--pictures": (*SMALL, "10", "20"),
     "--workers": SMALL,
 }
