@@ -250,11 +250,11 @@ def write_inputs() -> None:
     Path("attributes.json").write_text(json.dumps(split))
     Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
     Path("labelled").mkdir()
-    with Path("labelled", METADATA).open("w") as lines:
+    with Path("labelled", METADATA).open("w") as labels:
         for number, tone in enumerate(("light", "dark", "dark", "light")):
             Image.new("RGB", (16, 16), (60 * number, 0, 90)).save(f"labelled/{number}.png")
             row = {"file_name": f"{number}.png", "prompt": "a cat", "tone": tone}
-            lines.write(json.dumps(row) + "\n")
+            labels.write(json.dumps(row) + "\n")
     captions = [{"id": i, "image_id": i // 2, "caption": f"a cat {i}"} for i in range(6)]
     Path("coco.json").write_text(json.dumps({"annotations": captions}))
     dense = [
