@@ -163,6 +163,16 @@ def test_images_may_lack_labels_and_a_judge_calls_give_corrected_probabilities(t
         judge(images, ["", ""], Attribute("light", ("grey", "white")))
 
 
+@pytest.mark.parametrize("label", ["grey", 5, {"x": 1}])
+def test_a_label_that_is_no_value_is_named(tmp_path, label):
+    folder = save_greys(tmp_path / "labelled", levels(4))
+    lines = (folder / "metadata.jsonl").read_text().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), "light": label})
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"'light' of 0.png is .*: it must be one of dark, bright"):
+        Calibrated(by_level, [LIGHT], as_batch(folder))
+
+
 def test_the_judge_sees_no_label(tmp_path):
     seen = []
 

@@ -123,7 +123,7 @@ def _labelled(
     """What a judge says of the images with a label, and the labels' places among the values."""
     where = f"{labelled.name or 'the labelled images'}: column {attribute.name!r}"
     # attributes of several prompts may have a name in common, and other values
-    known = {value for one in attributes if one.name == attribute.name for value in one.values}
+    known = [value for one in attributes if one.name == attribute.name for value in one.values]
     rows, labels = [], []
     for number, row in enumerate(labelled.rows or []):
         label = row.get(attribute.name)
