@@ -208,7 +208,7 @@ def bad_generate_options() -> dict[str, tuple[list[object], tuple[str, ...]]]:
         "memory": (["--diversity-memory", "long"], ("'long'", "session")),
         "dial negative": (["--diversity", -0.1], ("--diversity", "-0.1")),
         "dial above 1": (["--diversity", 1.1], ("--diversity", "1.1")),
-        "dial NaN": (["--diversity", "nan"], ("between 0", "nan")),
+        "dial NaN": (["--diversity", "nan"], ("--diversity", "nan")),
         "dial in words": (["--diversity", "high"], ("--diversity", "high")),
         "dial and preset": (
             ["--diversity", 0.5, "--diversity-preset", "published"],

@@ -23,6 +23,16 @@ NONE = object()
 """The value of an option that is given as its word for None."""
 
 
+class Range(click.FloatRange):
+    """A range of numbers, in which NaN does not lie."""
+
+    def convert(self, value: Any, parameter: Any, context: click.Context | None) -> Any:
+        number = super().convert(value, parameter, context)
+        if number != number:
+            self.fail(f"{value} is not a number.", parameter, context)
+        return number
+
+
 class Option(click.Option):
     """An option that `--help` lists under the title of its group.
 

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import check_device
 from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
-from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.commands.cli import Command, Option, Range, asset
 from vendi_guidance.commands.judge_options import (
     FEATURES,
     judge_options,
@@ -86,7 +86,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 )
 @judged(
     "--keep",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Range(0, 1, min_open=True),
     default=0.98,
     help="Least faithfulness of the best, as a share of the unguided images'.",
 )
@@ -108,8 +108,6 @@ def main(
     given["model"] = model_of(given["model"])
     check_device(given["device"])
     output = given["output"]
-    if not 0 < keep <= 1:
-        raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
     entries = entries_of(methods or USUAL)
     options = RunOptions(**given, resume=True)
     options.check()

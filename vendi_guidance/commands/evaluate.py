@@ -25,7 +25,7 @@ from rich.console import Console
 
 from vendi_guidance.checks import check_device
 from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
-from vendi_guidance.commands.cli import Command, Option, asset
+from vendi_guidance.commands.cli import Command, Option, Range, asset
 from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
@@ -53,7 +53,7 @@ def sigma(what: str) -> Any:
     """The option of a kernel's bandwidth."""
     return scored(
         f"--sigma-{what}",
-        type=click.FloatRange(0, min_open=True),
+        type=Range(0, min_open=True),
         show_default="the embedder's usual one, else the median distance",
         help=f"Bandwidth of the Gaussian kernel on {what} features.",
     )

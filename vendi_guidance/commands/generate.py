@@ -47,7 +47,7 @@ import click
 from tqdm import tqdm
 
 from vendi_guidance.checks import check_device
-from vendi_guidance.commands.cli import NONE, Command, Option
+from vendi_guidance.commands.cli import NONE, Command, Option, Range
 from vendi_guidance.commands.protocol_options import (
     check_is_given,
     images_per_prompt,
@@ -95,7 +95,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     if about["type"] is int:
         return click.IntRange(about["least"])
     low, high = about["range"]
-    return click.FloatRange(low, None if isinf(high) else high, min_open=about["above"])
+    return Range(low, None if isinf(high) else high, min_open=about["above"])
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -112,7 +112,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @how(
     "--diversity",
     "strength",
-    type=click.FloatRange(0, 1),
+    type=Range(0, 1),
     show_default=str(STRENGTH),
     help="The dial: 0 is the stock pipeline, 1 the most variety.",
 )

@@ -32,7 +32,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from vendi_guidance.checks import check_device
-from vendi_guidance.commands.cli import Command, Option
+from vendi_guidance.commands.cli import Command, Option, Range
 from vendi_guidance.commands.judge_options import judge_options, judges_of, open_judging
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -72,7 +72,7 @@ def search(*args: Any, **settings: Any) -> Any:
 @what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of images and search.")
 @search(
     "--keep",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Range(0, 1, min_open=True),
     default=0.98,
     help="Least faithfulness, as a share of the unguided images'.",
 )
@@ -106,8 +106,6 @@ def main(
     used = sample_of_prompts(given["prompts"], pictures // (trials + RUNS_BESIDE) // each)
     options = RunOptions(**{**given, "prompts": str(output / PROMPTS)}, resume=True)
     options.check()
-    if not 0 < keep <= 1:
-        raise ValueError(f"--keep must be above 0 and at most 1, got {keep}")
     model = find(options)
     judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
     runs = Series(settled(options, model), Stop())
