@@ -156,6 +156,15 @@ def test_an_index_that_is_none_is_named(model, content):
         check_model(model)
 
 
+def test_a_librarys_long_message_is_cut(model):
+    index = json.loads((model / "model_index.json").read_text())
+    index["text_encoder"][1] = "x" * 5000
+    (model / "model_index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*xxx\.\.\.$") as refused:
+        load(model)
+    assert len(str(refused.value)) < 1000
+
+
 def test_damaged_parts_are_one_sentence(model):
     for file in sorted(model.rglob("*")):
         if not file.is_file():

@@ -29,6 +29,7 @@ def test_or_of_the_guidance_itself(path):
     [
         ({"settings": {"speed": 1}}, "'speed', which is no setting"),
         ({"settings": {"strength": 2}}, "between 0.*got 2"),
+        ({"settings": {"level": 10**400}}, "level must be .*got 1000"),
         ({"settings": {"rounds": "many"}}, "rounds must be .*'many'"),
         ({"settings": [1]}, "no settings of guidance"),
         ({"format": "recipe"}, "it has format recipe"),

@@ -11,6 +11,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 SETTINGS = ["*.json", "*.txt", "*.model"]
 """Files beside the weights: configurations, vocabularies and tokenizers of sentencepiece."""
 
+LONGEST = 500
+"""Characters of a library's message that are passed on."""
+
 
 def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
     """A module of an extra, or an ImportError that names the extra for `what`."""
@@ -65,5 +68,6 @@ def conversion(target: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    """The first line of an error's message, cut where it is long."""
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."

@@ -69,7 +69,11 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
         check_count(name, value, about["least"])
     else:
         low, high = about["range"]
-        in_range = isinstance(value, Real) and low <= float(value) <= high and value != math.inf
+        try:
+            number = float(value) if isinstance(value, Real) else math.nan
+        except OverflowError:  # whole numbers may be larger than any float
+            number = math.inf
+        in_range = low <= number <= high and number != math.inf
         if not in_range or (about["above"] and value == low):
             limits = f"between {low:g} and {high:g}"
             if math.isinf(high):

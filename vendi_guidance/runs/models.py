@@ -21,6 +21,8 @@ from diffusers import DiffusionPipeline
 from huggingface_hub import hf_hub_download, model_info
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
+from vendi_guidance.features.weights import reason
+
 INDEX = "model_index.json"
 
 BLOCK = 2**16
@@ -186,11 +188,6 @@ def _enable(pipe: Any, name: str) -> None:
         raise ValueError(
             f"--vae-{name}: this model's decoder has no {name}: leave it out"
         ) from None
-
-
-def reason(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def fingerprint(folder: Path) -> str:
