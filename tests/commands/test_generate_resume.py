@@ -290,7 +290,7 @@ def test_what_is_no_run_is_neither_resumed_nor_touched(make, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "000000.png").write_bytes(b"mine")
-    assert_refused(make("--resume"), str(folder), "is not empty: it has no run.json")
+    assert_refused(make("--resume"), str(folder), "is not empty and has no run.json")
     assert repeatable(folder) == {"000000.png": b"mine"}
 
 

@@ -95,8 +95,8 @@ class RunFolder:
         if length < progress.metadata_bytes:
             raise ValueError(
                 f"{metadata} has lost lines: it has {length} bytes, and had "
-                f"{progress.metadata_bytes} after {progress.done} pictures; start again with "
-                "--overwrite"
+                f"{progress.metadata_bytes} after {progress.done} pictures; delete the folder "
+                "to start again"
             )
         with self._writing():
             self._clean()

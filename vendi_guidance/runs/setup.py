@@ -284,10 +284,14 @@ def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: Ex
     stack.enter_context(folder.locked())
     if not (options.resume and (folder.path / MANIFEST).is_file()):
         if not options.overwrite and not folder.is_empty():
-            lacks = ": it has no run.json" if options.resume else ""
+            if options.resume:
+                raise FileExistsError(
+                    f"{folder.path} is not empty and has no run.json to go on from: delete it, or "
+                    "name another folder"
+                )
             raise FileExistsError(
-                f"--output {folder.path} is not empty{lacks}: name another folder, go on with the "
-                "run in it with --resume, or replace that with --overwrite"
+                f"--output {folder.path} is not empty: name another folder, go on with the run in "
+                "it with --resume, or replace that with --overwrite"
             )
         return
     began = Manifest.load(folder.path)
