@@ -175,7 +175,7 @@ def main(models: tuple[str, ...], output: Path) -> None:
     for result in results:
         save_grid(output / f"transfer-{result.model}.webp", result)
     parts = {
-        "With the frozen default": frozen(results),
+        "With the default settings": by_strength(results),
         "Steps": steps(results),
         "Batches": batches(results),
         "Every method": methods(results),
@@ -219,7 +219,7 @@ def even_looks(looks: int, images: int) -> float:
     return looks * (1 - (1 - 1 / looks) ** images)
 
 
-def frozen(results: Sequence[Result]) -> str:
+def by_strength(results: Sequence[Result]) -> str:
     """A row a model and strength."""
     titles = ["model", "strength", "looks", "share of the possible gain", "named kept", "fidelity"]
     titles += ["evaluations", "best other that keeps as much"]

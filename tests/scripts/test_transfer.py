@@ -10,8 +10,8 @@ from scripts.comparison.transfer import (
     Result,
     Row,
     batches,
+    by_strength,
     even_looks,
-    frozen,
     methods,
     save_curves,
     save_grid,
@@ -75,7 +75,7 @@ def test_the_best_other_has_most_looks_of_those_that_keep_as_much(result):
 
 
 def test_the_page_has_every_model_step_batch_and_method(result):
-    main = frozen([result])
+    main = by_strength([result])
     assert "|  | 0.5 | 6.00 (5.00 to 7.00) | 0.50 | 0.970 | 1.000 | 2.00 x |" in main
     assert "seed-variance-8: 3.00" in main and "seed-variance-16: 7.00" in main
     assert "| 6.0 / 0.97 / 8 |" in steps([result])
