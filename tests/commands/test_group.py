@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from vendi_guidance import commands
+from vendi_guidance.commands.cli import DEBUG
 
 
 def test_help_lists_every_command_without_importing_any(monkeypatch):
@@ -29,3 +30,12 @@ def test_an_unknown_command_is_named():
     result = CliRunner().invoke(commands.main, ["paint"])
     assert result.exit_code == 2
     assert "No such command 'paint'" in result.output
+
+
+def test_a_traceback_is_there_for_those_who_ask(monkeypatch):
+    words = ["evaluate", "no-such-folder", "--output", "report"]
+    result = CliRunner().invoke(commands.main, words)
+    assert result.exit_code == 2 and "Error: " in result.output
+    monkeypatch.setenv(DEBUG, "1")
+    with pytest.raises(FileNotFoundError, match="no-such-folder"):
+        CliRunner().invoke(commands.main, words, catch_exceptions=False)

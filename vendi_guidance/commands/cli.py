@@ -52,6 +52,10 @@ class Option(click.Option):
         return NONE if is_none else super().type_cast_value(context, value)
 
 
+DEBUG = "VENDI_GUIDANCE_DEBUG"
+"""Environment variable: if it is set, errors come with their traceback."""
+
+
 class Command(click.Command):
     """A command that reports errors of the user in one sentence, with exit status 2."""
 
@@ -59,6 +63,8 @@ class Command(click.Command):
         try:
             return super().invoke(context)
         except (ValueError, OSError, ImportError) as error:
+            if os.environ.get(DEBUG):
+                raise
             raise click.UsageError(" ".join(str(error).split()), context) from error
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
