@@ -72,6 +72,7 @@ def main(folder: Path) -> None:
                         metric.compute()  # what all know together is not what each goes on with
                 found[f"{type(metric).__name__}, {spectrum}, {share}"] = float(metric.compute())
     (folder / f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()  # PyTorch 2.7 can wait forever for a process that has left
     torch.distributed.destroy_process_group()
 
 
