@@ -114,7 +114,7 @@ def test_decompression_bombs_are_refused(times, monkeypatch):
 def test_text_that_unpacks_to_very_much_is_refused():
     notes = PngImagePlugin.PngInfo()
     notes.add_text("note", "x" * 10_000_000, zip=True)
-    with pytest.raises(ValueError, match="(?i)too large"):
+    with pytest.raises(ValueError, match=r"(?i)too large"):
         open_picture(saved(plain(), pnginfo=notes))
 
 
