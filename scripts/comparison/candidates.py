@@ -18,7 +18,7 @@ UNGUIDED = "unguided"
 OURS = "ours"
 
 OURS_KNOB = "strength"
-OURS_STRENGTHS = (0.5, 1.0)
+OURS_STRENGTHS = (0.25, 0.5, 1.0)
 """Of ours, from weak to strong; the last one is ours at its strongest."""
 
 OURS_DEFAULT = STRENGTH

@@ -124,7 +124,8 @@ def main(
     demo = demo_model(model)
     probe, prompts = probe or asset(demo.probe), prompts or asset(demo.prompts)
     training_pictures = training_pictures or asset(demo.pictures)
-    steps, guidance_scale = steps or demo.steps, guidance_scale or demo.guidance_scale
+    steps = steps or demo.steps
+    guidance_scale = demo.guidance_scale if guidance_scale is None else guidance_scale
     text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
     scorer = Scorer.load(probe, text, training_pictures)
     tuning, reported = split_prompts(prompts, scorer.probe.concepts)

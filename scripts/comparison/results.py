@@ -1,29 +1,33 @@
 """The measures of a method over prompts and seeds, and comparisons of methods by their curves.
 
-Intervals are percentiles of bootstrap samples of prompts (Efron, 1979), each with the mean over its
-seeds. All rows share their resampled prompts, so that differences are paired.
+Intervals are percentiles of bootstrap samples of prompts, each with the mean over its seeds. With
+few prompts the usual percentiles are too narrow, so that these are further out (the expanded
+percentile interval; Hesterberg, The American Statistician 69, 2015); fewer than `FEWEST_PROMPTS`
+have none. All rows share their resampled prompts, so that differences are paired.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isnan, nan
+from math import inf, isnan, nan, sqrt
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, t as student
 
 from scripts.comparison.candidates import METHODS, OURS, OURS_DEFAULT, UNGUIDED, Candidate
 from scripts.comparison.measures import KEPT, LOOKS, MEASURES, Scores
 from scripts.comparison.plan import FINAL
 from scripts.comparison.trials import Trial
+from vendi_guidance.evaluation.intervals import FEWEST_PROMPTS
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 
 LEVELS = (0.99, 0.97, 0.95, 0.93, 0.90)
-"""Of named kept, at which looks are compared."""
+"""Of named kept, at which looks are compared; in a sweep, shares of what the unguided keeps."""
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -64,9 +68,15 @@ class Row:
         return fmean(known) if known else None
 
     def interval(self, measure: str) -> Interval | None:
-        """The confidence interval; None for measures that are not means over prompts."""
+        """The confidence interval; None for measures that are not means over prompts, or over too
+        few."""
         resampled = self.resampled(measure)
-        return None if resampled is None else percentiles(resampled)
+        return None if resampled is None else percentiles(resampled, self.prompts(measure))
+
+    def prompts(self, measure: str) -> int:
+        """How many prompts a measure is a mean over."""
+        terms = self._terms(measure)
+        return 0 if terms is None else len(terms[0])
 
     def resampled(self, measure: str) -> Array | None:
         """(RESAMPLES,) values of a measure, each with other prompts; None where undefined."""
@@ -118,10 +128,15 @@ class Row:
         return about | {"scores": [of._asdict() for of in self.scores]}
 
 
-def percentiles(resampled: Array) -> Interval:
-    """The central interval of level `CONFIDENCE`."""
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(resampled, [tail, 100 - tail])
+def percentiles(resampled: Array, prompts: int) -> Interval | None:
+    """The central interval of level `CONFIDENCE`, expanded for a number of prompts; None if these
+    are too few."""
+    if prompts < FEWEST_PROMPTS:
+        return None
+    # bootstrap samples vary by (n - 1) / n as much as means of n do, whose deviation is unknown
+    width = student.ppf((1 + CONFIDENCE) / 2, prompts - 1) * sqrt(prompts / (prompts - 1))
+    tail = float(norm.cdf(-width))
+    low, high = np.quantile(resampled, [tail, 1 - tail])
     return float(low), float(high)
 
 
@@ -193,7 +208,8 @@ def gain(of_methods: Mapping[str, Sequence[Row]], level: float) -> Gain:
     )
     differences = [a - b for a, b in samples if a is not None and b is not None]
     rare = len(differences) < CONFIDENCE * RESAMPLES  # the level is often out of reach
-    interval = None if rare else percentiles(np.array(differences))
+    prompts = min(of_methods[OURS][0].prompts(measure) for measure in (KEPT, LOOKS))
+    interval = None if rare else percentiles(np.array(differences), prompts)
     return Gain(level, looks, best, ours - others[best], interval)
 
 
@@ -205,13 +221,12 @@ def _resampled_looks_at(rows: Sequence[Row], level: float) -> list[float | None]
 
 
 def choose(of_method: Sequence[Row], plain: Row) -> Row:
-    """The row of a sweep with most looks, on the line from the unguided, on average over `LEVELS`.
-
-    Levels that the unguided does not keep are left out.
-    """
+    """The row of a sweep with most looks, on the line from the unguided, on average over `LEVELS`
+    as shares of what the unguided keeps."""
+    kept = point(plain)[0]
 
     def merit(row: Row) -> float:
-        looks = [looks_at([point(plain), point(row)], level) for level in LEVELS]
+        looks = [looks_at([point(plain), point(row)], share * kept) for share in LEVELS]
         return fmean([value for value in looks if value is not None] or [-inf])
 
     return max(of_method, key=merit)

@@ -20,8 +20,8 @@ from scripts.comparison.plan import (
 from scripts.comparison.results import CONFIDENCE, LEVELS, Row, curves, gain
 from vendi_guidance.storage.files import whole_file
 
-FORMAT = "vendi-guidance comparison"
-VERSION = 2
+FORMAT = "vendi-guidance study"
+VERSION = 3
 
 MAIN = (LOOKS, KEPT, "fidelity", "look_entropy", "probe_nearest_ratio", "pixels_nearest_ratio")
 SHORT = MAIN[:3]
@@ -106,11 +106,12 @@ def _heading(about: dict[str, Any], final: Row) -> str:
         f"{count} prompts that leave the look open and {len(trial.prompts) - count} that name an "
         f"attribute x {trial.how.images_per_prompt} pictures, {trial.how.steps} steps, CFG scale "
         f"{about['guidance_scale']:g}, batches of {trial.how.batch_size}, {about['dtype']}, on "
-        f"{about['machine']}. In brackets: {CONFIDENCE:.0%} bootstrap intervals over prompts. "
+        f"{about['machine']}. In brackets: {CONFIDENCE:.0%} bootstrap intervals over prompts, "
+        "where there are at least 8. "
         f"Rows with {len(final.trials)} seeds say so; all others have one.\n\n"
-        "Ratios are those of the distance from the training pictures of the same concepts to that "
-        "of named pictures, which have the same looks, each asked for by name, unguided: the probe "
-        f"sees what was named in {about['named_as_asked']:.1%} of them."
+        "*Nearest ratio*: a method's distance from the training pictures of the same emoji, "
+        "divided by that of unguided images with the same looks, each asked for by name (the probe "
+        f"sees what was named in {about['named_as_asked']:.1%} of them). Lower is closer."
     )
 
 
