@@ -8,14 +8,11 @@ from typing import Any
 from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison import baselines
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
-from vendi_guidance.comparison.entries import FAMILIES
+from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED
 from vendi_guidance.comparison.methods import Call, Method
 from vendi_guidance.comparison.selection import Select, SelectPreviews
 from vendi_guidance.guidance.mixins import DiversityGuided
 from vendi_guidance.guidance.settings import STRENGTH
-
-UNGUIDED = "unguided"
-OURS = "ours"
 
 OURS_KNOB = "strength"
 OURS_STRENGTHS = (0.25, 0.5, 1.0)

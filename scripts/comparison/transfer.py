@@ -29,13 +29,13 @@ from scripts.comparison.models import MODELS
 from scripts.comparison.tables import markdown, number
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command, asset
-from vendi_guidance.commands.tune import sample_of_prompts
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
 from vendi_guidance.comparison.figures import GREY, STYLES as LINES
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.prompt_files import open_prompts
 
 OPEN, NAMED = "open", "named"
 COUNTS = {OPEN: (8, 16), NAMED: (16, 8)}
@@ -54,19 +54,17 @@ class Row(NamedTuple):
     """A method at a strength on both kinds of prompts.
 
     Attributes:
+        folder: of its run, beside the others.
         looks, kept: the scores of open prompts' looks and of named prompts' fidelity.
     """
 
     family: str
     strength: float | None
+    folder: str
     looks: Record
     kept: Record
     fidelity: float
     evaluations: float
-
-    @property
-    def folder(self) -> str:
-        return self.family if self.strength is None else f"{self.family}-{self.strength:g}"
 
 
 class Job(NamedTuple):
@@ -91,9 +89,8 @@ class Job(NamedTuple):
         model, demo = asset(self.model), MODELS[self.model]
         text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
         for kind, (count, each) in self.counts.items():
-            prompts = sample_of_prompts(
-                str(asset(demo.prompts if kind == OPEN else demo.named)), count
-            )
+            source = asset(demo.prompts if kind == OPEN else demo.named)
+            prompts = open_prompts(str(source)).spread(count)
             file = self.folder / f"{kind}.jsonl"
             self.folder.mkdir(parents=True, exist_ok=True)
             lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
@@ -120,6 +117,7 @@ class Job(NamedTuple):
             Row(
                 one["family"],
                 one["strength"],
+                one["folder"],
                 one["scores"]["looks_per_prompt"],
                 other["scores"]["fidelity"],
                 one["scores"]["fidelity"]["value"],

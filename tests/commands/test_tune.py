@@ -171,7 +171,8 @@ def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--pictures", 3], ("--pictures", "too small")),
+        (["--pictures", 3], ("--pictures 3", "too small", "take 16")),
+        (["--pictures", 16], ("own-prompt", "one prompt")),
         (["--keep", 0], ("--keep",)),
         (["--keep", "nan"], ("--keep", "nan")),
         (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),

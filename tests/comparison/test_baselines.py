@@ -396,3 +396,13 @@ def correlation(a, b):
     """Of two sets of rows, each row taken for itself; the mean."""
     a, b = (rows.double() - rows.double().mean(dim=-1, keepdim=True) for rows in (a, b))
     return float(torch.nn.functional.cosine_similarity(a, b, dim=-1).mean())
+
+
+def test_an_interval_of_cfg_is_refused_where_the_scale_is_only_told_to_the_network(pipe):
+    """As by FLUX.1-dev, whose usual scale is above 1."""
+    call = Call(pipe, PROMPTS, seeds(0, len(PROMPTS)), guidance_scale=3.5)
+    with (
+        LimitedInterval(0.3, 1.0).attached(call) as given,
+        pytest.raises(ValueError, match="no CFG to change"),
+    ):
+        pipe(**call.arguments() | {"guidance_scale": 1.0}, **given, num_inference_steps=2)

@@ -24,7 +24,8 @@ MODEL = "demo-sdxl-turbo"
 def row(family: str, strength: float | None, looks: float, kept: float) -> Row:
     of_looks = {"value": looks, "low": looks - 1, "high": looks + 1}
     of_kept = {"value": kept, "low": None, "high": None}
-    return Row(family, strength, of_looks, of_kept, 1.0, 8.0 if family == "ours" else 4.0)
+    folder = family if strength is None else f"{family}-{strength:g}"
+    return Row(family, strength, folder, of_looks, of_kept, 1.0, 8.0 if family == "ours" else 4.0)
 
 
 ROWS = [

@@ -135,7 +135,7 @@ def main(
         stack.enter_context(runs.stop)
         study = Study(runs, judging)
         entries = possible(study, entries, prompts[0], has_choice=bool(methods))
-        total = sum(entry.images_drawn for entry in entries) * count
+        total = round(sum(map(study.images_drawn, entries)) * count)
         click.echo(
             f"{len(entries)} runs of {len(prompts)} prompts x {options.images_per_prompt} images: "
             f"{total} to draw in all",

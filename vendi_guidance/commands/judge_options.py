@@ -92,7 +92,13 @@ def open_judging(
         judge = ProbeConcept(load_probe(which))
     elif faithfulness == "own-model":
         judge = OwnModel(runs, drawn)
-    elif faithfulness != "own-prompt":
+    elif faithfulness == "own-prompt":
+        if len(set(drawn)) < 2:
+            raise ValueError(
+                "--faithfulness own-prompt tells the images of different prompts apart, and there "
+                "is one prompt: give more, or another judge"
+            )
+    else:
         raise ValueError(
             "--faithfulness must be clip, clip:MODEL, own-model, own-prompt or probe:FOLDER, got "
             f"{faithfulness!r}"

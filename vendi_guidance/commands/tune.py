@@ -19,16 +19,13 @@ The same command goes on after a kill. Given on several machines or GPUs (--devi
 output folder, the processes share the trials.
 """
 
-import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 import transformers
-from filelock import FileLock
 from tqdm import tqdm
 
 from vendi_guidance.checks import check_device
@@ -43,21 +40,19 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
-from vendi_guidance.runs.models import fingerprint
+from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import Model, RunOptions, find, settled
+from vendi_guidance.runs.setup import RunOptions, check_prompts_are_seen, find, settled
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts
+from vendi_guidance.tuning.folder import PROMPTS, begin, manifest_of
 from vendi_guidance.tuning.frontier import save_frontier
 from vendi_guidance.tuning.judging import Outcome
 from vendi_guidance.tuning.study import Search, Tried, Tuner
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
 TRIALS = (8, 24)
-PROMPTS = "prompts.jsonl"
 
 
 def search(*args: Any, **settings: Any) -> Any:
@@ -103,10 +98,17 @@ def main(
     check_device(given["device"])
     output, each = given["output"], given["images_per_prompt"]
     trials = trials or TRIALS[expert]
-    used = sample_of_prompts(given["prompts"], pictures // (trials + RUNS_BESIDE) // each)
+    affordable = pictures // (trials + RUNS_BESIDE) // each
+    if not affordable:
+        raise ValueError(
+            f"--pictures {pictures} is too small: {trials} trials and {RUNS_BESIDE} runs beside "
+            f"them take {(trials + RUNS_BESIDE) * each} for one prompt"
+        )
+    used = open_prompts(given["prompts"]).spread(affordable)
     options = RunOptions(**{**given, "prompts": str(output / PROMPTS)}, resume=True)
     options.check()
     model = find(options)
+    check_prompts_are_seen(model.pipeline, Settings())
     judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
     runs = Series(settled(options, model), Stop())
     judging = open_judging(*judged.values(), runs=runs, drawn=used)
@@ -142,82 +144,15 @@ def main(
             raise ValueError(
                 f"no strength that was tried keeps {keep:g} of the unguided faithfulness; the "
                 f"closest is {closest.settings['strength']:g}, which keeps "
-                f"{closest.outcome.kept:.3f}: lower --keep in another folder, or try more"
+                f"{closest.outcome.kept:.3f}: in another folder, lower --keep, or try more with "
+                "--trials"
             )
-        outcome = check(tuner, best, count)
+        outcome = tuner.check(best, options.seed + count)
     about = {"model": options.model, "keep": keep, "search": asdict(best.outcome)}
     about |= {"check": asdict(outcome), "images": count, "prompts": len(used)}
     save_settings(output / "settings.json", best.settings, about)
     click.echo(verdict(best, outcome, keep))
     click.echo(f"wrote {output / 'settings.json'} and {output / 'frontier.png'}")
-
-
-def sample_of_prompts(source: str, count: int) -> list[str]:
-    """So many prompts, evenly spaced, or all of them.
-
-    Raises:
-        ValueError: the budget is too small for one.
-    """
-    prompts = open_prompts(source)
-    if count < 1:
-        raise ValueError(
-            "--pictures is too small: it has to be at least --images-per-prompt times "
-            f"{RUNS_BESIDE} more than --trials"
-        )
-    step = max(1.0, prompts.count / count)
-    places = {int(step * i) for i in range(min(count, prompts.count))}
-    return [prompt for place, prompt in enumerate(prompts) if place in places]
-
-
-def manifest_of(
-    options: RunOptions, model: Model, wanted: Search, judged: dict[str, str], prompts: list[str]
-) -> Manifest:
-    """What must be the same when the search goes on."""
-    sampling = model.sampling.about
-    settings = asdict(wanted) | sampling | judged
-    settings |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    settings |= {"batch_size": options.batch_size, "dtype": options.dtype}
-    inputs = {"model": Input(options.model, fingerprint(model.folder))}
-    return Manifest(settings, dict(inputs), versions())
-
-
-def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
-    """Begin a search in a folder, or go on with the one in it.
-
-    Raises:
-        ValueError: it began otherwise.
-        FileExistsError: the folder holds something else.
-    """
-    # listed first: another process may be beginning the search, which locks, then says run.json
-    visible = [path for path in output.glob("*") if path.name[0] != "."]
-    if visible and not (output / MANIFEST).is_file():
-        raise FileExistsError(f"--output {output} is not empty and has no search: name another")
-    output.mkdir(parents=True, exist_ok=True)
-    with FileLock(output / ".claims.lock"):
-        lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
-        if not (output / MANIFEST).is_file():
-            manifest.save(output)
-        differences = manifest.differences(Manifest.load(output))
-        if not (output / PROMPTS).is_file():
-            with whole_file(output / PROMPTS) as temporary:
-                temporary.write_text(lines, encoding="utf-8")
-        if not differences and (output / PROMPTS).read_text(encoding="utf-8") != lines:
-            differences = ["PROMPTS has other prompts"]
-    if differences:
-        raise ValueError(
-            f"the search in {output} began with other settings: {'; '.join(differences)}; go on "
-            "with the settings that it began with, or name another folder"
-        )
-
-
-def check(tuner: Tuner, best: Tried, count: int) -> Outcome:
-    """How the best setting does on seeds that the search has not seen."""
-    seed = tuner.runs.options.seed + count
-    with FileLock(tuner.folder / ".check.lock"):
-        plain = tuner.runs.draw("check-unguided", {"strength": 0.0}, seed=seed)
-        tuned = tuner.runs.draw("check-tuned", best.settings, seed=seed)
-    report, settings = tuner.judging.unguided(plain)
-    return tuner.judging.outcome(tuned, report, settings)
 
 
 def sentence(one: Tried) -> str:
@@ -238,5 +173,5 @@ def verdict(best: Tried, outcome: Outcome, keep: float) -> str:
         f"{outcome.kept:.3f} of its faithfulness{interval}."
     )
     if outcome.kept < keep:
-        text += f" That is less than --keep {keep:g}: more --pictures decide what is true."
+        text += f" That is less than --keep {keep:g}: search with more --pictures, elsewhere."
     return text

@@ -90,11 +90,6 @@ class Entry:
         """Settings of guidance."""
         return {"strength": self.strength if self.family == OURS else 0.0}
 
-    @property
-    def images_drawn(self) -> int:
-        """How many images are drawn for each that is kept."""
-        return int(self.strength or 1) if self.family == "select" else 1
-
     def build(self) -> Method:
         """The method.
 

@@ -128,8 +128,17 @@ def evaluated_by(pipe: Any, evaluate: Callable[[Evaluation], Any]) -> Iterator[N
 
 def without_cfg(evaluation: Evaluation, count: int) -> Any:
     """The output for `count` prompts, for rows without them too: the pipeline's classifier-free
-    guidance has no effect. Only the prompts' rows are evaluated."""
+    guidance has no effect. Only the prompts' rows are evaluated.
+
+    Raises:
+        ValueError: there are no others.
+    """
     own, rows = evaluation.rows_of(count), len(input_of(evaluation.args, evaluation.kwargs))
+    if rows == count:
+        raise ValueError(
+            f"{_name(evaluation.pipe)} gives its network the rows of the prompts alone: it has no "
+            "CFG to change, whatever its guidance scale"
+        )
     args, kwargs = only_rows(evaluation.args, evaluation.kwargs, rows, own)
     raw = evaluation.forward(*args, **kwargs)
     output = tensor_of(raw)

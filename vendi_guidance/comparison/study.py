@@ -19,6 +19,7 @@ from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.callback import VendiGuidance
 from vendi_guidance.runs.models import BROKEN
 from vendi_guidance.runs.series import Series
+from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.storage.imagefolder import read_timings
 from vendi_guidance.tuning.judging import Judging, Outcome
 
@@ -85,7 +86,8 @@ class Results:
         decided = "" if found.is_significant else ", which decides nothing"
         return (
             f"Of what keeps {floor}, {_in_words(ours)}, and {found.change:.2f} times that of the "
-            f"best other method, {other.entry.title}{interval}{decided}."
+            f"best other method, {other.entry.title}{interval}{decided}. These images chose both, "
+            "which the interval does not count: to be sure, compare the two with another --seed."
         )
 
 
@@ -105,6 +107,11 @@ class Study:
         """Of the model's classifier-free guidance; None where it has none."""
         return self.runs.model.sampling.guidance_scale
 
+    def images_drawn(self, entry: Entry) -> float:
+        """How many images it draws for each that is kept; those of fewer steps count by these."""
+        steps = self.runs.model.sampling.steps
+        return entry.build().steps_per_image(steps) / steps
+
     def refusal(self, entry: Entry, prompt: str) -> str | None:
         """Why the model cannot be sampled in this way, by two steps of two images; None if it can.
 
@@ -113,10 +120,13 @@ class Study:
         Raises:
             ValueError: the model cannot be loaded.
         """
-        is_shown = self.folder(entry).exists() or entry.family == OURS
-        pipe = None if is_shown else self.runs.pipe
+        is_shown, is_ours = self.folder(entry).exists(), entry.family == OURS
+        pipe = None if is_shown or is_ours else self.runs.pipe
         try:
             entry.check(self.guidance_scale)
+            if is_ours:
+                settings = VendiGuidance(**entry.diversity).settings
+                check_prompts_are_seen(self.runs.model.pipeline, settings)
             if pipe is not None:
                 self._rehearse(pipe, entry, prompt)
         except (ValueError, *BROKEN) as error:
@@ -127,14 +137,15 @@ class Study:
         """Make an entry's run, or what is missing of it.
 
         Args:
-            on_pictures: called with the number of images that were drawn or found, also those that
-                are not kept.
+            on_pictures: called with the number of images that were drawn or found, as of
+                `images_drawn`.
 
         Raises:
             SystemExit: a signal asked to stop.
             ValueError, OSError: it cannot be made.
         """
-        self.runs.on_pictures = lambda kept: on_pictures(kept * entry.images_drawn)
+        share = self.images_drawn(entry)
+        self.runs.on_pictures = lambda kept: on_pictures(round(kept * share))
         drawing = entry.drawing(self.guidance_scale)
         return self.runs.draw(entry.name, entry.diversity, drawing=drawing)
 

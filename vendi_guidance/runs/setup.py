@@ -11,6 +11,7 @@ import torch
 
 from vendi_guidance.guidance.callback import VendiGuidance
 from vendi_guidance.guidance.prompts import prompt_inputs
+from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup
@@ -135,7 +136,7 @@ def open_run(
             record=options.window_out is not None,
             **options.diversity,
         )
-        _check_prompts_are_seen(model.pipeline, guidance)
+        check_prompts_are_seen(model.pipeline, guidance.settings)
         plan = _plan(options, model, guidance, drawing.about)
         return model, plan, guidance, window, opening
 
@@ -206,13 +207,13 @@ def load(options: RunOptions, model: Model, device: str) -> Any:
     )
 
 
-def _check_prompts_are_seen(pipeline: type[Any], guidance: VendiGuidance) -> None:
-    settings = guidance.settings
+def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
+    """Raise ValueError if guidance compares prompts that this pipeline does not show it."""
     is_seen = pipeline.prompt_input is not None or prompt_inputs(pipeline)
     if settings.scale and settings.is_conditional and not is_seen:
         raise ValueError(
-            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: add "
-            "--diversity-objective vendi, which compares the images of all prompts"
+            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: it is guided by "
+            "generate --diversity-objective vendi alone, which compares the images of all prompts"
         )
 
 

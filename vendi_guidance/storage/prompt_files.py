@@ -31,6 +31,12 @@ class Prompts:
     def __iter__(self) -> Iterator[str]:
         return self.starting_at(0)
 
+    def spread(self, count: int) -> list[str]:
+        """So many of them, evenly spaced, or all."""
+        step = max(1.0, self.count / count)
+        places = {int(step * i) for i in range(min(count, self.count))}
+        return [prompt for place, prompt in enumerate(self) if place in places]
+
     def starting_at(self, number: int) -> Iterator[str]:
         """The prompts after the first `number`.
 

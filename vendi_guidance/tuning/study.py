@@ -82,7 +82,7 @@ class Tuner:
     def tried(self) -> list[Tried]:
         """The trials that are finished, by all processes."""
         optuna = _optuna()
-        with self._reading():
+        with self._locked():  # the first to read the study puts its first trials there
             complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
             return [
                 Tried(
@@ -127,6 +127,14 @@ class Tuner:
         with FileLock(self.folder / ".unguided.lock"):
             self.runs.draw(UNGUIDED, {"strength": 0.0})
         return self.judging.unguided(self.folder / UNGUIDED)
+
+    def check(self, best: Tried, seed: int) -> Outcome:
+        """How a setting does from a seed on that the search has not seen."""
+        with FileLock(self.folder / ".check.lock"):
+            plain = self.runs.draw("check-unguided", {"strength": 0.0}, seed=seed)
+            tuned = self.runs.draw("check-tuned", best.settings, seed=seed)
+        report, settings = self.judging.unguided(plain)
+        return self.judging.outcome(tuned, report, settings)
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:
         """A trial for this process: one that a killed process left, else a new one; None when
