@@ -63,6 +63,12 @@ def test_a_setting_like_the_protocols_is_no_difference():
     ]
 
 
+def test_a_bandwidth_like_the_protocols_is_kept_with_another_embedder():
+    given = Features("pixels", 25.0, "sdxl:x", 0.4)
+    chosen, differs = PROTOCOLS["coco1000"].features.replaced_by(given)
+    assert chosen == Features("pixels", 25.0, "sdxl:x", 0.4, "clip") and len(differs) == 2
+
+
 def test_a_batch_has_to_have_the_protocols_prompts_and_images():
     batch = as_batch(sample_images(12), [f"prompt {i}" for i in range(3) for _ in range(4)])
     check_batch("coco1000", batch, 3)

@@ -8,7 +8,7 @@ by CLIP ViT-B/32, which the paper does not say.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
@@ -38,20 +38,19 @@ class Features:
             >>> chosen.image_embedder, chosen.sigma_image, differs
             ('pixels', None, ['image embedder pixels instead of dinov2'])
         """
-        differs = {
-            field.name: other
-            for field in fields(self)
-            if (other := getattr(given, field.name)) not in (None, getattr(self, field.name))
-        }
-        words = [
-            f"{name.replace('_', ' ')} {other} instead of {getattr(self, name)}"
-            for name, other in differs.items()
+        asked = {name: it for name, it in vars(given).items() if it is not None}
+        usual = vars(self)
+        differs = [
+            f"{name.replace('_', ' ')} {it} instead of {usual[name]}"
+            for name, it in asked.items()
+            if it != usual[name]
         ]
-        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
-        for what in ("image", "prompt"):
-            if f"{what}_embedder" in differs:
-                chosen[f"sigma_{what}"] = None  # it was of the other embedder
-        return Features(**(chosen | differs)), words
+        kept = usual | {
+            f"sigma_{what}": None  # it was of the other embedder
+            for what in ("image", "prompt")
+            if asked.get(f"{what}_embedder", usual[f"{what}_embedder"]) != usual[f"{what}_embedder"]
+        }
+        return Features(**(kept | asked)), differs
 
 
 @dataclass(frozen=True)
