@@ -154,8 +154,8 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     given = ("--attributes", file, "--attribute-calibration", tmp_path / "labelled")
     result = invoke(words, peace, *METHODS, *given)
     assert result.exit_code == 0, result.output
-    for row in rows_of(peace).values():
-        assert row["attributes"][0]["means"]["commonest"][0] == pytest.approx(0.5)
+    for row in rows_of(peace).values():  # of three coins, three or two alike
+        assert row["attributes"][0]["means"]["commonest"][0] == pytest.approx(0.75, abs=0.05)
     page = (peace / "comparison.html").read_text()
     assert "evenness" in page and "fur: the judge is calibrated by 8 labelled images." in page
 

@@ -1,19 +1,20 @@
 """How images spread over the values of attributes."""
 
 import json
-from math import log
+from math import comb, log
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from scipy.stats import t as student
 
 from tests.helpers.batches_at_hand import SETTINGS
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.evaluation.attribute_judges import TEMPLATES, ProbeJudge, ZeroShot
 from vendi_guidance.evaluation.attributes import Attribute, load_attributes, one_hot
-from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.batches import Pictures, as_batch
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.spreads import attribute_scores
 from vendi_guidance.features.base import FromFunction
@@ -76,6 +77,64 @@ def test_the_doubts_of_a_judge_widen_the_interval():
     assert unsure[2] - unsure[1] > 0.01
 
 
+def unsure(p: float):
+    return lambda images, *_: torch.tensor([[1 - p, p]] * len(images))
+
+
+def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
+    """Of four images that are bright with probability 0.4."""
+    [spread] = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4)).spreads
+    both = 1 - 0.6**4 - 0.4**4
+    assert spread.shares == pytest.approx((0.6, 0.4))
+    assert spread.scores["coverage"] == pytest.approx((1 + both) / 2, abs=0.05)
+    commonest = {0: 1.0, 1: 0.75, 2: 0.5, 3: 0.75, 4: 1.0}
+    chances = {k: comb(4, k) * 0.4**k * 0.6 ** (4 - k) for k in commonest}
+    expected = sum(chances[k] * commonest[k] for k in commonest)
+    assert spread.scores["commonest"] == pytest.approx(expected, abs=0.05)
+
+
+def test_doubts_count_once_for_each_image():
+    prompts = [f"bright room {i % 16}" for i in range(64)]
+    value, low, high = scored([0] * 64, prompts, judge=unsure(0.5)).means["named_kept"]
+    assert value == pytest.approx(0.5, abs=0.005)
+    textbook = student.ppf(0.975, 15) * (0.25 / 64) ** 0.5
+    assert (high - low) / 2 == pytest.approx(textbook, rel=0.25)
+
+
+def draw_prompts(count: int, generator: torch.Generator):
+    """Probabilities and true values of four images of each prompt, whose own mix is uneven.
+
+    The judge sees the values through much noise, and is right about how sure it is.
+    """
+    mixes = torch.rand(count, 3, generator=generator, dtype=torch.float64) ** 6 + 1e-6
+    mixes = (mixes / mixes.sum(1, keepdim=True)).repeat_interleave(4, 0)
+    true = torch.eye(3)[torch.multinomial(mixes, 1, generator=generator)[:, 0]].double()
+    seen = true + 2 * torch.randn(true.shape, generator=generator, dtype=torch.float64)
+    return (mixes.log() + seen / 4).softmax(1), true
+
+
+def test_intervals_hold_the_truth_where_a_judge_is_right_about_its_doubts():
+    """The mean over prompts of the kind, and what the true values of the images give."""
+    colour = Attribute("colour", ("red", "green", "blue"))
+    generator = torch.Generator().manual_seed(0)
+
+    def means(p):
+        prompts = [f"room {i // 4}" for i in range(len(p))]
+        images = Pictures(lambda _: Image.new("RGB", (1, 1)), range(len(p)))
+        rows = iter(p.split(256))
+        judge = lambda *_: next(rows)  # noqa: E731
+        return attribute_scores(as_batch(images, prompts), [colour], judge)[0].means
+
+    everywhere = means(draw_prompts(5000, generator)[1])
+    held = dict.fromkeys(everywhere, 0)
+    for _ in range(20):
+        p, true = draw_prompts(24, generator)
+        of_these, found = means(true), means(p)
+        for name, (_, low, high) in found.items():
+            held[name] += low <= of_these[name][0] <= high and low <= everywhere[name][0] <= high
+    assert all(count >= 17 for count in held.values()), held
+
+
 def test_an_attribute_can_be_of_one_prompt():
     attribute = Attribute("light", LIGHT.values, "a room")
     assert [s.prompt for s in scored([0, 255], ["a room", "a cave"], attribute).spreads] == [
@@ -86,7 +145,13 @@ def test_an_attribute_can_be_of_one_prompt():
 
 
 @pytest.mark.parametrize(
-    "judge", [lambda *_: torch.ones(2, 2), lambda *_: torch.ones(1, 2), lambda *_: [[0.5]] * 2]
+    "judge",
+    [
+        lambda *_: torch.ones(2, 2),
+        lambda *_: torch.ones(1, 2),
+        lambda *_: [[0.5]] * 2,
+        lambda *_: [[-0.5, 1.5]] * 2,
+    ],
 )
 def test_a_judge_has_to_return_a_distribution_for_each_image(judge):
     with pytest.raises(ValueError, match=r"judge of 'light' .* \(2, 2\), probabilities of dark, b"):

@@ -141,7 +141,8 @@ def test_intervals_of_a_judge_with_few_labels_are_wider(tmp_path):
             judge = Calibrated(by_level, [LIGHT], labelled)
         [found[n]] = attribute_scores(as_batch(images, prompts), [LIGHT], judge)
     truth = 1.0  # both values in nearly all prompts
-    assert found[0].means["coverage"][0] == 0.5 and found[0].calibration is None
+    assert found[0].means["coverage"][0] == pytest.approx(0.5, abs=0.02)
+    assert found[0].calibration is None
     assert found[200].means["entropy"][0] == pytest.approx(truth, abs=0.15)
     few, many = (found[n].means["commonest"] for n in (6, 200))
     assert few[2] - few[1] > 1.3 * (many[2] - many[1])

@@ -113,8 +113,11 @@ def judged(batch: Batch, attribute: Attribute, judge: AttributeJudge) -> Tensor:
         prompts = (batch.prompts or [])[start : start + len(images)]
         given = torch.as_tensor(judge(images, prompts, attribute)).detach().cpu().double()
         wanted = (len(images), len(attribute.values))
-        if given.shape != wanted or not torch.allclose(
-            given.sum(1), torch.ones(len(images), dtype=torch.float64), atol=1e-3
+        ones = torch.ones(len(images), dtype=torch.float64)
+        if (
+            given.shape != wanted
+            or not torch.allclose(given.sum(1), ones, atol=1e-3)
+            or (given < 0).any()
         ):
             raise ValueError(
                 f"the judge of {attribute.name!r} returned shape {tuple(given.shape)}: it has to "

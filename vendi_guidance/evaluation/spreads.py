@@ -2,20 +2,25 @@
 
 A prompt that names a value asks whether it is drawn (*can it*); one that leaves an attribute open
 asks whether its values vary (*does it*), as DIMCIM does for benchmarks.
+
+Values are drawn by a judge's probabilities, and scores are means over the draws: what the true
+values give on average, if the judge is right. The standard error has two parts: how the prompts
+vary, and how the draws do. So the interval covers both the mean over prompts of this kind and what
+the true values of these very images give.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
-from statistics import stdev
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from vendi_guidance.evaluation.attribute_judges import Calibrated
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, judged, labelled
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.calibration import Calibration
+from vendi_guidance.evaluation.calibration import DRAWN, Calibration
 from vendi_guidance.evaluation.intervals import draw_parts
 from vendi_guidance.scores.functional import rows_by_label
 
@@ -32,7 +37,7 @@ class Spread:
     """One attribute in the images of one prompt.
 
     Attributes:
-        shares: of each value.
+        shares: of each value, as the judge believes.
         named: the value that the prompt names, or None.
         scores: by the names of `MEASURES`: `named_kept` where a value is named, else the others.
     """
@@ -103,58 +108,83 @@ def _scores(
     p: Tensor,
     calibration: Calibration | None,
 ) -> AttributeScores:
-    # an error of the correction is the same in all images, however many there are
-    others = (
-        []
-        if calibration is None
-        else [_means(_spreads(attribute, prompts, q)) for q in calibration.drawn(p)]
-    )
-    p = p if calibration is None else calibration(p)
-    spreads = _spreads(attribute, prompts, p)
     generator = torch.Generator().manual_seed(0)
+    # once, not for each part: drawing anew is no sampling without replacement, as parts are scaled
+    if calibration is None:
+        values = believed = _draw(p, DRAWN, generator)
+    else:
+        # an error of the correction is the same in all images, however many there are
+        believed = torch.cat([_draw(q, 1, generator) for q in calibration.drawn(p)], dim=1)
+        p = calibration(p)
+        values = _draw(p, DRAWN, generator)
     draws = draw_parts([prompts], [len(prompts)])
-    parts = []
-    for (rows,) in [] if draws is None else draws.parts:
-        # the values are drawn as the judge believes, so that its doubts widen the interval
-        values = torch.multinomial(p[rows], 1, generator=generator)[:, 0]
-        certain = torch.eye(p.shape[1], dtype=p.dtype)[values]
-        parts.append(_means(_spreads(attribute, [prompts[i] for i in rows.tolist()], certain)))
+    parts = [
+        _means(attribute, [prompts[i] for i in rows.tolist()], values[rows])
+        for (rows,) in ([] if draws is None else draws.parts)
+    ]
+    doubts = _means(attribute, prompts, believed)
     means: dict[str, tuple[float, float | None, float | None]] = {}
-    for name, value in _means(spreads).items():
-        low = high = None
+    for name, of_draws in _means(attribute, prompts, values).items():
+        value, low, high = float(of_draws.mean()), None, None
         if draws is not None and all(name in part for part in parts):
-            common = stdev(other[name] for other in others) if others else 0.0
-            of_parts = [part[name] for part in parts]
+            of_parts = [float(part[name].mean()) for part in parts]
+            common = float(doubts[name].std())
             low, high = draws.interval(value, of_parts, is_ratio=False, common=common)
         if low is not None and high is not None:
             low, high = max(0.0, low), min(1.0, high)
         means[name] = (value, low, high)
-    return AttributeScores(attribute, spreads, means, calibration)
+    return AttributeScores(attribute, _spreads(attribute, prompts, p, values), means, calibration)
 
 
-def _spreads(attribute: Attribute, prompts: Sequence[str], p: Tensor) -> list[Spread]:
-    found = []
-    for prompt, rows in rows_by_label(prompts, len(prompts)).items():
-        share = p[rows].mean(0)
-        named = attribute.named(str(prompt))
-        drawn = p[rows].argmax(1).unique()
-        if named is not None:
-            scores = {"named_kept": float(share[attribute.values.index(named)])}
-        else:
-            entropy = float(torch.special.entr(share).sum()) / log(len(share))
-            scores = {
-                "entropy": max(0.0, entropy),
-                "coverage": len(drawn) / len(share),
-                "commonest": float(share.max()),
-            }
-        found.append(Spread(str(prompt), len(rows), tuple(share.tolist()), named, scores))
-    return found
+def _draw(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """(n, count) places of values, as a judge's probabilities p (n, values) have it.
+
+    Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
+    less than those of independent draws.
+    """
+    order = torch.rand(len(p), count, generator=generator).argsort(1)
+    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
+    edges = (p / p.sum(1, keepdim=True)).cumsum(1)
+    places = torch.searchsorted(edges, (order + within) / count, right=True)
+    return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
 
 
-def _means(spreads: Sequence[Spread]) -> dict[str, float]:
-    found = {}
-    for name in MEASURES:
-        values = [spread.scores[name] for spread in spreads if name in spread.scores]
-        if values:
-            found[name] = sum(values) / len(values)
-    return found
+def _spreads(
+    attribute: Attribute, prompts: Sequence[str], p: Tensor, values: Tensor
+) -> list[Spread]:
+    """Of each prompt, by probabilities p (n, values) and the values drawn from them, (n, draws)."""
+    return [
+        Spread(
+            prompt,
+            len(rows),
+            tuple(p[rows].mean(0).tolist()),
+            attribute.named(prompt),
+            {name: float(it.mean()) for name, it in _of_prompt(attribute, prompt, values[rows])},
+        )
+        for prompt, rows in _members(prompts)
+    ]
+
+
+def _means(attribute: Attribute, prompts: Sequence[str], values: Tensor) -> dict[str, Tensor]:
+    """Over prompts, of each draw: (draws,) by the names of `MEASURES`, of values (n, draws)."""
+    found: dict[str, list[Tensor]] = {}
+    for prompt, rows in _members(prompts):
+        for name, of_draws in _of_prompt(attribute, prompt, values[rows]):
+            found.setdefault(name, []).append(of_draws)
+    return {name: torch.stack(found[name]).mean(0) for name in MEASURES if name in found}
+
+
+def _of_prompt(attribute: Attribute, prompt: str, values: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The scores of one prompt's images in each draw, (draws,), of values (n, draws)."""
+    shares = one_hot(values, len(attribute.values)).double().mean(0)
+    if (named := attribute.named(prompt)) is not None:
+        yield "named_kept", shares[:, attribute.values.index(named)]
+    else:
+        yield "entropy", torch.special.entr(shares).sum(1) / log(shares.shape[1])
+        yield "coverage", (shares > 0).double().mean(1)
+        yield "commonest", shares.amax(1)
+
+
+def _members(prompts: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Each prompt with the rows of its images."""
+    return [(str(prompt), rows) for prompt, rows in rows_by_label(prompts, len(prompts)).items()]
