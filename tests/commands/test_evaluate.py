@@ -154,6 +154,17 @@ def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, e
     assert_refused(evaluated(emoji, "--on-bad-image", "fail"), "3.png")
 
 
+def test_reference_images_that_cannot_be_read_are_named_too(evaluated, emoji, tmp_path):
+    real = save_run(tmp_path / "real", ["cat"])
+    (real / "3.png").write_bytes(b"broken")
+    result = evaluated(emoji, "--reference", real)
+    assert result.exit_code == 0, result.output
+    assert f"left out: {real / '3.png'}: it is not an image" in result.output
+    [run] = content(tmp_path / "report")["runs"]
+    assert run["settings"]["images"] == COUNT and run["settings"]["references"] == COUNT - 1
+    assert_refused(evaluated(emoji, "--reference", real, "--on-bad-image", "fail"), "3.png")
+
+
 def test_weights_that_are_not_at_hand_are_named_with_the_command_that_fetches_them(
     evaluated, tmp_path, monkeypatch
 ):

@@ -6,7 +6,7 @@ import pytest
 from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.measures import MEASURES, SECTIONS
 from vendi_guidance.evaluation.results import Difference
 from vendi_guidance.kernels.standard import Gaussian
 
@@ -109,6 +109,13 @@ def test_without_prompts_the_vendi_score_tells():
 def test_reports_of_other_settings_are_not_compared(other, what):
     with pytest.raises(ValueError, match=f"cannot be compared: {what} is .* evaluate both"):
         compare(report_of(24), report_of(24, **other))
+
+
+def test_scores_against_other_reference_images_are_not_compared():
+    reports = [report_of(24, reference=sample_images(12, seed=seed)) for seed in (5, 5, 6)]
+    same, other = (compare(reports[0], report).differences for report in reports[1:])
+    assert same.keys() == reports[0].scores.keys()
+    assert same.keys() - other.keys() == SECTIONS["Against the reference images"].keys()
 
 
 def test_a_bandwidth_of_the_first_reports_own_may_be_handed_on():

@@ -85,7 +85,7 @@ class Followed:
         if self.name is None:
             return None
         differs = self.differs + [
-            f"{len(report.skipped):,} images of {report.name} could not be read"
+            f"{len(report.skipped):,} images of {report.name} or its reference could not be read"
             for report in reports
             if report.skipped
         ]

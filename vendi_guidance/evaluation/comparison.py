@@ -5,6 +5,7 @@ number of images. Intervals are paired where both have the same prompts (see `in
 variation between prompts cancels.
 """
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
     """What changes from one batch to another, with 95% confidence intervals.
 
     Args:
-        first, second: reports made with the same settings.
+        first, second: reports made with the same settings. Scores against reference images are
+            left out unless both have the same ones.
         progress: show a progress bar.
 
     Raises:
@@ -64,6 +66,8 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
                 f"{other} of the other; evaluate both with the same"
             )
     both = [first.inputs, second.inputs]
+    if not _have_one_reference(*both):
+        both = [replace(one, reference=None) for one in both]
     both = [one.take(rows) for one, rows in zip(both, _matching_rows(*both), strict=True)]
     n = len(both[0])
     draws = draw_parts([one.groups for one in both], [n, n])
@@ -73,6 +77,11 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
     differences = {name: _difference(name, scores, draws) for name in names}
     unit, paired = (None, False) if draws is None else (draws.unit, draws.paired)
     return Comparison(first, second, differences, n, unit, paired)
+
+
+def _have_one_reference(first: ScoreInputs, second: ScoreInputs) -> bool:
+    one, other = first.reference, second.reference
+    return one is not None and other is not None and torch.equal(one, other)
 
 
 def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:

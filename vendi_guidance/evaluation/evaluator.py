@@ -185,7 +185,8 @@ def evaluate(
         settings["labeled"] = sum(asked is not None for asked in labels.asked)
     if real is not None:
         if isinstance(real, Batch):
-            real = reader.embed(real.images, image_embedder)[0].features
+            real, _, unread = reader.embed(real.images, image_embedder)[0]
+            skipped = skipped + unread
         inputs = replace(inputs, reference=real)
         settings["references"] = len(real)
     spectrum = spectrum_for(len(x))

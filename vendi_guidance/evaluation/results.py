@@ -36,7 +36,7 @@ class ReportData:
         name: of the batch.
         scores: by their names in `measures.MEASURES`.
         settings: all that the scores depend on, JSON values.
-        skipped: the files that could not be read.
+        skipped: the files that could not be read, of the batch and of its reference.
         analysis: groups, modes, near-duplicates, spectra and convergence curves.
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
