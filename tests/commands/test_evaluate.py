@@ -175,6 +175,18 @@ def test_weights_that_are_not_at_hand_are_named_with_the_command_that_fetches_th
     assert_refused(evaluated(castles, "--image-embedder", "pixels"), "hf download", "clip")
 
 
+def test_a_report_is_not_written_among_images_that_would_be_evaluated_with_it(evaluated, tmp_path):
+    folder = save_run(tmp_path / "run", [None])
+    inside = ("--image-embedder", "pixels:4", "--output", folder / "report")
+    assert evaluated(folder, *inside).exit_code == 0  # metadata.jsonl says which the images are
+    shutil.rmtree(folder / "report")
+    (folder / "metadata.jsonl").unlink()
+    assert_refused(evaluated(folder, *inside), "is inside", "give a folder outside it")
+    other = save_run(tmp_path / "other", [None])
+    assert_refused(evaluated(other, *inside, "--reference", folder), "is inside")
+    assert not (folder / "report").exists()
+
+
 def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     evaluated, emoji, tiny_probe_folder, tmp_path
 ):

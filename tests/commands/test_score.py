@@ -65,6 +65,13 @@ def test_scores_are_those_of_all_pictures_at_once(pictures, expected):
     assert "Gaussian(sigma=0.5); RandomFourier(features=64, seed=3)" in result.stdout
 
 
+def test_folders_in_one_another_count_once(pictures, expected):
+    inner = pictures / "more"
+    result = run(inner, pictures, inner / ".." / "more", pictures, *OPTIONS)
+    assert f"n = {COUNT};" in result.stdout
+    assert scores(result.output) == pytest.approx(expected, rel=1e-5)
+
+
 def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expected, tmp_path):
     def start(*words):
         return subprocess.run(

@@ -15,6 +15,7 @@ error message says how to download them. For prompts that name emoji of the demo
 embedders, labels and reference images are the demo's.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.storage.imagefolder import METADATA
 
 NAMED = 10  # of the files that cannot be read
 PATH = click.Path(path_type=Path)
@@ -133,6 +135,7 @@ def main(
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     check_device(device)
+    check_output(output, [*folders, *([] if reference is None else [reference])])
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
     features = Features(image_embedder, sigma_image, prompt_embedder, sigma_prompt, clip)
@@ -195,6 +198,18 @@ def main(
         click.echo(comparison.verdict())
     also = "" if table is None else "protocol.md, "
     click.echo(f"wrote {page} and, beside it, {also}report.md, report.json and figures")
+
+
+def check_output(output: Path, folders: Sequence[Path]) -> None:
+    """Raise ValueError if a later evaluation of the folders would take the report's figures for
+    images."""
+    for folder in folders:
+        is_inside = output.resolve().is_relative_to(folder.resolve())
+        if is_inside and not (folder / METADATA).is_file():
+            raise ValueError(
+                f"--output {output} is inside {folder}, all of whose images are evaluated, and the "
+                "report's figures would be the next time: give a folder outside it"
+            )
 
 
 def names_of(folders: tuple[Path, ...]) -> list[str]:

@@ -106,11 +106,13 @@ def main(
 
 
 def pictures_in(folders: Sequence[Path]) -> list[Path]:
-    """All image files in folders and their subfolders, in order."""
+    """All image files in folders and their subfolders, in order, each once."""
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-    walks = (walk for folder in folders for walk in os.walk(folder))
+    given = {folder.resolve(): folder for folder in folders}
+    outermost = [folder for path, folder in given.items() if given.keys().isdisjoint(path.parents)]
+    walks = (walk for folder in outermost for walk in os.walk(folder))
     files = (Path(parent, name) for parent, _, names in walks for name in names)
     paths = sorted(file for file in files if file.suffix.lower() in SUFFIXES)
     if not paths:
