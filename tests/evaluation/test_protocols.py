@@ -43,6 +43,13 @@ def test_one_image_of_a_prompt_has_no_in_batch_similarity():
     assert "n = 6 images of 6 prompts, 0 pairs of one prompt" in table.settings
 
 
+def test_pairs_of_one_prompt_are_counted_also_where_an_image_could_not_be_read():
+    prompts = [f"prompt {i}" for i in range(6) for _ in range(4)][1:]
+    run = evaluate(sample_images(23), prompts, image_embedder="pixels:2", prompt_embedder=TEXTS)
+    settings = table_of_scores("coco1000", [run], []).settings
+    assert "n = 23 images of 6 prompts, 33 pairs of one prompt" in settings
+
+
 def test_genevals_own_judgement_is_its_first_column():
     missing = table_of_scores("geneval", [report(4)], [])
     assert missing.rows[0][1][0] is None and "--faithfulness COLUMN" in missing.remarks[0]

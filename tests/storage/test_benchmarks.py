@@ -116,10 +116,12 @@ def test_files_that_will_not_do_are_named(tmp_path, name, content, words):
         open_benchmark(write_json(tmp_path, content), name)
 
 
-def test_an_empty_prompt_of_dimcim_is_refused(tmp_path):
+@pytest.mark.parametrize("key", ["dense_prompt", "attribute", "attribute_type"])
+@pytest.mark.parametrize("text", [" ", None])
+def test_an_empty_prompt_or_value_of_dimcim_is_refused(tmp_path, key, text):
     content = dimcim()
-    content[0]["coarse_dense_prompts"][0]["dense_prompts"][0]["dense_prompt"] = " "
-    with pytest.raises(ValueError, match="one that is empty"):
+    content[0]["coarse_dense_prompts"][0]["dense_prompts"][0][key] = text
+    with pytest.raises(ValueError, match="or a prompt or attribute that is empty"):
         open_benchmark(write_json(tmp_path, content), "dimcim")
 
 

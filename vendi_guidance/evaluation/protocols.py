@@ -6,6 +6,7 @@ DINOv2 for images, with a Gaussian kernel of bandwidth 20 to 30, and CLIP for pr
 by CLIP ViT-B/32, which the paper does not say.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,7 +166,7 @@ def settings_of(report: ReportData) -> str:
     if "clip" in used:
         words.append(f"CLIPScore by {describe_embedder(used['clip'])}")
     n, prompts = used["images"], used["prompts"]
-    pairs = prompts * (n // prompts) * (n // prompts - 1) // 2
+    pairs = sum(math.comb(size, 2) for size in Counter(report.inputs.groups).values())
     words.append(f"n = {n:,} images of {prompts:,} prompts, {pairs:,} pairs of one prompt")
     if n <= TRUNCATION:
         words.append(f"truncation to {TRUNCATION:,} eigenvalues, which are all")

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,6 +126,7 @@ def read_dimcim(path: Path) -> list[Asked]:
     """
     content = _json(path)
     found: list[Asked] = []
+    texts: list[Any] = []
     try:
         for concept in content if isinstance(content, list) else [content]:
             for group in concept["coarse_dense_prompts"]:
@@ -134,11 +136,11 @@ def read_dimcim(path: Path) -> list[Asked]:
                 ]
                 coarse = [(kind, group["coarse_prompt"], None) for kind, _, _ in dense]
                 found += [Asked(concept["concept"], *row) for row in (*coarse, *dense)]
-        faults = [fault_of(text) for row in found for text in row if text is not None]
+                texts += [concept["concept"], group["coarse_prompt"], *chain(*dense)]
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} lacks DIMCIM's keys, see docs/evaluation.md: {error!r}") from None
-    if not found or any(faults):
-        raise ValueError(f"{path} has no prompts, or one that is empty")
+    if not found or any(map(fault_of, texts)):
+        raise ValueError(f"{path} has no prompts, or a prompt or attribute that is empty")
     return list(dict.fromkeys(found))
 
 
