@@ -1,6 +1,7 @@
 """`vendi-guidance`, the group of commands."""
 
 import sys
+from importlib import import_module
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +25,18 @@ def test_each_command_has_help_of_its_own(name):
     result = CliRunner().invoke(commands.main, [name, "--help"])
     assert result.exit_code == 0, result.output
     assert f"{name} [OPTIONS]" in result.output
+
+
+@pytest.mark.parametrize("name", ["app", "compare", "evaluate", "generate", "score", "tune"])
+def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for part in ("run_options", name):  # import them as on such a machine, for this test alone
+        module = f"vendi_guidance.commands.{part}"
+        monkeypatch.setattr(commands, part, import_module(module))
+        monkeypatch.delitem(sys.modules, module)
+    command = import_module(f"vendi_guidance.commands.{name}").main
+    [device] = [parameter for parameter in command.params if parameter.name == "device"]
+    assert device.default == "cuda"
 
 
 def test_an_unknown_command_is_named():

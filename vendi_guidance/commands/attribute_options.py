@@ -1,10 +1,13 @@
 """Options of the commands that count how images spread over attributes."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.commands.run_options import PATH, Decorator, together
+import click
+
+from vendi_guidance.commands.cli import Option
+from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attribute_judges import Calibrated, ProbeJudge, ZeroShot
 from vendi_guidance.evaluation.attributes import Attribute, load_attributes
 from vendi_guidance.evaluation.batches import as_batch
@@ -12,30 +15,29 @@ from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 
+judged = partial(click.option, cls=Option, group="Judges")
 
-def attribute_options(option: Callable[..., Decorator]) -> Decorator:
-    """The options, made by `click.option` or the like."""
-    return together(
-        option(
-            "--attributes",
-            type=PATH,
-            metavar="FILE",
-            help='JSON file of what may vary, such as {"hair": ["black", "brown", "blond"]}.',
-        ),
-        option(
-            "--attribute-judge",
-            show_default="the demo's probe for the demo, else clip",
-            help="What tells values: clip, clip:MODEL/PRETRAINED; or, of finished images, labels, "
-            "columns of metadata.jsonl.",
-        ),
-        option(
-            "--attribute-calibration",
-            type=PATH,
-            metavar="FOLDER",
-            help="A few labelled images to calibrate the judge by: a folder with metadata.jsonl, "
-            "whose columns with the attributes' names have the labels.",
-        ),
-    )
+attribute_options = together(
+    judged(
+        "--attributes",
+        type=PATH,
+        metavar="FILE",
+        help='JSON file of what may vary, such as {"hair": ["black", "brown", "blond"]}.',
+    ),
+    judged(
+        "--attribute-judge",
+        show_default="the demo's probe for the demo, else clip",
+        help="What tells values: clip, clip:MODEL/PRETRAINED; or, of finished images, labels, "
+        "columns of metadata.jsonl.",
+    ),
+    judged(
+        "--attribute-calibration",
+        type=PATH,
+        metavar="FOLDER",
+        help="A few labelled images to calibrate the judge by: a folder with metadata.jsonl, "
+        "whose columns with the attributes' names have the labels.",
+    ),
+)
 
 
 def open_attributes(

@@ -26,12 +26,11 @@ from PIL import Image
 from tqdm import tqdm
 
 from vendi_guidance.checks import check_device
-from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
+from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
 from vendi_guidance.commands.cli import Command, Option, Range, asset
 from vendi_guidance.commands.judge_options import (
     FEATURES,
     judge_options,
-    judged,
     judges_of,
     open_judging,
 )
@@ -77,7 +76,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
 @judge_options
-@attribute_options(judged)
+@attribute_options
 @judged(
     "--probe",
     type=PATH,

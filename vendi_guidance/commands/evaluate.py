@@ -25,9 +25,10 @@ import transformers
 from rich.console import Console
 
 from vendi_guidance.checks import check_device
-from vendi_guidance.commands.attribute_options import attribute_options, open_attributes
+from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
 from vendi_guidance.commands.cli import Command, Option, Range, asset
 from vendi_guidance.commands.protocol_options import follow, protocol_options
+from vendi_guidance.commands.run_options import DEVICE, PATH, where
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
@@ -43,12 +44,9 @@ from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.imagefolder import METADATA
 
 NAMED = 10  # of the files that cannot be read
-PATH = click.Path(path_type=Path)
 
 scored = partial(click.option, cls=Option, group="Features and scores")
-judged = partial(click.option, cls=Option, group="Judges")
 known = partial(click.option, cls=Option, group="Demo and benchmarks")
-where = partial(click.option, cls=Option, group="Output and machine")
 
 
 def sigma(what: str) -> Any:
@@ -92,7 +90,7 @@ def sigma(what: str) -> Any:
     metavar="COLUMN",
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
-@attribute_options(judged)
+@attribute_options
 @known("--probe", type=PATH, default=asset("demo-probe"), help="The demo's classifier of emoji.")
 @known(
     "--text-encoder", type=PATH, default=asset("demo-sdxl"), help="The demo's SDXL, for prompts."
@@ -112,7 +110,7 @@ def sigma(what: str) -> Any:
     default="skip",
     help="Skip files that cannot be read and name them, or stop at the first.",
 )
-@where("--device", default="cpu", help="Device of the embedders, such as cuda.")
+@where("--device", default=DEVICE, help="Device of the embedders, such as cuda:0.")
 def main(
     folders: tuple[Path, ...],
     output: Path,

@@ -1,13 +1,11 @@
 """Options of the commands that judge what they draw."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
-
-from vendi_guidance.commands.cli import Option, asset
+from vendi_guidance.commands.attribute_options import judged
+from vendi_guidance.commands.cli import asset
 from vendi_guidance.commands.run_options import together
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
@@ -18,8 +16,6 @@ from vendi_guidance.tuning.own_model import OwnModel
 
 FEATURES = ".features"
 """Folder beside the runs."""
-
-judged = partial(click.option, cls=Option, group="Judges")
 
 judge_options = together(
     judged(

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_device
 from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.run_options import DEVICE, PATH
 from vendi_guidance.features.files import BadImage, FileFeatures, stream_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.standard import Gaussian
@@ -28,7 +29,6 @@ from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier
 from vendi_guidance.storage.images import SUFFIXES
 
-PATH = click.Path(path_type=Path)
 SHOWN = 20  # unusable files that are named one by one
 
 
@@ -58,7 +58,7 @@ SHOWN = 20  # unusable files that are named one by one
     default="skip",
     help="Leave out files that cannot be read, and name them, or stop at the first.",
 )
-@click.option("--device", default="cpu", help="Where features are computed, such as cuda:0.")
+@click.option("--device", default=DEVICE, help="Where features are computed, such as cuda:0.")
 def main(
     folders: tuple[Path, ...],
     embedder: str,

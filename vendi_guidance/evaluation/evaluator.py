@@ -97,7 +97,8 @@ def evaluate(
             prompts there are no conditional scores.
         name: of the batch; "" is the folder's own name.
         image_embedder, prompt_embedder: what gives features: its name (see `open_image_embedder`
-            and `open_prompt_embedder`), itself, or the n features.
+            and `open_prompt_embedder`), which computes on the CPU; itself, such as
+            `open_image_embedder("dinov2", device="cuda")`; or the n features.
         kernel_image, kernel_prompt: the similarity of two images, and of two prompts. None is a
             Gaussian of the embedder's usual bandwidth, else of the median distance. To compare two
             batches, give the second the kernels of the first: `report.inputs.kernel_x`, `kernel_t`.
