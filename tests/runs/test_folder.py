@@ -146,7 +146,7 @@ def test_a_folder_is_empty_with_what_a_stopped_run_leaves(tmp_path, folder):
     assert RunFolder(tmp_path, 5).is_empty()
 
 
-@pytest.mark.parametrize("call", ["fsync", "truncate", "mkstemp", "replace"])
+@pytest.mark.parametrize("call", ["fsync", "truncate", "touch", "replace"])
 def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call):
     before = repeatable(folder.path)
 
@@ -156,7 +156,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call
     again = RunFolder(folder.path, 5)
     with (folder.path / METADATA).open("a") as lines:
         lines.write('{"file_na')
-    place = {"mkstemp": "tempfile.mkstemp", "replace": "pathlib.Path.replace"}
+    place = {"touch": "pathlib.Path.touch", "replace": "pathlib.Path.replace"}
     monkeypatch.setattr(place.get(call, f"os.{call}"), full)
     with pytest.raises(OSError, match=r"cannot write to .*run: No space left on device") as caught:
         again.recover()

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 UNFINISHED = (".writing-", ".part")
@@ -24,15 +24,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
-    handle, name = tempfile.mkstemp(UNFINISHED[1], UNFINISHED[0], path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(token_hex(8).join(UNFINISHED))
+    temporary.touch(exist_ok=False)  # as the umask says; mkstemp would hide it from other users
     try:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        os.umask(mask := os.umask(0))
-        temporary.chmod(0o666 & ~mask)  # mkstemp's 0o600 would hide results from other users
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

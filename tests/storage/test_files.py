@@ -1,0 +1,44 @@
+"""Files that are whole or not there."""
+
+import os
+import stat
+
+import pytest
+
+from vendi_guidance.storage.files import remove_unfinished, whole_file
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_a_file_can_be_read_by_whom_the_umask_lets_read(tmp_path, monkeypatch, mask, mode):
+    before = os.umask(mask)
+    try:
+        with monkeypatch.context() as patch:
+            # it is the whole process's: two threads that set it and set it back could leave it at 0
+            patch.delattr(os, "umask")
+            with whole_file(tmp_path / "file") as temporary:
+                temporary.write_text("text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), whole_file(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    with whole_file(path) as first, whole_file(path) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    with whole_file(tmp_path / "file") as temporary:
+        (tmp_path / "other").touch()
+        remove_unfinished(tmp_path)
+        assert [file.name for file in tmp_path.iterdir()] == ["other"]
+        temporary.touch()
+    assert (tmp_path / "file").exists()
