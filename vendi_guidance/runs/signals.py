@@ -39,7 +39,7 @@ class Stop:
 
     def _notice(self, number: int, _frame: FrameType | None) -> None:
         if not self.in_batch:
-            self._say("stopped: no picture had been begun")
+            self._say("stopped: no image is lost")
             raise SystemExit(128 + number)
         if self.signal is None:
             self._say("finishing the current batch, then stopping; Ctrl-C again stops at once")
