@@ -16,11 +16,12 @@ from typing import Any
 from PIL import Image
 
 from scripts.comparison.measures import MEASURES, Scores
-from scripts.comparison.prompts import Prompt, spread
+from scripts.comparison.prompts import Prompt
 from scripts.comparison.trials import Trial
 from scripts.demo.emoji import SIZE
 from vendi_guidance.commands.cli import REPOSITORY
 from vendi_guidance.features.probe import Look
+from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import remove_unfinished, whole_file
 from vendi_guidance.storage.imagefolder import save_picture
 
@@ -128,7 +129,7 @@ class Cache:
 def shown(trial: Trial) -> list[Prompt]:
     """The prompts of a trial whose images are kept."""
     parted = [[p for p in trial.prompts if p.is_open == is_open] for is_open in (True, False)]
-    return [prompt for some in parted for prompt in spread(some, SHOWN)]
+    return [prompt for some in parted for prompt in evenly_spaced(some, SHOWN)]
 
 
 def as_sheet(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:

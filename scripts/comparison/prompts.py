@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from scripts.demo.world import World
 from vendi_guidance.features.probe import Asked, Look, Probe
-
-Item = TypeVar("Item")
+from vendi_guidance.spacing import evenly_spaced
 
 
 class Prompt(NamedTuple):
@@ -55,8 +54,8 @@ def select(
 ) -> Prompts:
     """Evenly spaced concepts, left open and named; all where there are fewer."""
     return Prompts(
-        tuple(prompt(probe, concept) for concept in spread(concepts, open_count)),
-        tuple(named_prompts(probe, world, spread(concepts, named_count))),
+        tuple(prompt(probe, concept) for concept in evenly_spaced(concepts, open_count)),
+        tuple(named_prompts(probe, world, evenly_spaced(concepts, named_count))),
     )
 
 
@@ -126,9 +125,3 @@ def split_prompts(file: Path, concepts: Sequence[str]) -> tuple[list[str], list[
             "knows: some have to be asked for, and some to be left for tuning"
         )
     return tuning, reported
-
-
-def spread(items: Sequence[Item], count: int) -> list[Item]:
-    """At most `count` of the items, evenly spaced."""
-    step = max(1.0, len(items) / count)
-    return [items[int(i * step)] for i in range(min(count, len(items)))]

@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 import torch
 
-from scripts.comparison.prompts import Prompt, named_prompts, prompt, select, split_prompts, spread
+from scripts.comparison.prompts import Prompt, named_prompts, prompt, select, split_prompts
 from scripts.demo.emoji import TONES, Emoji, load_sheets
 from tests.helpers.emoji_prompts import asked, emoji_probe
 from vendi_guidance.commands.cli import asset
+from vendi_guidance.spacing import evenly_spaced
 
 CONCEPTS = [f"concept {row}" for row in range(32)]
 EMOJI = emoji_probe(CONCEPTS)
@@ -64,7 +65,7 @@ def test_open_prompts_come_before_named_ones():
     prompts = select(EMOJI, WORLD, CONCEPTS, 2, 4)
     assert [prompt.is_open for prompt in prompts.all] == [True] * 2 + [False] * 4
     assert [prompt.words for prompt in prompts.open] == ["concept 0", "concept 16"]
-    assert [prompt.concept for prompt in prompts.named] == spread(CONCEPTS, 4)
+    assert [prompt.concept for prompt in prompts.named] == evenly_spaced(CONCEPTS, 4)
     assert len(select(EMOJI, WORLD, CONCEPTS[:3], 8, 8).all) == 6
 
 
@@ -75,11 +76,6 @@ def test_a_prompt_says_what_it_names():
     assert both == asked("ear", "noto", "dark")
     assert both.words == "ear, dark skin tone, noto style"
     assert prompt(probe, "ear").is_open and not prompt(probe, "ear", tone="dark").is_open
-
-
-def test_items_are_taken_evenly():
-    assert spread("abcdefgh", 4) == ["a", "c", "e", "g"]
-    assert spread("abc", 5) == ["a", "b", "c"]
 
 
 def test_what_is_not_reported_is_for_tuning(tmp_path):

@@ -21,6 +21,7 @@ from vendi_guidance.evaluation.report.attributes import (
 )
 from vendi_guidance.evaluation.report.figures import as_svg, save_png
 from vendi_guidance.evaluation.report.html import Run, templates
+from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.tuning.judging import faithfulness_in
 
@@ -108,11 +109,9 @@ def _prompts(results: Results) -> list[tuple[str, list[tuple[Compared, Sequence[
         {str(group.label): group.rows for group in run.report.analysis.groups}
         for run in results.runs
     ]
-    labels = list(by_run[0])
-    count = min(SHOWN, len(labels))
     return [
         (label, [(run, of.get(label, [])) for run, of in zip(results.runs, by_run, strict=True)])
-        for label in (labels[i * len(labels) // count] for i in range(count))
+        for label in evenly_spaced(list(by_run[0]), SHOWN)
     ]
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import read_rows, sha256_of
 
 PROMPT_FILES = (".txt", ".jsonl", ".csv")
@@ -33,8 +34,7 @@ class Prompts:
 
     def spread(self, count: int) -> list[str]:
         """So many of them, evenly spaced, or all."""
-        step = max(1.0, self.count / count)
-        places = {int(step * i) for i in range(min(count, self.count))}
+        places = set(evenly_spaced(range(self.count), count))
         return [prompt for place, prompt in enumerate(self) if place in places]
 
     def starting_at(self, number: int) -> Iterator[str]:

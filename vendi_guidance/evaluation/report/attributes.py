@@ -10,6 +10,7 @@ from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.report.figures import one_line, style
 from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.evaluation.spreads import AttributeScores, Spread
+from vendi_guidance.spacing import evenly_spaced
 
 ATTRIBUTE_TITLES = {
     "entropy": "evenness",
@@ -68,7 +69,7 @@ def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:
 def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequence[str]) -> Figure:
     first = next(one for one in of_runs if one is not None)
     order = [spread.prompt for spread in sorted(first.spreads, key=_evenness)]
-    kept = [order[i * len(order) // min(len(order), SHOWN)] for i in range(min(len(order), SHOWN))]
+    kept = evenly_spaced(order, SHOWN)
     size = (2.2 + 2.6 * len(names), 1.2 + 0.24 * len(kept))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]

@@ -9,6 +9,7 @@ from PIL import Image, ImageOps
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.report.figures import one_line, style
 from vendi_guidance.evaluation.results import ReportData
+from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 
 TILE = 72  # pixels per image
@@ -31,8 +32,7 @@ def save_contact_sheet(path: Path, reports: Sequence[ReportData]) -> bool:
     labels = [label for label in labels if any(label in groups for groups in by_label)]
     if not labels:
         return False
-    step = max(1, len(labels) / SHOWN_PROMPTS)
-    chosen = [labels[int(i * step)] for i in range(min(SHOWN_PROMPTS, len(labels)))]
+    chosen = evenly_spaced(labels, SHOWN_PROMPTS)
     grids = [
         [_grid(report, groups.get(label)) for label in chosen]
         for report, groups in zip(reports, by_label, strict=True)

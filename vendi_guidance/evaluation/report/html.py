@@ -21,6 +21,7 @@ from vendi_guidance.evaluation.report.attributes import (
 )
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.spacing import evenly_spaced
 
 PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
@@ -94,8 +95,7 @@ class Run:
 
     def some_of(self, group: Group) -> list[int]:
         """Images to show of a group: evenly spread, as the first may differ from the later."""
-        count = min(len(group.rows), OF_EACH_GROUP)
-        return [group.rows[i * len(group.rows) // count] for i in range(count)]
+        return evenly_spaced(group.rows, OF_EACH_GROUP)
 
     def caption(self, row: int) -> str:
         """The alternative text of an image."""
