@@ -85,6 +85,28 @@ def test_resizing_keeps_the_newest():
     assert len(window) == 7
 
 
+@pytest.mark.parametrize("size", [2, 4, 9])
+def test_what_left_a_window_comes_back_if_the_block_of_the_other_size_fails(size):
+    window = SlidingWindow(4)
+    window.append(*samples(6))
+    before, sums = window.features.clone(), window.squared_norms(LATENT, PROMPT)
+    with pytest.raises(KeyboardInterrupt), window.resized(size):
+        assert (window.size, len(window)) == (size, min(size, 4))
+        raise KeyboardInterrupt
+    assert window.size == 4 and torch.equal(window.features, before)
+    assert window.squared_norms(LATENT, PROMPT) == sums
+    window.append(*samples(1, seed=1))
+    assert len(window) == 4 and (window.features == before).all(dim=1).sum() == 3
+
+
+def test_another_size_holds_after_a_block_that_succeeds():
+    window = SlidingWindow(4)
+    window.append(*samples(4))
+    with window.resized(2):
+        pass
+    assert window.size == len(window) == 2
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -150,16 +150,22 @@ def test_composes_with_a_users_callback(guided):
     assert len(guided.guidance.window) == 3
 
 
-def test_a_call_that_fails_while_decoding_leaves_the_window_as_it_was(guided, monkeypatch):
+@pytest.mark.parametrize("size", [None, 2, 5])
+def test_a_call_that_fails_while_decoding_leaves_the_window_as_it_was(guided, monkeypatch, size):
     draw(guided)
+    window = guided.guidance.window
+    before = window.features.clone()
 
     def fail(*args, **kwargs):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(guided.vae, "decode", fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        draw(guided, seed=5)
-    assert len(guided.guidance.window) == 3
+    options = {} if size is None else {"diversity_window": size}
+    with monkeypatch.context() as inner, pytest.raises(RuntimeError, match="out of memory"):
+        inner.setattr(guided.vae, "decode", fail)
+        draw(guided, seed=5, **options)
+    assert window.size == 300 and torch.equal(window.features, before)
+    draw(guided, seed=5)
+    assert len(window) == 6
 
 
 def test_nan_latents_do_not_stop_a_run(guided, monkeypatch, caplog):

@@ -43,7 +43,7 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
         Args (those not given are as in `pipe.guidance`):
         diversity: The dial: 0 is exactly {stock}, 1 the most variety, 0.5 the default.
         diversity_preset: "published", the paper's settings.
-        diversity_window: How many samples to remember from now on.
+        diversity_window: How many samples to remember, in later calls too.
         diversity_memory: "session" to remember samples of this call, "call" not to.
         {settings}
 
@@ -86,10 +86,9 @@ class DiversityGuided:
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         """The stock pipeline's call, with some settings changed."""
-        size = changes.pop("window", None)
-        with self._attached(call.arguments, changes) as arguments:
-            if size is not None:
-                self.guidance.window.resize(size)
+        window = self.guidance.window
+        size = changes.pop("window", window.size)
+        with window.resized(size), self._attached(call.arguments, changes) as arguments:
             call.arguments.update(arguments)
             return self.stock.__call__(*call.args, **call.kwargs)
 

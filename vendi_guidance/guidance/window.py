@@ -7,6 +7,7 @@ derived from them.
 """
 
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,22 @@ class SlidingWindow:
         self.clear()
         if shape is not None:
             self.append(features.unflatten(1, shape), prompts)
+
+    @contextmanager
+    def resized(self, size: int) -> Iterator[None]:
+        """`resize`, which also holds after the block unless that raises: what left then comes back.
+
+        Raises:
+            ValueError: size < 1.
+        """
+        before = dict(vars(self))  # `resize` copies the samples, so these stay as they are
+        self.resize(size)
+        try:
+            yield
+        except BaseException:
+            if before["size"] != size:
+                vars(self).update(before)
+            raise
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file, whole or not at all: the oldest sample first, and a JSON header
