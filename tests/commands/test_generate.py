@@ -239,6 +239,7 @@ def test_a_wrong_option_is_named_and_leaves_earlier_output_untouched(make, tmp_p
     options, words = bad_generate_options()[case]
     folder = tmp_path / "out"
     folder.mkdir()
+    (folder / MANIFEST).write_text("{}")  # a run, which --overwrite may replace
     (folder / METADATA).write_text('{"file_name": "000000.png", "prompt": "cat"}\n')
     (folder / "000000.png").write_bytes(b"earlier")
     before = contents(folder)

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from scripts.stress.subprocesses import fork
-from tests.helpers.commands import assert_refused, repeatable
+from tests.helpers.commands import assert_refused, contents, repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
@@ -286,12 +286,15 @@ def test_another_version_is_told(make, finished):
     assert "was 1.0" in result.output
 
 
-def test_what_is_no_run_is_neither_resumed_nor_touched(make, tmp_path):
+@pytest.mark.parametrize("option", ["--resume", "--overwrite", "--no-metadata"])
+def test_what_is_no_run_is_neither_resumed_nor_replaced(make, tmp_path, option):
     folder = tmp_path / "out"
     folder.mkdir()
-    (folder / "000000.png").write_bytes(b"mine")
-    assert_refused(make("--resume"), str(folder), "is not empty and has no run.json")
-    assert repeatable(folder) == {"000000.png": b"mine"}
+    for name in ("000000.png", "metadata.jsonl"):
+        (folder / name).write_bytes(b"mine")
+    before = contents(folder)
+    assert_refused(make(option), str(folder), "is not empty and has no run.json")
+    assert contents(folder) == before
 
 
 def test_a_damaged_run_is_not_resumed(make, finished):

@@ -142,7 +142,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 @how("--window-in", type=PATH, help="File to read what an earlier run remembered from.")
 @how("--window-out", type=PATH, help="File to write what is remembered to, at the end.")
 @where("--output", type=PATH, required=True, help="Folder for the run.")
-@where("--overwrite", is_flag=True, help="Replace the run in the output folder.")
+@where("--overwrite", is_flag=True, help="Replace the run in the output folder, if any.")
 @where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
 @where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
 @machine_options

@@ -283,18 +283,19 @@ def _plan(
 def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack) -> None:
     """Lock the folder, and check that this run can begin or go on in it."""
     stack.enter_context(folder.locked())
-    if not (options.resume and (folder.path / MANIFEST).is_file()):
-        if not options.overwrite and not folder.is_empty():
-            if options.resume:
-                raise FileExistsError(
-                    f"{folder.path} is not empty and has no run.json to go on from: delete it, or "
-                    "name another folder"
-                )
-            raise FileExistsError(
-                f"--output {folder.path} is not empty: name another folder, go on with the run in "
-                "it with --resume, or replace that with --overwrite"
-            )
+    has_run = (folder.path / MANIFEST).is_file()
+    if not has_run and not folder.is_empty():
+        raise FileExistsError(
+            f"--output {folder.path} is not empty and has no run.json, so it holds no run to go on "
+            "with or to replace: name another folder"
+        )
+    if not has_run or options.overwrite:
         return
+    if not options.resume:
+        raise FileExistsError(
+            f"--output {folder.path} is not empty: name another folder, go on with the run in "
+            "it with --resume, or replace that with --overwrite"
+        )
     began = Manifest.load(folder.path)
     differences = manifest.differences(began)
     if differences:
