@@ -64,6 +64,17 @@ def test_parts_tell_too(file, content, expected, tmp_path):
     assert (found.steps, found.guidance_scale) == expected
 
 
+@pytest.mark.parametrize(("width", "scale"), [(None, 1.0), (256, 7.5)])
+def test_a_scale_that_an_lcm_takes_as_an_input_is_the_pipelines(tmp_path, width, scale):
+    parts = {"scheduler/scheduler_config.json": {"_class_name": "LCMScheduler"}}
+    parts["unet/config.json"] = {"time_cond_proj_dim": width}
+    for name, content in parts.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(json.dumps(content))
+    found = sampling_of(diffusers.StableDiffusionPipeline, tmp_path, "mine")
+    assert (found.steps, found.guidance_scale) == (4, scale)
+
+
 def test_the_scale_of_true_cfg_needs_a_negative_prompt():
     found = sampling_of(diffusers.QwenImagePipeline, NOWHERE, "Qwen/Qwen-Image")
     assert found.call == {"num_inference_steps": 50, "true_cfg_scale": 4.0}

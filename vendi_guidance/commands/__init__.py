@@ -39,6 +39,6 @@ def main() -> None:
       vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 16 --output waving
       vendi-guidance evaluate waving --output report
 
-    MODEL is a folder that diffusers' save_pretrained wrote. `vendi-guidance COMMAND --help` lists
-    the options of a command.
+    MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub.
+    `vendi-guidance COMMAND --help` lists the options of a command.
     """

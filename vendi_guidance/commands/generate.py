@@ -24,7 +24,7 @@ less memory:
 Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
 them away from what is remembered for similar prompts, and from one another. --diversity is the
 dial: 0 is the stock pipeline, 1 gives the most variety. An image then depends on the earlier ones,
-not on its seed alone; with --diversity-memory call it depends on its batch only.
+not on its seed alone; with --diversity-memory call it depends on its batch and --window-in only.
 
 Ctrl-C and SIGTERM stop after the current batch. The same command with --resume continues a run that
 was stopped, killed or crashed, and makes the images that an uninterrupted run makes. Several
@@ -125,7 +125,8 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     "--diversity-memory",
     type=click.Choice(KEEPS),
     default="session",
-    help="What images avoid: session, all earlier ones; call, those of their batch only.",
+    help="What images avoid: session, all earlier ones; call, those of their batch and of "
+    "--window-in.",
 )
 @how(
     "--diversity-preset",

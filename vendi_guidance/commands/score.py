@@ -37,7 +37,8 @@ SHOWN = 20  # unusable files that are named one by one
 @click.option(
     "--embedder",
     default="dinov2",
-    help="Source of features: dinov2, clip, inception, swav, timm:NAME, pixels, probe:FOLDER.",
+    help="Source of features: dinov2, clip, timm:NAME, pixels, probe:FOLDER, inception:FILE, "
+    "swav:FILE.",
 )
 @click.option("--sigma", required=True, type=float, help="Bandwidth of the Gaussian kernel.")
 @click.option(

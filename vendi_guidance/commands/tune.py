@@ -11,9 +11,9 @@ ones. It writes settings.json, frontier.png and every run that it made into the 
   vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output report
 
 Faithfulness is a CLIPScore, or without a CLIP the share of images whose prompt the model itself
-recognises among others (own-model), which adds half as much work again. That is the default for the
-demo model, whose diversity is scored on pixels: the search is blind to its probe. At the end the
-settings found are checked on seeds that the search has not seen.
+recognises among others (own-model), at 20 evaluations of the network an image. That is the default
+for the demo model, whose diversity is scored on pixels: the search is blind to its probe. At the
+end the settings found are checked on seeds that the search has not seen.
 
 The same command goes on after a kill. Given on several machines or GPUs (--device cuda:1) with one
 output folder, the processes share the trials.

@@ -130,7 +130,8 @@ class Settings:
     cfg: float = _setting(
         0.5,
         "The share of classifier-free guidance (CFG) after the rounds: a scale w becomes "
-        "1 + cfg (w - 1). CFG restores what prompts say, and draws samples together.",
+        "1 + cfg (w - 1). CFG restores what prompts say, and draws samples together. Below a "
+        "noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.",
         range=(0, 1),
     )
     every: int = _setting(
