@@ -88,6 +88,7 @@ def test_too_few_pictures_say_nothing_of_chance():
     comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
     assert comparison.drawn is None
     assert comparison.verdict().startswith("Too few pictures to tell “b” from “a”: Conditional-")
+    assert comparison.differences
     assert all(found.low is None for found in comparison.differences.values())
 
 

@@ -301,6 +301,7 @@ def test_a_compiled_network_is_watched_and_left_as_it_was():
 
     with watching(pipe) as (network, watch):
         call("SDXL", pipe, at_step, guided=False)
+    assert found
     for again, prediction in found:
         torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
     assert pipe.unet.forward is before

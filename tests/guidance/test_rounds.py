@@ -433,7 +433,7 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
         guidance = VendiGuidance(strength=strength)
         given = guidance.on(pipe, seeded(1))
         latents = pipe(
-            ["a cat"] * 8,
+            ["waving hand"] * 8,
             num_inference_steps=8,
             generator=[seeded(seed) for seed in range(8)],
             output_type="latent",
@@ -441,7 +441,8 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
         ).images
         return diversity(latents)
 
-    assert call(1) > 1.1 * call(0)
+    off, low, half, full = map(call, (0, 0.25, 0.5, 1))
+    assert 2 * off < low < half <= full
 
 
 def test_the_defaults_are_those_of_half_the_dial():
