@@ -210,28 +210,3 @@ def test_a_comparison_goes_on_only_with_the_sampling_that_it_began_with(words, p
     before = contents(peace)
     assert_refused(invoke(words, peace, *METHODS, "--steps", 3), "--steps is 3, was 2")
     assert contents(peace) == before
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--method", "magic"], ("--method", "'magic'", "seed-variance")),
-        (["--method", "ours=2"], ("ours=2", "strength")),
-        (["--method", "ours=nan"], ("ours=nan",)),
-        (["--method", "select=0.5"], ("select=0.5", "whole number")),
-        (["--method", "cads=a,b"], ("cads=a,b", "numbers")),
-        (["--keep", "nan"], ("--keep", "nan")),
-        (["--attributes", "none.json"], ("none.json",)),
-        (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'")),
-        (["--model", "no/such/model"], ("no/such/model",)),
-    ],
-)
-def test_a_wrong_option_is_named_and_nothing_is_written(words, tmp_path, options, named):
-    assert_refused(invoke(words, tmp_path / "out", *options), *named)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_with_something_else_is_left_alone(words, tmp_path):
-    (tmp_path / "notes.md").write_text("mine")
-    assert_refused(invoke(words, tmp_path), "not empty")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]

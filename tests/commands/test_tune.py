@@ -168,30 +168,6 @@ def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
     assert_refused(invoke(words, folder), "trials.journal is damaged", "another folder")
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--pictures", 3], ("--pictures 3", "too small", "take 16")),
-        (["--pictures", 16], ("own-prompt", "one prompt")),
-        (["--keep", 0], ("--keep",)),
-        (["--keep", "nan"], ("--keep", "nan")),
-        (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),
-        (["--image-embedder", "eyes"], ("eyes",)),
-        (["--model", "no/such/model"], ("no/such/model",)),
-        (["--offload", "model"], ("--offload model",)),
-    ],
-)
-def test_a_wrong_option_is_named_and_nothing_is_written(words, tmp_path, options, named):
-    assert_refused(invoke(words, tmp_path / "out", *options), *named)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_with_something_else_is_left_alone(words, tmp_path):
-    (tmp_path / "notes.md").write_text("mine")
-    assert_refused(invoke(words, tmp_path), "not empty")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
-
-
 def test_where_nothing_keeps_enough_that_is_said(words, tmp_path, monkeypatch):
     monkeypatch.setattr(tune.Search, "best", lambda *_: None)
     folder = tmp_path / "out"

@@ -1,12 +1,19 @@
-"""The documentation: its code runs as it stands, and its links lead somewhere."""
+"""The documentation: its code runs, its commands exist, and its links lead somewhere."""
 
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
+import torch
 from diffusers import StableDiffusionXLPipeline
+from PIL import Image
 
-from vendi_guidance import VendiGuidedSDXLPipeline
+from tests.helpers.tiny_encoders import save_dinov2
+from vendi_guidance import VendiGuidance, VendiGuidedSDXLPipeline
+from vendi_guidance.commands import COMMANDS, main
+from vendi_guidance.guidance.modular import DiversityStep
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -14,26 +21,104 @@ PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"
 PAGES += sorted(DOCS.rglob("*.md"))
 
 
-def code_of(page):
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+ALONE = ["docs/scores.md", "docs/evaluation.md", "docs/theory.md"]
+"""Pages whose code needs nothing from elsewhere."""
+
+WITH_MODELS = ["README.md", "docs/index.md", "docs/pipelines.md", "docs/dial.md"]
+"""Pages whose code calls models: small ones take their place."""
+
+
+def blocks_of(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
     assert blocks
-    return "\n".join(blocks)
+    return blocks
 
 
-@pytest.mark.parametrize("page", ["scores.md", "evaluation.md", "theory.md"])
+@pytest.mark.parametrize("page", ALONE)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(code_of(page), {})
+    exec("\n".join(blocks_of(page)), {})
 
 
-def test_the_code_about_the_dial_runs_with_a_pipeline(tiny_sdxl_folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", WITH_MODELS)
+def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    classes = {"pipe": VendiGuidedSDXLPipeline, "stock": StableDiffusionXLPipeline}
-    exec(
-        code_of("dial.md"),
-        {name: kind.from_pretrained(tiny_sdxl_folder) for name, kind in classes.items()},
-    )
-    assert (tmp_path / "waving.safetensors").exists()
+    (tmp_path / "dinov2").mkdir()
+    save_dinov2(tmp_path / "dinov2")
+    smaller = {
+        "stabilityai/stable-diffusion-xl-base-1.0": str(tiny_sdxl_folder),
+        "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": str(ROOT / "assets" / "demo-pixart"),
+        "facebook/dinov2-base": "dinov2",
+        "(1024, 1024)": "(16, 16)",
+        "torch.float16\n": "torch.float32\n",  # which every CPU computes in
+        "cuda": "cpu",
+        "] * 8, ": "] * 2, num_inference_steps=3, ",
+        "pipe(prompts, ": "pipe(prompts, num_inference_steps=3, ",
+    }
+    stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
+    guided = VendiGuidedSDXLPipeline.from_pretrained(tiny_sdxl_folder)
+    given = {
+        "pipe": guided if page == "docs/dial.md" else stock,
+        "stock": stock,
+        "guidance": VendiGuidance(),
+        "prompts": ["a cat", "a dog"],
+        "photographs": [Image.new("RGB", (20, 30), color) for color in ("red", "blue")],
+        "image_features": torch.randn(6, 4),
+        "prompt_features": torch.randn(6, 3),
+        "generator": torch.Generator(),
+        "g": torch.Generator(),
+    }
+    names = {}
+    for block in blocks_of(page):
+        for long, short in smaller.items():
+            block = block.replace(long, short)
+        exec(block, names := names | given)
+    if page == "docs/dial.md":
+        assert (tmp_path / "waving.safetensors").exists()
+
+
+def test_the_code_about_modular_pipelines_guides_their_loops():
+    guiding, _, _ = "\n".join(blocks_of("docs/modular.md")).partition("pipe = ")  # loads a model
+    exec(guiding, names := {})
+    assert any(isinstance(block, DiversityStep) for block in every_block(names["blocks"]))
+
+
+def every_block(block):
+    return [block, *(one for below in block.sub_blocks.values() for one in every_block(below))]
+
+
+def test_the_code_of_every_page_is_run():
+    pages = [str(page.relative_to(ROOT)) for page in PAGES if "```python\n" in page.read_text()]
+    assert sorted(pages) == sorted([*ALONE, *WITH_MODELS, "docs/modular.md"])
+
+
+def command_lines():
+    """Of the pages and of the commands' own help, by where they are."""
+    group = click.Context(main)
+    texts = {page.name: page.read_text("utf-8") for page in PAGES}
+    texts |= {f"{name} --help": main.get_command(group, name).help for name in COMMANDS}
+    texts["--help"] = main.help
+    found = []
+    for place, text in texts.items():
+        text = text.replace("\\\n", " ")
+        blocks = r"^ +(?:vendi-guidance|accelerate launch .* -m vendi_guidance) (.*)$"
+        lines = re.findall(blocks, text, re.MULTILINE)
+        lines += re.findall(r"`vendi-guidance ([a-z]+ [^`]+)`", text)
+        found += [(place, line) for line in lines]
+    return found
+
+
+@pytest.mark.parametrize(("place", "line"), command_lines())
+def test_a_command_on_a_page_can_be_given(place, line):
+    name, *words = shlex.split(line, comments=True)
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, f"{place}: there is no command {name}"
+    command.make_context(name, words)
+
+
+def test_an_option_that_a_command_does_not_have_is_found():
+    with pytest.raises(click.NoSuchOption, match="--colour"):
+        test_a_command_on_a_page_can_be_given("", 'generate "a cat" --output out --colour red')
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -53,14 +53,9 @@ def test_pooled_embeddings_are_taken_as_they_are_in_single_precision():
     assert torch.equal(features, pooled.half().float())
 
 
-def test_tokens_are_averaged():
-    tokens = rows(2, 5, 6)
-    features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": tokens})
-    assert torch.allclose(features, tokens.mean(dim=1))
-
-
-def test_tokens_of_several_layers_are_averaged_layer_by_layer():
-    tokens = rows(2, 5, 3, 6)
+@pytest.mark.parametrize("layers", [(), (3,)])
+def test_tokens_are_averaged_layer_by_layer(layers):
+    tokens = rows(2, 5, *layers, 6)
     features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": tokens})
     assert torch.allclose(features, tokens.mean(dim=1).flatten(1))
 

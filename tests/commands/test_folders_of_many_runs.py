@@ -1,0 +1,66 @@
+"""What `vendi-guidance tune` and `vendi-guidance compare` refuse, and leave alone."""
+
+import pytest
+from click.testing import CliRunner
+
+from tests.helpers.commands import assert_refused, contents
+from vendi_guidance.commands import compare, tune
+
+COMMANDS = {"tune": tune.main, "compare": compare.main}
+
+WRONG = [
+    (["--keep", "nan"], ("--keep", "nan")),
+    (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),
+    (["--image-embedder", "eyes"], ("eyes",)),
+    (["--model", "no/such/model"], ("no/such/model",)),
+    (["--offload", "model"], ("--offload model",)),
+]
+"""Options of both, and what the sentence has to say."""
+
+WRONG_OF = {
+    "tune": [
+        (["--pictures", 3], ("--pictures 3", "too small", "take 22")),
+        (["--pictures", 22], ("own-prompt", "one prompt")),
+        (["--keep", 0], ("--keep",)),
+    ],
+    "compare": [
+        (["--method", "magic"], ("--method", "'magic'", "seed-variance")),
+        (["--method", "ours=2"], ("ours=2", "strength")),
+        (["--method", "ours=nan"], ("ours=nan",)),
+        (["--method", "select=0.5"], ("select=0.5", "whole number")),
+        (["--method", "cads=a,b"], ("cads=a,b", "numbers")),
+        (["--attributes", "none.json"], ("none.json",)),
+    ],
+}
+
+
+@pytest.fixture
+def invoke(tiny_sdxl_folder, tmp_path_factory):
+    """Run a command by its name: `invoke(name, output, *options)`."""
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    prompts.write_text("a cat\na dog")
+
+    def run(name, output, *more):
+        words = [prompts, "--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2]
+        words += ["--images-per-prompt", 2, "--faithfulness", "own-prompt"]
+        words += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
+        words += ["--output", output, *more]
+        return CliRunner().invoke(COMMANDS[name], [str(word) for word in words])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [(name, *case) for name in COMMANDS for case in WRONG + WRONG_OF[name]],
+)
+def test_a_wrong_option_is_named_and_nothing_is_written(invoke, tmp_path, name, options, said):
+    assert_refused(invoke(name, tmp_path / "out", *options), *said)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_folder_with_something_else_is_left_alone(invoke, tmp_path, name):
+    (tmp_path / "notes.md").write_text("mine")
+    assert_refused(invoke(name, tmp_path), "not empty")
+    assert contents(tmp_path) == {"notes.md": b"mine"}
