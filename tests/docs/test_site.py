@@ -1,8 +1,11 @@
 """The documentation as a site: what `make docs` builds, without building it."""
 
+import inspect
 import json
 import re
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import get_args
 
 import nbformat
 import pytest
@@ -46,10 +49,21 @@ def test_the_site_fetches_nothing_and_is_strict():
     assert "extra_javascript" not in SITE
 
 
-def test_the_reference_has_every_public_name_once():
+def results_of_public_functions():
+    """The names of the dataclasses and tuples that they return."""
+    public = [getattr(vendi_guidance, name) for name in vendi_guidance.__all__]
+    functions = [one for one in public if not inspect.isclass(one)]
+    returned = [inspect.signature(one).return_annotation for one in functions]
+    kinds = {kind for one in returned for kind in (one, *get_args(one)) if inspect.isclass(kind)}
+    return {one.__name__ for one in kinds if is_dataclass(one) or hasattr(one, "_fields")}
+
+
+def test_the_reference_has_every_public_name_and_every_result_once():
     pages = "\n".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
     shown = re.findall(r"^::: [\w.]+\.(\w+)$", pages, re.MULTILINE)
-    assert sorted(shown) == sorted(vendi_guidance.__all__)
+    results = results_of_public_functions()
+    assert {"Interval", "Convergence", "Mode", "Comparison", "ManifoldScores"} <= results
+    assert sorted(shown) == sorted({*vendi_guidance.__all__, *results, "ComparisonData"})
 
 
 def test_the_reference_shows_the_settings_by_name():

@@ -57,15 +57,16 @@ def convergence(
     """A score of larger and larger random subsets: has it converged at n items?
 
     Args:
-        score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
-        sizes: from 1 to n, at least one of them below n; None is eight from n/64, or FEWEST, to n.
+        score, arguments, options: a function; its arguments, first what the n items are (features,
+            prompts, labels), then the kernels; its keywords.
+        sizes: from 1 to n, at least one of them below n; None is eight from n/64, or 20, to n.
         repeats: how many random permutations, drawn with the seed, the items are added in, >= 3.
         level: of the band, 0 < level < 1.
         progress: wraps the loop over the repeats; `tqdm.tqdm` shows a progress bar.
 
     Raises:
-        ValueError: sizes, repeats or level out of range; without sizes, fewer than 2 FEWEST items;
-            arguments that `Subsets` or the score refuses.
+        ValueError: sizes, repeats or level out of range; without sizes, fewer than 40 items;
+            streams, weights, items of different n, or what the score refuses.
 
     Example:
         >>> import torch

@@ -9,9 +9,8 @@ the `rke` functions and `intdiv` need no spectrum and never store an (n, n) matr
 Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, other items that the
 kernel compares (see `kernels.custom`), or streams of chunks (see `streams.as_stream`). A stream is
 read once, without being stored, by `RandomFourier` spectra and by exact scores of cosine kernels of
-up to some thousand dimensions; other scores gather it in memory. Every score is a 0-d float64
-tensor on the features' device, without an autograd graph. Each raises ValueError for order <= 0,
-truncation < 1, features that `kernels.as_features` refuses and x and t of different n.
+up to some thousand dimensions; other scores gather it in memory. Ranges hold up to rounding, and
+for approximate spectra up to their errors.
 
 Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditional and information
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
@@ -48,10 +47,12 @@ def vendi(
     weights: Features | None = None,
     spectrum: Spectrum = EXACT,
 ) -> Tensor:
-    """exp H_order(K/n), the effective number of different items in x, 1 <= vendi <= n.
+    """exp H_order(K/n), the effective number of different items in x.
 
     Args:
-        x: (n, d) features.
+        x: (n, d) tensor or array of real numbers, in which float16 and bfloat16 are computed in
+            float32 and integers in float64; or a stream of chunks of it, or other items that the
+            kernel compares.
         kernel: how alike two items are.
         order: of the Renyi entropy, 0 < order <= infinity. One below 1 gives rare items more
             weight, and rounding errors too: give float64 features.
@@ -59,8 +60,12 @@ def vendi(
         weights: (n,) probabilities of the items; None is 1/n each.
         spectrum: how the entropy is computed; each class states its cost.
 
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
+
     Raises:
-        ValueError: weights that are not n probabilities, or as every score here.
+        ValueError: order <= 0, truncation < 1, weights that are not n probabilities, or features
+            that are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -77,9 +82,20 @@ def vendi(
 
 
 def rke(x: Items, kernel: Similarity, *, spectrum: Spectrum = EXACT) -> Tensor:
-    """n^2 / |K|_F^2, which is `vendi` of order 2, 1 <= rke <= n.
+    """n^2 / |K|_F^2, which is `vendi` of order 2.
 
     O(n^2 d) time, O(n d) memory; with `RandomFourier`, 1/|C|_F^2 and its costs.
+
+    Args:
+        x: (n, d) features, or what else `vendi` takes.
+        kernel: how alike two items are.
+        spectrum: as in `vendi`.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
+
+    Raises:
+        ValueError: features that are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -104,10 +120,18 @@ def conditional_vendi(
     """exp(H(K_X∘K_T / n) - H(K_T / n)): the diversity of x that the prompts t do not explain.
 
     Args:
-        x: (n, d) features.
-        t: (n, m) features of the prompts, one row for each row of x.
+        x: (n, d) features, or what else `vendi` takes.
+        t: (n, m) features of the prompts, likewise, one row for each row of x.
         kernel_x, kernel_t: how alike two items are, and two prompts.
         order, truncation, spectrum: of both entropies, as in `vendi`.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n; a truncated
+        score can fall slightly below 1.
+
+    Raises:
+        ValueError: order <= 0, truncation < 1, x and t of different n, or features that
+            are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -125,9 +149,22 @@ def conditional_vendi(
 def conditional_rke(
     x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
-    """|K_T|_F^2 / |K_X∘K_T|_F^2 in [1, n], which is `conditional_vendi` of order 2.
+    """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `conditional_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
+
+    Args:
+        x: (n, d) features, or what else `vendi` takes.
+        t: (n, m) features of the prompts, likewise, one row for each row of x.
+        kernel_x, kernel_t: how alike two items are, and two prompts.
+        spectrum: as in `vendi`.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
+
+    Raises:
+        ValueError: x and t of different n, or features that are empty, not
+            (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -151,7 +188,21 @@ def information_vendi(
 ) -> Tensor:
     """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
 
-    Arguments and errors are those of `conditional_vendi`; the two multiply to `vendi`.
+    Times `conditional_vendi` it is `vendi`.
+
+    Args:
+        x: (n, d) features, or what else `vendi` takes.
+        t: (n, m) features of the prompts, likewise, one row for each row of x.
+        kernel_x, kernel_t: how alike two items are, and two prompts.
+        order, truncation, spectrum: of all three entropies, as in `vendi`.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n; truncated, or
+        of another order than 1, it can fall slightly below 1.
+
+    Raises:
+        ValueError: order <= 0, truncation < 1, x and t of different n, or features that
+            are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -171,6 +222,20 @@ def information_rke(
     """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `information_vendi` of order 2.
 
     O(n^2 (d + m)) time, O(n (d + m)) memory.
+
+    Args:
+        x: (n, d) features, or what else `vendi` takes.
+        t: (n, m) features of the prompts, likewise, one row for each row of x.
+        kernel_x, kernel_t: how alike two items are, and two prompts.
+        spectrum: as in `vendi`.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 0 < score <= n; it can fall
+        slightly below 1.
+
+    Raises:
+        ValueError: x and t of different n, or features that are empty, not
+            (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -196,8 +261,12 @@ def cluster_vendi(
         x, kernel, order, spectrum: as in `vendi`.
         clusters: (n,) labels of any kind; items of equal labels are a cluster.
 
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
+
     Raises:
-        ValueError: not n labels, or as every score here.
+        ValueError: not n labels, order <= 0, or features that are empty, not (n, d), complex, NaN
+            or infinite.
 
     Example:
         >>> import torch
@@ -214,6 +283,16 @@ def cluster_rke(
     x: Items, clusters: Labels, kernel: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2.
+
+    Args:
+        x, kernel, spectrum: as in `rke`.
+        clusters: (n,) labels of any kind; items of equal labels are a cluster.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
+
+    Raises:
+        ValueError: not n labels, or features that are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -238,9 +317,18 @@ def vendi_by_label(
 
 @torch.no_grad()
 def intdiv(x: Items, kernel: Similarity) -> Tensor:
-    """1 - mean(K), the internal diversity: the mean dissimilarity of two items, 0 <= intdiv < 1.
+    """1 - mean(K), the internal diversity: the mean dissimilarity of two items.
 
     O(n^2 d) time, O(n d) memory.
+
+    Args:
+        x, kernel: as in `rke`.
+
+    Returns:
+        0-d float64 on x's device, without an autograd graph, 0 <= score <= 1.
+
+    Raises:
+        ValueError: features that are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch

@@ -81,15 +81,17 @@ def score_interval(
     of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
 
     Args:
-        score, arguments, options: a function, its arguments as `Subsets` takes them, its keywords.
+        score, arguments, options: a function; its arguments, first what the n items are (features,
+            prompts, labels), then the kernels; its keywords.
         level: of confidence, 0 < level < 1.
         method: "jackknife" or "subsampling"; None is the jackknife where it applies.
         subsamples: of random halves, >= 10, drawn with the seed; 100 give the error to 7%.
         progress: wraps the loop over the halves; `tqdm.tqdm` shows a progress bar.
 
     Raises:
-        ValueError: level, method or subsamples out of range; fewer than FEWEST items; arguments
-            that `Subsets` or the score refuses; for the jackknife, no two items that are alike.
+        ValueError: level, method or subsamples out of range; fewer than 20 items; streams,
+            weights, items of different n, or what the score refuses; for the jackknife, no two
+            items that are alike.
 
     Example:
         >>> import torch
