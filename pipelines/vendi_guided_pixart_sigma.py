@@ -9,7 +9,8 @@ class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):
     """`PixArtSigmaPipeline` with diversity guidance; `diversity=0` is the stock one.
 
     Example:
-        >>> pixart = "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS"
-        >>> pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained(pixart)  # doctest: +SKIP
-        >>> images = pipe(["a person waving"] * 8).images  # doctest: +SKIP
+        >>> pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained("assets/demo-pixart")
+        >>> images = pipe(["waving hand"] * 2, num_inference_steps=4).images
+        >>> len(images), len(pipe.guidance.window)
+        (2, 2)
     """

@@ -42,9 +42,9 @@ def open_prompt_embedder(
 
     Example:
         >>> from vendi_guidance import open_prompt_embedder
-        >>> embedder = open_prompt_embedder("clip:ViT-B-32/openai")  # doctest: +SKIP
-        >>> embedder.embed(["a cat", "a dog"]).shape  # doctest: +SKIP
-        torch.Size([2, 512])
+        >>> embedder = open_prompt_embedder("sdxl:assets/demo-sdxl")
+        >>> embedder.embed(["waving hand", "thumbs up"]).shape
+        torch.Size([2, 128])
     """
     kind, (settings, network, transform) = open_parts("prompt", KINDS, spec)
     name = "sentence-transformers" if kind == "transformers" else kind

@@ -27,9 +27,13 @@ class ImageSpace(Space):
 
     Example:
         >>> from torch import nn
-        >>> from vendi_guidance import ImageSpace, VendiGuidance
-        >>> encoder = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten())
-        >>> guidance = VendiGuidance(space=ImageSpace(encoder), sigma_latent=0.8)
+        >>> from vendi_guidance import ImageSpace, VendiGuidedSDXLPipeline
+        >>> space = ImageSpace(nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten()))
+        >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")
+        >>> settings = {"num_inference_steps": 2, "diversity_space": space, "diversity_rounds": 1}
+        >>> images = pipe(["waving hand"] * 2, **settings).images
+        >>> pipe.guidance.window.features.shape
+        torch.Size([2, 192])
     """
 
     needs_prediction = True
@@ -100,8 +104,13 @@ def exemplar_features(
         ValueError: the pipeline has no VAE, or one for other things than images.
 
     Example:
-        >>> exemplars = exemplar_features(pipe, photographs)  # doctest: +SKIP
-        >>> guidance = VendiGuidance(space="latent", exemplars=exemplars)  # doctest: +SKIP
+        >>> from PIL import Image
+        >>> from vendi_guidance import VendiGuidance, VendiGuidedSDXLPipeline, exemplar_features
+        >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")
+        >>> exemplars = exemplar_features(pipe, [Image.new("RGB", (64, 64), "red")])
+        >>> exemplars.shape
+        torch.Size([1, 4, 16, 16])
+        >>> guidance = VendiGuidance(space="latent", exemplars=exemplars)
     """
     vae = vae_of(pipeline)
     if not hasattr(pipeline, "image_processor"):
