@@ -64,7 +64,7 @@ def sigma(what: str) -> Any:
 @scored(
     "--image-embedder",
     show_default="probe for the demo's prompts, else dinov2",
-    help="Features of images: dinov2, clip:MODEL, inception, timm:NAME, pixels, ...",
+    help="Features of images: dinov2, clip:MODEL, inception:FILE, timm:NAME, pixels, ...",
 )
 @scored(
     "--prompt-embedder",

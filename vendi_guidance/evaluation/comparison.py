@@ -43,7 +43,8 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
         progress: show a progress bar.
 
     Raises:
-        ValueError: the reports were made with other embedders, kernels or truncation.
+        ValueError: the reports were made with other embedders, kernels or truncation, or another
+            CLIP or judge of faithfulness.
 
     Example:
         >>> import torch
