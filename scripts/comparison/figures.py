@@ -49,7 +49,7 @@ def save_curves(path: Path, rows: Sequence[Row], x: str) -> None:
         axes.set_xlim(1.005, lowest)
         hidden = sum(value < lowest for value in values)
         if hidden:
-            axes.set_title(f"{hidden} points lie to the right", fontsize=9, loc="right")
+            axes.set_title(f"not shown, to the right: {hidden}", fontsize=9, loc="right")
     axes.set_xlabel(measure.title)
     axes.set_ylabel(MEASURES[LOOKS].title)
     axes.grid(alpha=0.3)
