@@ -1,6 +1,7 @@
 """`vendi-guidance tune` on a tiny random SDXL."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -152,7 +153,7 @@ def test_a_search_goes_on_only_as_it_began(words, peace):
     assert contents(peace) == before
 
 
-@pytest.mark.parametrize("damage", ["cut", "worker", "outcome"])
+@pytest.mark.parametrize("damage", ["cut", "worker", "outcome", "kept", "strength"])
 def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
     folder = tmp_path / "out"
     shutil.copytree(peace, folder)
@@ -162,6 +163,8 @@ def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
         "cut": content[:30] + "\n" + content[60:],
         "worker": content.replace("worker_id", "worker"),
         "outcome": content.replace('"outcome"', '"income"'),
+        "kept": re.sub(r'"kept": ?[^,}]+', '"kept": "much"', content),
+        "strength": re.sub(r'("settings": ?{"strength": ?)[^,}]+', r'\1"much"', content),
     }
     assert changed[damage] != content
     journal.write_text(changed[damage])

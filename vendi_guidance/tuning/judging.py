@@ -81,6 +81,20 @@ class Outcome:
     faithfulness: float
 
     @classmethod
+    def read(cls, content: dict[str, Any]) -> "Outcome":
+        """From JSON.
+
+        Raises:
+            TypeError, ValueError: it is none.
+        """
+        found = cls(**content)
+        for value in vars(found).values():
+            for number in value if isinstance(value, list) else [value]:
+                if not isinstance(number, float | int | None):
+                    raise TypeError(f"{number!r} is no number")
+        return found
+
+    @classmethod
     def of(cls, found: ComparisonData) -> "Outcome":
         """Of a comparison whose first batch is the unguided one."""
         more = found.differences["conditional_vendi"]

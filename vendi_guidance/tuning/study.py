@@ -40,6 +40,14 @@ class Tried:
     settings: dict[str, Any]
     outcome: Outcome
 
+    @classmethod
+    def read(
+        cls, parent: Path, folder: str, settings: dict[str, Any], outcome: dict[str, Any]
+    ) -> "Tried":
+        """From JSON values; raises an error of some kind if they are of another."""
+        Settings().changed(**{"strength": settings["strength"], **settings})
+        return cls(parent / folder, settings, Outcome.read(outcome))
+
 
 @dataclass(frozen=True)
 class Search:
@@ -84,14 +92,7 @@ class Tuner:
         optuna = _optuna()
         with self._locked():  # the first to read the study puts its first trials there
             complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
-            return [
-                Tried(
-                    self.folder / one.user_attrs["folder"],
-                    one.user_attrs["settings"],
-                    Outcome(**one.user_attrs["outcome"]),
-                )
-                for one in complete
-            ]
+            return [Tried.read(self.folder, **one.user_attrs) for one in complete]
 
     @property
     def is_finished(self) -> bool:
