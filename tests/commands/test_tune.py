@@ -153,7 +153,7 @@ def test_a_search_goes_on_only_as_it_began(words, peace):
     assert contents(peace) == before
 
 
-@pytest.mark.parametrize("damage", ["cut", "worker", "outcome", "kept", "strength"])
+@pytest.mark.parametrize("damage", ["cut", "worker", "outcome", "kept", "interval", "strength"])
 def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
     folder = tmp_path / "out"
     shutil.copytree(peace, folder)
@@ -164,6 +164,7 @@ def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
         "worker": content.replace("worker_id", "worker"),
         "outcome": content.replace('"outcome"', '"income"'),
         "kept": re.sub(r'"kept": ?[^,}]+', '"kept": "much"', content),
+        "interval": re.sub(r'"kept_interval": ?(null|\[[^]]+\])', '"kept_interval": true', content),
         "strength": re.sub(r'("settings": ?{"strength": ?)[^,}]+', r'\1"much"', content),
     }
     assert changed[damage] != content

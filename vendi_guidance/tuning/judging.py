@@ -1,5 +1,6 @@
 """How a run with guidance compares with the unguided one: how diverse, and how faithful."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,10 +89,12 @@ class Outcome:
             TypeError, ValueError: it is none.
         """
         found = cls(**content)
-        for value in vars(found).values():
-            for number in value if isinstance(value, list) else [value]:
-                if not isinstance(number, float | int | None):
-                    raise TypeError(f"{number!r} is no number")
+        numbers = [found.diversity, found.kept, found.conditional_vendi, found.faithfulness]
+        for interval in (found.diversity_interval, found.kept_interval):
+            if interval is not None:
+                low, high = interval
+                numbers += [low, high]
+        math.fsum(numbers)  # an error where one is no number
         return found
 
     @classmethod
