@@ -30,10 +30,9 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
     try:
         return kind, kinds[kind](which)
     except Exception as error:  # damaged files raise errors of every kind
-        is_of_json = isinstance(
-            error, (json.JSONDecodeError, UnicodeDecodeError)
-        )  # and names no file
-        if isinstance(error, (ValueError, OSError, ImportError)) and not is_of_json:
+        # errors of JSON and of texts are ValueErrors too, and name no file
+        names_no_file = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+        if isinstance(error, ValueError | OSError | ImportError) and not names_no_file:
             raise
         raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
 

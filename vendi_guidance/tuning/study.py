@@ -44,8 +44,14 @@ class Tried:
     def read(
         cls, parent: Path, folder: str, settings: dict[str, Any], outcome: dict[str, Any]
     ) -> "Tried":
-        """From JSON values; raises an error of some kind if they are of another."""
-        Settings().changed(**{"strength": settings["strength"], **settings})
+        """From JSON values.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are of other kinds.
+        """
+        Settings().changed(**settings)
+        if "strength" not in settings:
+            raise KeyError("strength")
         return cls(parent / folder, settings, Outcome.read(outcome))
 
 
