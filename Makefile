@@ -4,7 +4,7 @@ BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
 GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
-	--dtype bfloat16 --seed $(SEED) --overwrite
+	--seed $(SEED) --overwrite
 OPEN := assets/prompts/demo.txt --images-per-prompt 16
 NAMED := assets/prompts/named.txt --images-per-prompt 8
 

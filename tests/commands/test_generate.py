@@ -71,7 +71,8 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
 def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(
     make, tmp_path, tiny_sdxl_folder, option
 ):
-    result = make("cat", option, 0, "--images-per-prompt", 3, "--batch-size", 3)
+    same = ("--images-per-prompt", 3, "--batch-size", 3, "--dtype", "float32")
+    result = make("cat", option, 0, *same)
     run = made(result, tmp_path / "out")
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
     stock.set_progress_bar_config(disable=True)

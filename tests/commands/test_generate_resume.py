@@ -21,6 +21,7 @@ from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import callback, memory
 from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.runs import precision
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA
@@ -100,6 +101,24 @@ class Crash(Exception):  # noqa: N818
 
 def crash(_pipe) -> None:
     raise Crash
+
+
+@pytest.mark.parametrize(("began", "later"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_a_resumed_run_keeps_the_precision_that_it_began_in(
+    make, words, tmp_path, monkeypatch, began, later
+):
+    whole = tmp_path / "whole"
+    assert invoke(*words, "--dtype", began, "--output", whole).exit_code == 0
+    monkeypatch.setattr(precision, "computes_bfloat16", lambda: began == "bfloat16")
+    at_call(monkeypatch, 3, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    stopped = make()
+    assert f"computing in {began}, " in stopped.stderr
+    monkeypatch.setattr(precision, "computes_bfloat16", lambda: later == "bfloat16")
+    resumed = make("--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert "computing in" not in resumed.stderr
+    assert repeatable(tmp_path / "out") == repeatable(whole)
+    assert f"computing in {later}, " in make(output=tmp_path / "new").stderr
 
 
 # Stopping -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ unless --host says otherwise: it asks for no password.
 
 \b
   vendi-guidance app
-  vendi-guidance app --model stabilityai/stable-diffusion-xl-base-1.0 --device cuda --dtype float16
+  vendi-guidance app --model stabilityai/stable-diffusion-xl-base-1.0 --device cuda
 
 Ctrl-C ends it; what visitors have not downloaded is deleted.
 """
@@ -75,6 +75,7 @@ def main(
     with workspace() as folder:
         optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
         studio = Studio(app_options(given))
+        studio.model.say()
         beside = studio.model.folder.parent / PROBE
         probe = beside if probe is None and beside.is_dir() else probe
         scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])

@@ -127,8 +127,7 @@ def main(
     runs = Series(settled(options, model), Stop())
     judging = open_judging(*names.values(), runs=runs, drawn=prompts, **also)
     check_folder(output, entries)
-    if model.sampling.remark is not None:
-        click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
+    model.say()
     count = len(prompts) * options.images_per_prompt
     with ExitStack() as stack:
         stack.enter_context(runs.stop)
@@ -148,7 +147,11 @@ def main(
     results = Results(list(progress), keep)
     about = {"model": options.model, **model.sampling.about, **names}
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    about |= {"batch_size": options.batch_size, "dtype": options.dtype, "seed": options.seed}
+    about |= {
+        "batch_size": options.batch_size,
+        "dtype": model.precision.dtype,
+        "seed": options.seed,
+    }
     page = save_comparison(output, results, about | {"versions": versions()})
     for run in results.runs:
         found = run.outcome

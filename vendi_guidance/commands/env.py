@@ -76,9 +76,12 @@ def devices() -> list[str]:
     cpu = f"cpu: {platform.machine()}, {os.cpu_count()} cores"
     try:
         import torch
+
+        from vendi_guidance.runs.precision import computes_bfloat16
     except (ImportError, OSError):
         return [cpu, "torch cannot be imported"]
-    found = [f"{cpu}, {torch.get_num_threads()} threads"]
+    bfloat16 = "computes bfloat16" if computes_bfloat16() else "emulates bfloat16"
+    found = [f"{cpu}, {torch.get_num_threads()} threads, {bfloat16}"]
     runtime = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)

@@ -19,7 +19,7 @@ less memory:
 
 \b
   vendi-guidance generate prompts.txt --model stabilityai/stable-diffusion-xl-base-1.0 \\
-      --variant fp16 --dtype float16 --offload model --vae-tiling --output few-gigabytes
+      --variant fp16 --offload model --vae-tiling --output few-gigabytes
 
 Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
 them away from what is remembered for similar prompts, and from one another. --diversity is the

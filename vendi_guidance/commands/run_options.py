@@ -10,12 +10,12 @@ import torch
 
 from vendi_guidance.commands.cli import Option, asset
 from vendi_guidance.runs.models import OFFLOADS
+from vendi_guidance.runs.precision import AUTO, DTYPES
 
 COUNT = click.IntRange(1)
 SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-DTYPES = ("float32", "float16", "bfloat16")
 
 what = partial(click.option, cls=Option, group="Model and sampling")
 where = partial(click.option, cls=Option, group="Output and machine")
@@ -60,7 +60,13 @@ model_options = together(
 
 machine_options = together(
     where("--device", default=DEVICE, help="Where to compute, such as cuda:0."),
-    where("--dtype", type=click.Choice(DTYPES), default="float32", help="Precision of the model."),
+    where(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        default=AUTO,
+        help="Precision of the model. auto: on a GPU the half precision of the model's files, on a "
+        "CPU bfloat16 if the processor computes it itself, else float32.",
+    ),
     where(
         "--offload",
         type=click.Choice(OFFLOADS),

@@ -114,8 +114,7 @@ def main(
     judging = open_judging(*judged.values(), runs=runs, drawn=used)
     wanted = Search(keep, trials, expert, given["seed"])
     begin(output, manifest_of(options, model, wanted, judged, used), used)
-    if model.sampling.remark is not None:
-        click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
+    model.say()
     count = len(used) * each
     total = count * (trials + RUNS_BESIDE)
     click.echo(f"{trials} trials of {len(used)} prompts x {each} images: {total} in all", err=True)

@@ -26,6 +26,7 @@ from vendi_guidance.runs.models import (
 )
 from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
+from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
 from vendi_guidance.runs.runner import Draw, Runner, by_a_call
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
@@ -41,6 +42,7 @@ class RunOptions:
     """The options of the command line, by their names.
 
     Attributes:
+        dtype: one of `precision.DTYPES`.
         protocol: the benchmark that `prompts` is a file of, and `protocol_prompts` how many of its
             prompts to take; None takes all prompts of the file.
         diversity: those given that begin with `diversity_`, except the window's size: a preset,
@@ -126,9 +128,7 @@ def open_run(
 
     drawing = drawing or Drawing()
 
-    def prepare() -> tuple[Model, Plan, VendiGuidance, RunWindow, Checkpoint]:
-        options.check()
-        model = find(options)
+    def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
         window, opening = _open_window(options, group)
         guidance = VendiGuidance(
             window=window,
@@ -138,11 +138,17 @@ def open_run(
         )
         check_prompts_are_seen(model.pipeline, guidance.settings)
         plan = _plan(options, model, guidance, drawing.about)
-        return model, plan, guidance, window, opening
+        return plan, guidance, window, opening
 
-    model, plan, guidance, window, opening = group.agree(prepare)
-    if group.is_first and model.sampling.remark is not None:
-        click.echo(f"{model.sampling.remark}; --steps and --guidance-scale change it", err=True)
+    def found() -> Model:
+        options.check()
+        return find(options)
+
+    model = group.agree(found)
+    model = model._replace(precision=group.share(model.precision)[0])
+    plan, guidance, window, opening = group.agree(prepare)
+    if group.is_first and pipe is None:
+        model.say()
     folder = RunFolder(options.output, window.size)
     group.agree(lambda: _claim(options, folder, plan.manifest, stack) if group.is_first else None)
 
@@ -166,6 +172,14 @@ class Model(NamedTuple):
     folder: Path
     pipeline: type[Any]  # the guided class that serves it
     sampling: Sampling
+    precision: Precision
+
+    def say(self) -> None:
+        """Print what was not given and how it was chosen."""
+        if self.sampling.remark is not None:
+            click.echo(f"{self.sampling.remark}; --steps and --guidance-scale change it", err=True)
+        if self.precision.remark is not None:
+            click.echo(self.precision.remark, err=True)
 
 
 def find(options: RunOptions) -> Model:
@@ -186,7 +200,17 @@ def find(options: RunOptions) -> Model:
         height=options.height,
         width=options.width,
     )
-    return Model(folder, guided_class(stock), sampling)
+    asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
+    precision = choose(asked or options.dtype, options.device, folder, options.variant)
+    return Model(folder, guided_class(stock), sampling, precision)
+
+
+def _dtype_of_run(folder: Path) -> str | None:
+    """The precision that a run, or the runs in its folder, began in; None if there is none."""
+    began = [path.parent for path in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))]
+    run = next((path for path in began if (path / MANIFEST).is_file()), None)
+    dtype = None if run is None else Manifest.load(run).settings.get("dtype")
+    return dtype if dtype in DTYPES else None
 
 
 def load(options: RunOptions, model: Model, device: str) -> Any:
@@ -198,7 +222,7 @@ def load(options: RunOptions, model: Model, device: str) -> Any:
     return load_model(
         model.pipeline,
         model.folder,
-        options.dtype,
+        model.precision.dtype,
         device,
         variant=options.variant,
         offload=options.offload,
@@ -218,9 +242,13 @@ def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
 
 
 def settled(options: RunOptions, model: Model) -> RunOptions:
-    """The options with what the model's own defaults decide."""
-    sampling = model.sampling
-    return replace(options, steps=sampling.steps, guidance_scale=sampling.guidance_scale)
+    """The options with what the model and the device decide."""
+    return replace(
+        options,
+        steps=model.sampling.steps,
+        guidance_scale=model.sampling.guidance_scale,
+        dtype=model.precision.dtype,
+    )
 
 
 def _plan(
@@ -233,7 +261,7 @@ def _plan(
         prompts = open_benchmark(options.prompts, options.protocol, options.protocol_prompts)
         protocol = {"protocol": options.protocol, "protocol_prompts": options.protocol_prompts}
     look = {"pipeline": found.pipeline.stock.__name__, **about, **found.sampling.about}
-    look |= {"batch_size": options.batch_size, "dtype": options.dtype}
+    look |= {"batch_size": options.batch_size, "dtype": found.precision.dtype}
     if options.vae_tiling:
         look["vae_tiling"] = True
     if options.variant is not None:

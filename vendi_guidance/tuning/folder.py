@@ -22,7 +22,7 @@ def manifest_of(
     sampling = model.sampling.about
     settings = asdict(wanted) | sampling | judged
     settings |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    settings |= {"batch_size": options.batch_size, "dtype": options.dtype}
+    settings |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
     inputs = {"model": Input(options.model, fingerprint(model.folder))}
     return Manifest(settings, dict(inputs), versions())
 

@@ -1,0 +1,97 @@
+"""What `--dtype auto` chooses."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vendi_guidance.runs import precision
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """Let the processor be one whose products in bfloat16 take this many times as long."""
+
+    def becomes(slowdown: float, *, known: bool = True) -> None:
+        monkeypatch.setattr(precision, "slowdown", lambda: slowdown)
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: known)
+
+    return becomes
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "known", "dtype"),
+    [
+        (0.3, True, "bfloat16"),
+        (1.2, True, "float32"),  # oneDNN counts processors of AVX-512 that emulate it
+        (38, False, "float32"),
+    ],
+)
+def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
+    processor, tmp_path, slowdown, known, dtype
+):
+    processor(slowdown, known=known)
+    chosen = precision.choose("auto", "cpu", tmp_path)
+    assert chosen.dtype == dtype
+    assert chosen.remark.startswith(f"computing in {dtype}, ")
+    assert "--dtype" in chosen.remark
+
+
+def test_bfloat16_by_name_warns_with_the_factor_where_it_is_emulated(processor, tmp_path):
+    processor(38, known=False)
+    asked = precision.choose("bfloat16", "cpu", tmp_path)
+    assert asked.dtype == "bfloat16"
+    assert "38 times as long" in asked.remark
+    assert precision.choose("float32", "cpu", tmp_path).remark is None
+    processor(0.3)
+    assert precision.choose("bfloat16", "cpu", tmp_path).remark is None
+
+
+@pytest.mark.parametrize(
+    ("part", "stored", "has_bfloat16", "expected"),
+    [
+        ("unet", torch.float32, True, "float16"),
+        ("unet", torch.bfloat16, True, "bfloat16"),
+        ("transformer", torch.float16, True, "float16"),
+        ("transformer", torch.float32, True, "bfloat16"),
+        ("transformer", None, True, "bfloat16"),
+        ("transformer", torch.bfloat16, False, "float32"),
+        ("unet", torch.float32, False, "float16"),
+    ],
+)
+def test_on_a_gpu_it_is_the_half_precision_of_the_models_files(
+    monkeypatch, tmp_path, part, stored, has_bfloat16, expected
+):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: has_bfloat16)
+    (tmp_path / part).mkdir()
+    name = "diffusion_pytorch_model"
+    if stored is None:
+        (tmp_path / part / f"{name}.safetensors").write_bytes(b"broken")
+    else:
+        weights = {"norm": torch.ones(2), "weight": torch.ones(8, 8, dtype=stored)}
+        save_file(weights, tmp_path / part / f"{name}-00001-of-00001.safetensors")
+    assert precision.choose("auto", "cuda:0", tmp_path).dtype == expected
+
+
+def test_a_variants_own_files_decide(tmp_path):
+    (tmp_path / "transformer").mkdir()
+    for name, dtype in (("model", torch.bfloat16), ("model.fp16", torch.float16)):
+        weights = {"weight": torch.ones(8, 8, dtype=dtype)}
+        save_file(weights, tmp_path / "transformer" / f"{name}.safetensors")
+    assert precision.choose("auto", "cuda", tmp_path, "fp16").dtype == "float16"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="restrains the kernels of x86")
+def test_a_processor_without_bfloat16_is_recognised():
+    code = "from vendi_guidance.runs.precision import *; print(computes_bfloat16(), slowdown())"
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    computes, slowdown = told.stdout.split()
+    assert computes == "False"
+    assert float(slowdown) > 1

@@ -1,0 +1,120 @@
+"""The precision of a model: what `--dtype auto` chooses, and why.
+
+Half precision takes half the memory, and half the time or less where the device computes it itself.
+Processors without bfloat16 emulate it, many times slower than float32.
+"""
+
+from collections import Counter
+from functools import cache
+from math import inf, prod
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from vendi_guidance.guidance.network import NETWORKS
+
+AUTO = "auto"
+DTYPES = (AUTO, "float32", "float16", "bfloat16")
+
+NATIVE = 0.8
+"""A product in bfloat16 takes at most this share of the time of one in float32 where the processor
+computes it itself: 0.1 to 0.5 were measured. Emulated, it takes 1.2 to 38 times as long."""
+
+STORED = {"F16": "float16", "BF16": "bfloat16"}
+"""What safetensors call the half precisions."""
+
+
+class Precision(NamedTuple):
+    """The precision that a model is used in.
+
+    Attributes:
+        dtype: the name of torch's dtype.
+        remark: what the user should know of it, or None.
+    """
+
+    dtype: str
+    remark: str | None = None
+
+
+def choose(asked: str, device: str, folder: Path, variant: str | None = None) -> Precision:
+    """The precision for a model on a device.
+
+    Args:
+        asked: one of `DTYPES`; "auto" is, on a CPU, bfloat16 where the processor computes it itself
+            and else float32; on a GPU the half precision that the model is published in.
+        folder: the model's.
+        variant: of its files, such as "fp16".
+    """
+    kind = torch.device(device).type
+    if asked != AUTO:
+        is_slow = asked == "bfloat16" and kind == "cpu" and slowdown() > 1
+        return Precision(asked, _warning() if is_slow else None)
+    dtype, why = _on_cpu() if kind == "cpu" else _on_gpu(kind, _half_of(folder, variant))
+    return Precision(dtype, f"computing in {dtype}, {why}; --dtype changes it")
+
+
+def _on_cpu() -> tuple[str, str]:
+    if computes_bfloat16():
+        return "bfloat16", "which this processor computes itself"
+    return "float32", "because this processor only emulates bfloat16"
+
+
+def _on_gpu(kind: str, half: str) -> tuple[str, str]:
+    """On a device that is no CPU, for a model whose half precision is `half`."""
+    if kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+        return "float32", "because this GPU has no bfloat16, and float16 may overflow in this model"
+    return half, "the half precision of this model"
+
+
+def computes_bfloat16() -> bool:
+    """Whether the CPU computes bfloat16 itself: oneDNN says so, and a product of matrices is faster
+    than in float32. oneDNN alone also counts processors that emulate it."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and slowdown() <= NATIVE
+
+
+@cache
+def slowdown() -> float:
+    """How many times as long a product of matrices takes on the CPU in bfloat16 as in float32: the
+    least of a few, taken in turn."""
+    least = {torch.bfloat16: inf, torch.float32: inf}
+    for dtype in [*least] * 8:
+        x = torch.ones(256, 256, dtype=dtype)
+        began = perf_counter()
+        x @ x
+        least[dtype] = min(least[dtype], perf_counter() - began)
+    return least[torch.bfloat16] / least[torch.float32]
+
+
+def _warning() -> str:
+    return (
+        "this processor emulates bfloat16: a product of matrices takes "
+        f"{slowdown():.3g} times as long as in float32, which --dtype auto uses"
+    )
+
+
+def _half_of(folder: Path, variant: str | None) -> str:
+    """The half precision of a model: that of its denoiser's files, or else, as such models are
+    published, float16 for a U-Net and bfloat16 for a transformer."""
+    name = next((name for name in NETWORKS if (folder / name).is_dir()), NETWORKS[0])
+    files = [path for path in (folder / name).glob("*.safetensors") if _is_of(path, variant)]
+    values: Counter[str] = Counter()
+    for path in files:
+        try:
+            with safe_open(path, "pt") as file:
+                for key in file.keys():  # noqa: SIM118, it is no dictionary
+                    part = file.get_slice(key)
+                    values[part.get_dtype()] += prod(part.get_shape())
+        except (OSError, SafetensorError):  # loading says what is wrong
+            continue
+    most = values.most_common(1)
+    return STORED.get(most[0][0] if most else "", "float16" if name == "unet" else "bfloat16")
+
+
+def _is_of(path: Path, variant: str | None) -> bool:
+    """Whether a file of weights belongs to a variant: name.fp16.safetensors, and for a part of
+    several name.fp16-00001-of-00002.safetensors."""
+    found = path.name.removesuffix(".safetensors").partition(".")[2]
+    return found.partition("-")[0] == (variant or "")
