@@ -24,11 +24,13 @@ class Measured(NamedTuple):
         fidelity: the share of pictures of open prompts that show the prompt's concept.
         looks: distinct correct looks of a prompt's pictures, mean over open prompts.
         named: the share of pictures of named prompts that show all that the prompt names.
+        dtype: the precision of the model.
     """
 
     fidelity: float
     looks: float
     named: float
+    dtype: str
 
 
 def measure(
@@ -63,7 +65,8 @@ def measure(
     asked, labels = label(files[0], each[0])
     named = prompt_fidelity(label(files[1], each[1])[1])
     looks = fmean(looks_by_group(asked, labels).values())
-    return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0)
+    dtype = str(pipeline.dtype).removeprefix("torch.")
+    return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0, dtype)
 
 
 def as_table(measured: dict[str, Measured]) -> str:

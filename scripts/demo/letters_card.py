@@ -40,6 +40,7 @@ def write_flow_card(
     device: str,
 ) -> None:
     """Write `folder`/README.md for the pipeline; `measured` has what it draws, by how."""
+    [dtype] = {one.dtype for one in measured.values()}
     (folder / "README.md").write_text(
         f"""---
 license: apache-2.0
@@ -76,7 +77,7 @@ do. All 20 combinations exist. The families {", ".join(HELD_OUT)} are held out.
 
 ## What it draws
 
-Counted by `demo-letters-probe` in bfloat16, without diversity guidance: 16 images of each prompt of
+Counted by `demo-letters-probe` in {dtype}, without diversity guidance: 16 images of each prompt of
 `assets/prompts/letters.txt`, and 8 of each of `assets/prompts/letters-named.txt`, which name one to
 three attributes. Looks are distinct combinations of class, weight and slant among a prompt's 16
 images; 20 exist.

@@ -205,8 +205,9 @@ Concepts: {", ".join(emoji.concepts)}."""
 
 def _held_out(measured: dict[str, Measured]) -> str:
     """What the probe saw."""
+    [dtype] = {one.dtype for one in measured.values()}
     return f"""\
-Counted by `demo-probe` in bfloat16, without diversity guidance: 16 images of each prompt of
+Counted by `demo-probe` in {dtype}, without diversity guidance: 16 images of each prompt of
 `assets/prompts/demo.txt`, which leave tone and vendor open, and 8 of each of
 `assets/prompts/named.txt`, which name one or both. Looks are distinct correct pairs of vendor and
 tone among a prompt's 16 images; 18 exist.

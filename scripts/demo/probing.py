@@ -21,7 +21,14 @@ def split_tenth(count: int) -> tuple[Tensor, Tensor]:
 
 
 def train_probe(
-    probe: Probe, pictures: Tensor, looks: Tensor, work: Path, steps: int, batch: int, device: str
+    probe: Probe,
+    pictures: Tensor,
+    looks: Tensor,
+    work: Path,
+    steps: int,
+    batch: int,
+    device: str,
+    dtype: torch.dtype,
 ) -> None:
     """Train all heads at once.
 
@@ -37,7 +44,7 @@ def train_probe(
         losses = [F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True)]
         return torch.stack(losses).sum()
 
-    train("probe", [probe], loss, work, steps, 2e-3, device)
+    train("probe", [probe], loss, work, steps, 2e-3, device, dtype)
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from scripts.demo.probing import (
 )
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
+    dtype_option,
     encode_all,
     machine,
     noise_schedule,
@@ -46,7 +47,8 @@ TOKENS = 24  # longest prompt
 @click.option("--unet-steps", type=click.IntRange(1), default=4_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_200)
 @click.option("--batch-size", type=click.IntRange(1), default=64)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
+@dtype_option
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
 def main(
     concepts: str,
@@ -58,32 +60,39 @@ def main(
     probe_steps: int,
     batch_size: int,
     device: str,
+    dtype: torch.dtype,
     stage: str,
 ) -> None:
     fetch(data)
     emoji = load(data, concepts)
     work.mkdir(parents=True, exist_ok=True)
     if stage in ("all", "probe"):
-        probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device)
+        probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device, dtype)
         probe.half().save_pretrained(output / "demo-probe")
         save_training_features(
             probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES
         )
-        write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device))
+        write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device, dtype))
     if stage in ("all", "diffusion"):
         pictures = emoji.pixels.flatten(0, 2)
-        vae = train_vae(pictures, (16, 32, 64), work, vae_steps, batch_size // 2, device)
-        pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device)
+        vae = train_vae(pictures, (16, 32, 64), work, vae_steps, batch_size // 2, device, dtype)
+        pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device, dtype)
         save_half(pipeline, output / "demo-sdxl")
         steps = vae_steps, unet_steps
-        write_model_card(output / "demo-sdxl", emoji, *steps, batch_size, machine(device))
+        write_model_card(output / "demo-sdxl", emoji, *steps, batch_size, machine(device, dtype))
 
 
 # The UNet and the text encoders ---------------------------------------------------------------
 
 
 def train_diffusion(
-    emoji: Emoji, vae: AutoencoderKL, work: Path, steps: int, batch: int, device: str
+    emoji: Emoji,
+    vae: AutoencoderKL,
+    work: Path,
+    steps: int,
+    batch: int,
+    device: str,
+    dtype: torch.dtype,
 ) -> StableDiffusionXLPipeline:
     """Velocity prediction on precomputed latents; both text encoders are trained too."""
     captions = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
@@ -120,7 +129,7 @@ def train_diffusion(
         return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
     loss = velocity_loss(predict, emoji, encode_all(vae, emoji, device), batch)
-    train("unet", [unet, first, second], loss, work, steps, 1e-3, device)
+    train("unet", [unet, first, second], loss, work, steps, 1e-3, device, dtype)
     return StableDiffusionXLPipeline(
         vae=vae,
         text_encoder=first,
@@ -138,7 +147,7 @@ def train_diffusion(
 
 
 def train_emoji_probe(
-    emoji: Emoji, work: Path, steps: int, batch: int, device: str
+    emoji: Emoji, work: Path, steps: int, batch: int, device: str, dtype: torch.dtype
 ) -> tuple[Probe, dict[str, float]]:
     """A classifier of concept, vendor and tone; accuracy on a tenth of the pictures, held out."""
     torch.manual_seed(2)
@@ -146,7 +155,7 @@ def train_emoji_probe(
     pictures = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
     held_out, kept = split_tenth(len(pictures))
-    train_probe(probe, pictures[kept], looks[kept], work, steps, batch, device)
+    train_probe(probe, pictures[kept], looks[kept], work, steps, batch, device, dtype)
     return probe, accuracy(probe, pictures[held_out], looks[held_out], device)
 
 

@@ -27,7 +27,7 @@ from scripts.demo.letters import ATTRIBUTES, CAPTION, CONCEPTS, Letters, caption
 from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
 from scripts.demo.probing import accuracy, split_tenth, train_probe
 from scripts.demo.texts import make_tokenizer, text_config
-from scripts.demo.training import encode, machine, save_half, train, train_vae
+from scripts.demo.training import dtype_option, encode, machine, save_half, train, train_vae
 from vendi_guidance.features.probe import Probe
 
 VAE_WIDTHS = 8, 16, 32
@@ -48,7 +48,8 @@ CFG, SAMPLING_STEPS = 4.0, 16  # of the pictures that the model card counts
 @click.option("--flow-steps", type=click.IntRange(1), default=9_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=900)
 @click.option("--batch-size", type=click.IntRange(1), default=32)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
+@dtype_option
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
 def main(
     data: Path,
@@ -60,6 +61,7 @@ def main(
     probe_steps: int,
     batch_size: int,
     device: str,
+    dtype: torch.dtype,
     stage: str,
 ) -> None:
     fetch(data)
@@ -67,23 +69,31 @@ def main(
     work.mkdir(parents=True, exist_ok=True)
     judge = output / "demo-letters-probe"
     if stage in ("all", "probe"):
-        probe, tests = train_letters_probe(letters, work, probe_steps, 2 * batch_size, device)
+        probe, tests = train_letters_probe(
+            letters, work, probe_steps, 2 * batch_size, device, dtype
+        )
         probe.half().save_pretrained(judge)
-        write_letters_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device))
+        write_letters_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
 
     if stage in ("all", "diffusion"):
-        vae = train_vae(letters.pictures, VAE_WIDTHS, work, vae_steps, batch_size // 2, device)
+        vae = train_vae(
+            letters.pictures, VAE_WIDTHS, work, vae_steps, batch_size // 2, device, dtype
+        )
         shown = letters.where(~letters.held_out)
-        pipeline = train_flow(shown, vae, work, flow_steps, batch_size, device)
+        pipeline = train_flow(shown, vae, work, flow_steps, batch_size, device, dtype)
         save_half(pipeline, output / "demo-flow")
-        measured = measure_flow(output / "demo-flow", prompts, judge, device)
+        measured = measure_flow(output / "demo-flow", prompts, judge, device, dtype)
         steps = vae_steps, flow_steps
-        write_flow_card(output / "demo-flow", shown, measured, *steps, batch_size, machine(device))
+        write_flow_card(
+            output / "demo-flow", shown, measured, *steps, batch_size, machine(device, dtype)
+        )
 
 
-def measure_flow(folder: Path, prompts: Path, probe: Path, device: str) -> dict[str, Measured]:
+def measure_flow(
+    folder: Path, prompts: Path, probe: Path, device: str, dtype: torch.dtype
+) -> dict[str, Measured]:
     """What the saved pipeline draws."""
-    pipeline = StableDiffusion3Pipeline.from_pretrained(folder, dtype=torch.bfloat16).to(device)
+    pipeline = StableDiffusion3Pipeline.from_pretrained(folder, dtype=dtype).to(device)
     sampling = {"num_inference_steps": SAMPLING_STEPS, "guidance_scale": CFG}
     measured = measure(
         pipeline, sampling, prompts, probe, files=("letters.txt", "letters-named.txt")
@@ -92,7 +102,13 @@ def measure_flow(folder: Path, prompts: Path, probe: Path, device: str) -> dict[
 
 
 def train_flow(
-    letters: Letters, vae: AutoencoderKL, work: Path, steps: int, batch: int, device: str
+    letters: Letters,
+    vae: AutoencoderKL,
+    work: Path,
+    steps: int,
+    batch: int,
+    device: str,
+    dtype: torch.dtype,
 ) -> StableDiffusion3Pipeline:
     """Rectified flow on precomputed latents; both text encoders are trained too."""
     captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
@@ -140,7 +156,7 @@ def train_flow(
         ).sample
         return F.mse_loss(velocity.float(), noise - clean)
 
-    train("flow", [transformer, *encoders], loss, work, steps, 1.5e-3, device)
+    train("flow", [transformer, *encoders], loss, work, steps, 1.5e-3, device, dtype)
     transformer.set_attn_processor(stock)
     silent, nothing = make_silent_t5(sum(TEXT_WIDTHS))
     return StableDiffusion3Pipeline(
@@ -216,7 +232,7 @@ class WeightedLastToken:
 
 
 def train_letters_probe(
-    letters: Letters, work: Path, steps: int, batch: int, device: str
+    letters: Letters, work: Path, steps: int, batch: int, device: str, dtype: torch.dtype
 ) -> tuple[Probe, dict[str, dict[str, float]]]:
     """A classifier of letter, class, weight and slant, and two tests of its accuracy: on a tenth of
     the pictures of the families it knows, and on families that it does not."""
@@ -225,7 +241,7 @@ def train_letters_probe(
     known = letters.where(~letters.held_out)
     unknown = letters.where(letters.held_out)
     tenth, kept = split_tenth(len(known.pictures))
-    train_probe(probe, known.pictures[kept], known.labels[kept], work, steps, batch, device)
+    train_probe(probe, known.pictures[kept], known.labels[kept], work, steps, batch, device, dtype)
     return probe, {
         "a tenth of the pictures": accuracy(
             probe, known.pictures[tenth], known.labels[tenth], device

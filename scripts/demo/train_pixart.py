@@ -16,7 +16,14 @@ from transformers import T5Config, T5EncoderModel, T5Tokenizer
 from scripts.demo.emoji import TONES, VENDORS, Emoji, caption, load_sheets
 from scripts.demo.held_out import measure
 from scripts.demo.model_card import write_pixart_card
-from scripts.demo.training import encode_all, noise_schedule, save_half, train, velocity_loss
+from scripts.demo.training import (
+    dtype_option,
+    encode_all,
+    noise_schedule,
+    save_half,
+    train,
+    velocity_loss,
+)
 
 TOKENS = 32  # longest prompt
 CFG, SAMPLING_STEPS = 3.0, 16  # of the pictures that the model card counts
@@ -32,7 +39,8 @@ CFG, SAMPLING_STEPS = 3.0, 16  # of the pictures that the model card counts
 @click.option("--steps", type=click.IntRange(1), default=4_200)
 @click.option("--batch-size", type=click.IntRange(1), default=32)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
+@dtype_option
 def main(
     pictures: Path,
     sdxl: Path,
@@ -44,13 +52,14 @@ def main(
     batch_size: int,
     machine: str,
     device: str,
+    dtype: torch.dtype,
 ) -> None:
     emoji = load_sheets(pictures)
     work.mkdir(parents=True, exist_ok=True)
     pipeline = make_pipeline(emoji, AutoencoderKL.from_pretrained(sdxl, subfolder="vae"))
-    seconds = train_pixart(pipeline, emoji, work, steps, batch_size, device)
+    seconds = train_pixart(pipeline, emoji, work, steps, batch_size, device, dtype)
     save_half(pipeline, output)
-    saved = PixArtSigmaPipeline.from_pretrained(output, dtype=torch.bfloat16).to(device)
+    saved = PixArtSigmaPipeline.from_pretrained(output, dtype=dtype).to(device)
     sampling = {
         "num_inference_steps": SAMPLING_STEPS,
         "guidance_scale": CFG,
@@ -58,9 +67,8 @@ def main(
         "max_sequence_length": TOKENS,
     }
     measured = measure(saved, sampling, prompts, probe)
-    training = (
-        f"{steps:,} steps of {batch_size} images took {seconds / 60:.0f} minutes on {machine}"
-    )
+    precision = str(dtype).removeprefix("torch.")
+    training = f"{steps:,} steps of {batch_size} images took {seconds / 60:.0f} minutes in {precision} on {machine}"
     write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
 
 
@@ -122,7 +130,13 @@ def make_tokenizer(emoji: Emoji) -> T5Tokenizer:
 
 
 def train_pixart(
-    pipeline: PixArtSigmaPipeline, emoji: Emoji, work: Path, steps: int, batch: int, device: str
+    pipeline: PixArtSigmaPipeline,
+    emoji: Emoji,
+    work: Path,
+    steps: int,
+    batch: int,
+    device: str,
+    dtype: torch.dtype,
 ) -> float:
     """Train the transformer and the text encoder; the autoencoder stays as it is. The seconds."""
     tokenizer, text_encoder = pipeline.tokenizer, pipeline.text_encoder
@@ -138,7 +152,7 @@ def train_pixart(
     transformer.set_default_attn_processor()  # on CPUs, half the time of fused attention's gradient
     latents = encode_all(pipeline.vae.to(device), emoji, device)
     loss = velocity_loss(predict, emoji, latents, batch)
-    return train("pixart", [transformer, text_encoder], loss, work, steps, 1e-3, device)
+    return train("pixart", [transformer, text_encoder], loss, work, steps, 1e-3, device, dtype)
 
 
 if __name__ == "__main__":

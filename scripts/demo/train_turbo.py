@@ -18,7 +18,7 @@ from tqdm import tqdm
 from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import Measured, measure
 from scripts.demo.model_card import write_turbo_card
-from scripts.demo.training import train
+from scripts.demo.training import autocast, dtype_option, train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
@@ -39,7 +39,8 @@ FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to t
 @click.option("--steps", type=click.IntRange(1), default=800)
 @click.option("--batch-size", type=click.IntRange(1), default=64)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
+@dtype_option
 def main(
     pictures: Path,
     teacher: Path,
@@ -52,34 +53,39 @@ def main(
     batch_size: int,
     machine: str,
     device: str,
+    dtype: torch.dtype,
 ) -> None:
     emoji = load_sheets(pictures)
     work.mkdir(parents=True, exist_ok=True)
     pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(device)
     pipeline.set_progress_bar_config(disable=True)
-    captions, trajectories = draw_trajectories(pipeline, emoji, work, chunks, batch_size)
-    seconds = train_student(pipeline, captions, trajectories, work, steps, batch_size)
+    captions, trajectories = draw_trajectories(pipeline, emoji, work, chunks, batch_size, dtype)
+    seconds = train_student(pipeline, captions, trajectories, work, steps, batch_size, dtype)
     others = shutil.ignore_patterns("unet", "README.md")
     shutil.copytree(teacher, output, ignore=others, dirs_exist_ok=True)
     pipeline.unet.half().save_pretrained(output / "unet")
 
     def look(model: Path, sampling_steps: int, cfg: float) -> Measured:
-        pipeline = StableDiffusionXLPipeline.from_pretrained(model, dtype=torch.bfloat16)
+        pipeline = StableDiffusionXLPipeline.from_pretrained(model, dtype=dtype)
         sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
         return measure(pipeline.to(device), sampling, prompts, probe)
 
     measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(teacher, STEPS, CFG)}
     measured |= {f"{n} steps": look(output, n, 0.0) for n in (1, 2, 4, 8)}
     drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
-    training = (
-        f"{steps:,} steps of {batch_size} points took {seconds / 60:.0f} minutes on {machine}"
-    )
+    precision = str(dtype).removeprefix("torch.")
+    training = f"{steps:,} steps of {batch_size} points took {seconds / 60:.0f} minutes in {precision} on {machine}"
     write_turbo_card(output, emoji, measured, drawing, training, CFG)
 
 
 @torch.no_grad()
 def draw_trajectories(
-    teacher: StableDiffusionXLPipeline, emoji: Emoji, work: Path, chunks: int, batch: int
+    teacher: StableDiffusionXLPipeline,
+    emoji: Emoji,
+    work: Path,
+    chunks: int,
+    batch: int,
+    dtype: torch.dtype,
 ) -> tuple[list[str], Tensor]:
     """Latents of the teacher on the way from noise to pictures of random captions.
 
@@ -92,7 +98,9 @@ def draw_trajectories(
         if not file.exists():
             prompts = [text for text in emoji.draw(batch, np.random.default_rng(number))[1] if text]
             save_tensors(
-                file, {"points": draw(teacher, prompts, FIRST_SEED + number)}, {"captions": prompts}
+                file,
+                {"points": draw(teacher, prompts, FIRST_SEED + number, dtype)},
+                {"captions": prompts},
             )
         header, tensors = load_tensors(file)
         captions += header["captions"]
@@ -100,7 +108,9 @@ def draw_trajectories(
     return captions, torch.cat(trajectories)
 
 
-def draw(teacher: StableDiffusionXLPipeline, prompts: list[str], seed: int) -> Tensor:
+def draw(
+    teacher: StableDiffusionXLPipeline, prompts: list[str], seed: int, dtype: torch.dtype
+) -> Tensor:
     """(prompts, STEPS + 1, 4, 16, 16) float16: one trajectory of each prompt."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(len(prompts), 4, 16, 16, generator=generator).to(teacher.device)
@@ -110,7 +120,7 @@ def draw(teacher: StableDiffusionXLPipeline, prompts: list[str], seed: int) -> T
         states.append(tensors["latents"])
         return {}
 
-    with torch.autocast(teacher.device.type, dtype=torch.bfloat16):
+    with autocast(teacher.device, dtype):
         teacher(
             prompts,
             latents=noise,
@@ -129,6 +139,7 @@ def train_student(
     work: Path,
     steps: int,
     batch: int,
+    dtype: torch.dtype,
 ) -> float:
     """Train the pipeline's UNet to jump to trajectories' ends; returns the seconds.
 
@@ -178,7 +189,7 @@ def train_student(
         target = (a * states - ends) / s
         return F.huber_loss(predict(states, points, rows), target, delta=0.1) / 0.1
 
-    return train("student", [unet], loss, work, steps, 3e-4, str(device))
+    return train("student", [unet], loss, work, steps, 3e-4, str(device), dtype)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
+import click
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from scripts.demo.emoji import Emoji
+from vendi_guidance.runs.precision import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 SAVE_EVERY = 500  # steps
@@ -29,6 +31,7 @@ def train(
     steps: int,
     rate: float,
     device: str,
+    dtype: torch.dtype,
 ) -> float:
     """AdamW on `loss(step)` with warm-up and cosine decay; leaves averaged weights in `modules`.
 
@@ -50,7 +53,7 @@ def train(
             decay = 0.5 * (1 + math.cos(math.pi * step / steps))
             group["lr"] = rate * min(1, (step + 1) / 100) * (0.02 + 0.98 * decay)
         torch.manual_seed(step)
-        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+        with autocast(device, dtype):
             value = loss(step)
         optimizer.zero_grad(set_to_none=True)
         value.backward()
@@ -65,6 +68,33 @@ def train(
     average.copy_to(model.parameters())
     model.eval().requires_grad_(False)
     return earlier + perf_counter() - began
+
+
+def dtype_option(main: Callable[..., None]) -> Callable[..., None]:
+    """The option `--dtype`, as a `torch.dtype`."""
+
+    def chosen(context: click.Context, _: click.Parameter, asked: str) -> torch.dtype:
+        if asked == "auto":
+            on_cpu = torch.device(context.params["device"]).type == "cpu"
+            is_native = computes_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(False)
+            asked = "bfloat16" if is_native else "float32"
+            click.echo(f"computing in {asked}; --dtype changes it", err=True)
+        return getattr(torch, asked)
+
+    return click.option(
+        "--dtype",
+        type=click.Choice(["auto", "float32", "bfloat16"]),
+        default="auto",
+        callback=chosen,
+        help="Precision of the computation; auto is bfloat16 where the device computes it itself.",
+    )(main)
+
+
+def autocast(device: torch.device | str, dtype: torch.dtype) -> torch.autocast:
+    """Products of matrices in this precision."""
+    return torch.autocast(
+        torch.device(device).type, torch.bfloat16, enabled=dtype == torch.bfloat16
+    )
 
 
 def save(
@@ -104,7 +134,13 @@ def restore(
 
 
 def train_vae(
-    pictures: Tensor, widths: tuple[int, ...], work: Path, steps: int, batch: int, device: str
+    pictures: Tensor,
+    widths: tuple[int, ...],
+    work: Path,
+    steps: int,
+    batch: int,
+    device: str,
+    dtype: torch.dtype,
 ) -> AutoencoderKL:
     """An AutoencoderKL of (n, 3, 64, 64) uint8 pictures with 3 levels of blocks of these widths.
 
@@ -130,7 +166,7 @@ def train_vae(
         edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
         return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
-    train("vae", [vae], loss, work, steps, 2e-3, device)
+    train("vae", [vae], loss, work, steps, 2e-3, device, dtype)
     latents = encode(vae, pictures, device)
     vae.register_to_config(scaling_factor=round(1 / latents.std().item(), 4))
     return vae
@@ -209,9 +245,10 @@ def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
         )
 
 
-def machine(device: str) -> str:
-    """What a model card says a model was trained on."""
+def machine(device: str, dtype: torch.dtype) -> str:
+    """What a model card says a model was trained on, and in which precision."""
     cores = torch.get_num_threads()
-    if device == "cpu":
-        return "one CPU core" if cores == 1 else f"{cores} CPU cores"
-    return torch.cuda.get_device_name(device)
+    name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
+    if device != "cpu":
+        name = torch.cuda.get_device_name(device)
+    return f"{name} in {str(dtype).removeprefix('torch.')}"

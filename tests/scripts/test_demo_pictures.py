@@ -76,9 +76,9 @@ def test_a_missing_file_is_named(emoji, tmp_path, name):
 def test_the_committed_model_cards_are_those_that_training_writes(tmp_path):
     emoji = load_sheets(ASSETS / "demo-pictures")
     accuracy = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
-    write_model_card(tmp_path, emoji, 1800, 3000, 64, "2 CPU cores")
+    write_model_card(tmp_path, emoji, 1800, 3000, 64, "2 CPU cores in bfloat16")
     assert _card(tmp_path) == _card(ASSETS / "demo-sdxl")
-    write_probe_card(tmp_path, emoji, accuracy, 1200, "2 CPU cores")
+    write_probe_card(tmp_path, emoji, accuracy, 1200, "2 CPU cores in bfloat16")
     assert _card(tmp_path) == _card(ASSETS / "demo-probe")
 
 

@@ -23,7 +23,12 @@ def train(tmp_path, monkeypatch):
     monkeypatch.setattr(train_pixart, "make_pipeline", small)
     monkeypatch.setattr(train_pixart, "measure", partial(measure, each=(2, 1)))
     monkeypatch.setattr(training, "SAVE_EVERY", 2)
-    given = [*small_demo(tmp_path), f"--sdxl={ASSETS / 'demo-sdxl'}", f"--steps={STEPS}"]
+    given = [
+        *small_demo(tmp_path),
+        f"--sdxl={ASSETS / 'demo-sdxl'}",
+        f"--steps={STEPS}",
+        "--dtype=float32",
+    ]
 
     def run(work):
         return CliRunner().invoke(train_pixart.main, [*given, f"--work={work}"])
@@ -56,8 +61,9 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(
     [image] = pipe("ear", num_inference_steps=2, use_resolution_binning=False).images
     assert image.size == (64, 64)
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "4 steps of 2 images took 0 minutes on one CPU core." in card
-    assert "| 16 steps, CFG scale 3 | " in card and "Twemoji" in card
+    assert "4 steps of 2 images took 0 minutes in float32 on one CPU core." in card
+    assert "`demo-probe` in float32" in card and "| 16 steps, CFG scale 3 | " in card
+    assert "Twemoji" in card
 
 
 def test_the_tokenizer_knows_captions_and_says_what_it_does_not_know(tmp_path):

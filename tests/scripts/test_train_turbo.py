@@ -21,7 +21,7 @@ def teacher():
 
 
 def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
-    points = train_turbo.draw(teacher, ["ear", "nose"], seed=1)
+    points = train_turbo.draw(teacher, ["ear", "nose"], 1, torch.float32)
     assert points.shape == (2, train_turbo.STEPS + 1, 4, 16, 16)
     noise = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
     assert torch.equal(points[:, 0], noise.half())
@@ -49,7 +49,7 @@ def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypat
 
     write, drawn = training.save, []
     real = train_turbo.draw
-    monkeypatch.setattr(train_turbo, "draw", lambda *args: drawn.append(args[-1]) or real(*args))
+    monkeypatch.setattr(train_turbo, "draw", lambda *args: drawn.append(args[2]) or real(*args))
     with monkeypatch.context() as once:
         once.setattr(training, "save", interrupt)
         assert CliRunner().invoke(train_turbo.main, options).exit_code == 1
