@@ -67,8 +67,8 @@ def main(
         "max_sequence_length": TOKENS,
     }
     measured = measure(saved, sampling, prompts, probe)
-    precision = str(dtype).removeprefix("torch.")
-    training = f"{steps:,} steps of {batch_size} images took {seconds / 60:.0f} minutes in {precision} on {machine}"
+    minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
+    training = f"{steps:,} steps of {batch_size} images took {minutes} on {machine}"
     write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
 
 

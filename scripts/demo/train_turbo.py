@@ -73,8 +73,8 @@ def main(
     measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(teacher, STEPS, CFG)}
     measured |= {f"{n} steps": look(output, n, 0.0) for n in (1, 2, 4, 8)}
     drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
-    precision = str(dtype).removeprefix("torch.")
-    training = f"{steps:,} steps of {batch_size} points took {seconds / 60:.0f} minutes in {precision} on {machine}"
+    minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
+    training = f"{steps:,} steps of {batch_size} points took {minutes} on {machine}"
     write_turbo_card(output, emoji, measured, drawing, training, CFG)
 
 
