@@ -9,7 +9,7 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import CFG_STOP, Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.guidance.settings import PRESETS, SIGMA_PROMPT, Settings
 from vendi_guidance.guidance.step import Level, Step
 
 SHAPE = (4, 4, 4)
@@ -155,3 +155,11 @@ def test_what_is_missing_is_said(name):
     step = dataclasses.replace(step_of(network), **{name: None})
     with pytest.raises((RuntimeError, ValueError), match=name.removesuffix("s")):
         engine.modify(step)
+
+
+def test_one_prompt_is_one_whatever_the_rounding_of_its_embedding():
+    # around a number that lies between two multiples of 1e-4
+    ulps = torch.arange(-8, 9) * torch.finfo(torch.float32).eps
+    prompts = torch.stack([0.60005 + ulps, torch.full((17,), (1 - 0.60005**2) ** 0.5)], dim=1)
+    objective = Memory(50).objective(Settings(), prompts)
+    assert objective.kernel_prompt.sigma == SIGMA_PROMPT

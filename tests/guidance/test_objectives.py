@@ -1,6 +1,7 @@
 """Objectives: their scores are those of `scores`, their gradients those of finite differences."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
 from vendi_guidance.guidance.objectives import (
     OBJECTIVES,
     RKE,
@@ -20,6 +22,7 @@ from vendi_guidance.guidance.objectives import (
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores
+from vendi_guidance.scores.entropy import renyi_entropy
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gradients.json").read_text())
 
@@ -314,3 +317,50 @@ def test_a_candidate_like_a_remembered_sample_or_another_one_is_not_taken(name):
     assert objectives()[name].choose(candidates, prompts, window).tolist() == [1, 0]
     candidates = torch.stack([torch.stack([a, b]), torch.stack([d, c])])
     assert objectives()[name].choose(candidates, prompts, window).tolist()[0] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", [Gaussian(0.8), MedianGaussian(0.7)])
+def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
+    tolerance = 2e-5 if dtype == torch.float32 else 1e-12
+    for seed in range(4):
+        x = sample(kind, width, dtype, seed)
+        a, b = x[0].double(), x[-1].double()
+        cosine = float(a @ b / (a.norm() * b.norm()))
+        # the median distance of copies is 0, which no bandwidth suits: it is 1
+        sigma = 0.8 if isinstance(kernel, Gaussian) else 1.0
+        p = spectrum(kind, math.exp((cosine - 1) / sigma**2))
+        prompts = x.new_full((len(x), 5), 0.3)
+        for remembered in {0, len(x) // 2} if kernel == Gaussian(0.8) else {0}:
+            window = SlidingWindow(8, dtype=dtype)
+            if remembered:
+                window.append(x[:remembered], prompts[:remembered])
+            for order, objective in (
+                (2, RKE(kernel)),
+                (1, Vendi(kernel)),
+                (2, ConditionalRKE(kernel, Gaussian(0.3))),
+                (1, ConditionalVendi(kernel, Gaussian(0.3))),
+            ):
+                found = objective.gradient(x[remembered:], prompts[remembered:], window)
+                expected = float(renyi_entropy(p, order).exp())
+                assert float(found.score) == pytest.approx(expected, rel=tolerance)
+                if kind != "all but one alike":
+                    assert not found.gradient.any()
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_copies_of_remembered_samples_are_copies_in_whatever_precision_they_are_kept(
+    width, dtype, stored
+):
+    for seed in range(4):
+        x = sample("copies", width, dtype, seed)
+        window = SlidingWindow(3, dtype=stored)
+        window.append(x[:3])
+        for objective in (RKE(MedianGaussian(0.7)), Vendi(MedianGaussian(0.7))):
+            score, gradient = objective.gradient(x[:1], None, window)
+            assert float(score) == pytest.approx(1, rel=1e-6)
+            assert not gradient.any()

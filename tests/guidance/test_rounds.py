@@ -14,6 +14,7 @@ from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.guidance.engine import CFG_STOP
 from vendi_guidance.guidance.prediction import Watch
+from vendi_guidance.guidance.rounds import _spread
 from vendi_guidance.guidance.settings import STRENGTH, Settings, dial
 from vendi_guidance.guidance.step import Level
 
@@ -472,3 +473,8 @@ def test_levels_and_watches_are_what_rounds_need(sdxl):
     assert Level(0.5, 2.0).mix(torch.ones(1), torch.ones(1)).item() == 2.5
     with Watch(sdxl.scheduler) as watch, pytest.raises(RuntimeError, match="no step"):
         _ = watch.step
+
+
+def test_copies_are_at_no_distance_from_one_another():
+    clean = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0)).expand(30, 4, 8, 8)
+    assert torch.equal(_spread(clean, torch.ones(30, 30)), torch.zeros(30, 1))

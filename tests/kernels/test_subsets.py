@@ -51,3 +51,10 @@ def test_copies_are_taken_last():
 def test_a_subset_of_a_wrong_size_is_refused(count):
     with pytest.raises(ValueError, match=f"between 1 and 2, got {count}"):
         greedy_subset(torch.eye(3), torch.tensor([0, 1, 1]), count)
+
+
+def test_among_copies_the_first_is_taken_whatever_the_rounding():
+    x = torch.randn(1, 3, generator=torch.Generator().manual_seed(0)).repeat(9, 1)
+    noise = torch.randn(9, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    full = Gaussian(2.0).gram(x.double()) + 1e-16 * (noise + noise.T)
+    assert greedy_subset(full, torch.arange(9), 4) == [0, 1, 2, 3]

@@ -145,3 +145,13 @@ def test_bandwidths_do_not_depend_on_how_numbers_are_kept(select):
 def test_bad_input_is_met_with_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_items_that_differ_by_rounding_are_copies():
+    x = torch.randn(1, 300, generator=torch.Generator().manual_seed(0)).repeat(4, 1)
+    rounded = x * (1 + torch.finfo(x.dtype).eps * torch.tensor([[0.0], [1.0], [1.0], [-1.0]]))
+    assert not torch.equal(x, rounded)
+    with pytest.raises(ValueError, match="all items are equal"):
+        median_distance(rounded)
+    other = torch.cat([rounded, 2 * x[:1]])
+    assert median_distance(other) == pytest.approx(float(x[0].norm()), rel=1e-5)

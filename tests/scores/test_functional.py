@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
+from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.scores.entropy import renyi_entropy
 from vendi_guidance.scores.functional import (
     cluster_rke,
     cluster_vendi,
@@ -526,3 +528,37 @@ def test_weights_that_are_not_probabilities_of_the_items_are_refused(weights, me
 def test_clusters_must_label_every_item():
     with pytest.raises(ValueError, match="hold n = 3 labels, got 2"):
         cluster_vendi(torch.eye(3), [0, 1], Gaussian(1.0))
+
+
+# Duplicates
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", ["gaussian", "cosine"])
+def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
+    x = sample(kind, width, dtype)
+    k = Cosine() if kernel == "cosine" else Gaussian(width**0.5)
+    a, b = x[0].double(), x[-1].double()
+    cosine = float(a @ b / (a.norm() * b.norm()))
+    alike = cosine if kernel == "cosine" else math.exp(-float((a - b).square().sum()) / 2 / width)
+    p, t = spectrum(kind, alike), torch.full((len(x), 3), 0.3, dtype=dtype)
+    near = {"rel": 2e-5, "abs": 1e-6} if dtype == torch.float32 else {"rel": 1e-13, "abs": 1e-14}
+    for order in (1, 1.5, 2, math.inf):
+        expected = pytest.approx(float(renyi_entropy(p, order).exp()), **near)
+        assert float(vendi(x, k, order=order)) == expected
+        assert float(conditional_vendi(x, t, k, k, order=order)) == expected
+        assert float(information_vendi(x, t, k, k, order=order)) == pytest.approx(1, **near)
+    groups = [0] * (len(x) - 1) + [1]
+    assert float(cluster_vendi(x, groups, k)) == pytest.approx(1, **near)
+    mean = (17 + 8 * alike) / 25 if kind == "all but one alike" else 1
+    assert float(intdiv(x, k)) == pytest.approx(1 - mean, **near)
+
+
+@pytest.mark.parametrize("kind", ["constant", "copies"])
+@pytest.mark.parametrize("width", [1, 512, 65536])
+def test_copies_in_double_precision_score_one_at_orders_below_one(kind, width):
+    x = sample(kind, width, torch.float64).repeat(50, 1)
+    found = vendi(x, Gaussian(width**0.5), order=0.5)
+    assert float(found) == pytest.approx(1, rel=1e-12)

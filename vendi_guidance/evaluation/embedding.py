@@ -109,8 +109,10 @@ def choose_kernel(
         settings: dict[str, Any] = asdict(chosen) if is_dataclass(chosen) else {}
         numbers = {k: v for k, v in settings.items() if isinstance(v, (int, float, str))}
         return chosen, {"name": type(chosen).__name__, **numbers}
-    differ = bool((x != x[0]).any())
-    sigma = median_distance(x) if differ else 1.0  # any bandwidth gives the same
+    try:
+        sigma = median_distance(x)
+    except ValueError:  # no two items differ: any bandwidth gives the same
+        sigma = 1.0
     return Gaussian(sigma), {"name": "Gaussian", "sigma": sigma, "chosen": "median distance"}
 
 

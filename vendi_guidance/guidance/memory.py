@@ -10,6 +10,7 @@ from torch import Tensor
 from vendi_guidance.guidance.objectives import Objective
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
+from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.scores.bandwidth import median_distance
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ class Memory:
         unit = unit_rows(as_rows(prompts))
         known = self.window.prompts
         seen = torch.cat([unit, unit[:0] if known is None else known.to(unit)])
-        distinct = seen[seen.isfinite().all(dim=1)].mul(1e4).round().unique(dim=0) / 1e4
+        seen = seen[seen.isfinite().all(dim=1)]
+        copies = exact_ones(seen @ seen.T, seen.shape[1]).tril_(-1) == 1
+        distinct = seen[~copies.any(dim=1)].mul(1e4).round().unique(dim=0) / 1e4
         if len(distinct) < 2:
             return SIGMA_PROMPT  # one prompt is like itself at any bandwidth
         sigma = SIGMA_PROMPT * median_distance(distinct)

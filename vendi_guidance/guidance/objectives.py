@@ -22,6 +22,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, squared_norm, unit_rows
 from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.rounding import coarser, exact_ones, rounding
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.kernels.subsets import greedy_subset
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
@@ -62,7 +63,7 @@ class MedianGaussian:
     def fit(self, inner: Tensor, similarity: Tensor) -> Gaussian:
         """The kernel, from (b, N + b) inner products of features and similarities of prompts."""
         others = _with_diagonal(similarity.clone(), 0) > 0.5
-        squared = (2 - 2 * inner[others]).clamp(min=0)
+        squared = (2 - 2 * inner[others]).clamp(min=0)  # exactly 0 for duplicates
         median = float(squared.median().sqrt()) if len(squared) else 1.0
         # of duplicates no bandwidth is right
         return Gaussian(self.share * median if math.isfinite(median) and median > 0 else 1.0)
@@ -113,7 +114,9 @@ class Objective(ABC):
         weights = weights.to(unit)
         pull = window.add_weighted(weights[:, n:] @ unit, weights[:, :n])
         tangent = pull - (pull * unit).sum(dim=1, keepdim=True) * unit
-        gradient = (_beyond_rounding(tangent, weights) / norm).where(norm != 0, 0)
+        stored = window.dtype if n else unit.dtype
+        tangent = _beyond_rounding(tangent, weights, stored)
+        gradient = (tangent / norm).where(norm != 0, 0)
         return Gradient(score, gradient.view_as(features))
 
     @torch.no_grad()
@@ -177,8 +180,8 @@ class Objective(ABC):
         """Of (b, D) unit-length features, and the kernel that compares them."""
         rows, products = window.cache.get("taken", (None, None))
         if not _same(rows, unit):
-            products = window.products(unit)
-        inner = torch.cat([products, unit @ unit.T], dim=1)
+            products = exact_ones(window.products(unit), unit.shape[1], window.dtype)
+        inner = torch.cat([products, exact_ones(unit @ unit.T, unit.shape[1])], dim=1)
         unit_prompts, prompt = self._prompt_similarities(prompts, window, inner)
         kernel = self.kernel_latent
         if isinstance(kernel, MedianGaussian):
@@ -192,9 +195,10 @@ class Objective(ABC):
         """(b, m) unit-length prompts, and (b, N + b) their kernel with all, as `like`."""
         if self.kernel_prompt is None or prompts is None:
             return None, torch.ones_like(like)
-        unit = unit_rows(as_rows(prompts)).to(like)
-        known = unit[:0] if window.prompts is None else window.prompts.to(unit)
-        products = torch.cat([unit @ known.T, unit @ unit.T], dim=1)
+        rows = unit_rows(as_rows(prompts))
+        unit, known = rows.to(like), rows[:0] if window.prompts is None else window.prompts
+        products = torch.cat([unit @ known.to(unit).T, unit @ unit.T], dim=1)
+        products = exact_ones(products, unit.shape[1], coarser(rows.dtype, known.dtype))
         return unit, _with_diagonal(self.kernel_prompt.on_sphere(products), 1)
 
     @abstractmethod
@@ -240,7 +244,7 @@ class _OrderOne(Objective):
         if not torch.isfinite(joint).all():  # LAPACK would raise; the caller skips the step
             return joint.new_full((), torch.nan), torch.full_like(similar.latent, torch.nan)
         eigenvalues, eigenvectors = torch.linalg.eigh(joint / n)
-        entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
+        entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
         score = (entropy - self._prompt_entropy(prompt, similar, window.cache)).exp().double()
         slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
         slope = kernel.slope_on_sphere(similar.latent)
@@ -257,7 +261,7 @@ class _OrderOne(Objective):
         if not _same(prompts, similar.prompts):
             matrix = prompt.double() if len(prompt) <= FLOAT64_UP_TO else prompt
             eigenvalues = torch.linalg.eigvalsh(matrix / len(prompt))
-            entropy = renyi_entropy(truncate(eigenvalues, self.truncation))
+            entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
             cache[key] = (similar.prompts, entropy)
         return entropy
 
@@ -304,13 +308,17 @@ class ConditionalVendi(_OrderOne):
         return Vendi(self.kernel_latent, self.truncation)
 
 
-def _beyond_rounding(rows: Tensor, terms: Tensor) -> Tensor:
-    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m).
+def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
+    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m) times unit rows
+    in the dtype `stored`.
 
     A guidance step uses the gradient's direction alone. Where the gradient is zero, rounding must
     not decide the direction.
     """
-    smallest = 16 * torch.finfo(rows.dtype).eps * terms.abs().sum(dim=1, keepdim=True)
+    scaled = torch.promote_types(stored, torch.float32)
+    share = rounding(coarser(rows.dtype, scaled), max(rows.shape[1], terms.shape[1]))
+    share += rounding(stored, 1) if stored != scaled else 0.0
+    smallest = share * terms.abs().sum(dim=1, keepdim=True)
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows.masked_fill(length <= smallest, 0)  # NaN stays
 

@@ -123,7 +123,8 @@ def _spread(clean: Tensor, similarity: Tensor) -> Tensor:
     """(b, 1) median distance of each prediction from the others for the same prompt, NaN where
     there are none."""
     rows = as_rows(clean)
-    distances = torch.cdist(rows, rows)
+    # from differences: inner products leave rounding of the distance between copies
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     others = (similarity > SAME).fill_diagonal_(False)
     return distances.where(others, torch.nan).nanmedian(dim=1, keepdim=True).values
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 FORMAT = "vendi-guidance window"
@@ -328,6 +329,7 @@ class _Ring:
             entered += len(part)
             filled = min(entered, size)
             products = self.products(self.rows[slots].to(self.inner.dtype), filled)
+            exact_ones(products, self.rows.shape[1], self.rows.dtype)
             self.inner[slots, :filled] = products
             self.inner[:filled, slots] = products.T
 

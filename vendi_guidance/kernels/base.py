@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.kernels.tiles import Blocks, tile, upper_triangle
 
 Features: TypeAlias = Tensor | np.ndarray
@@ -129,7 +130,7 @@ class InnerProduct(Kernel):
 
     def blocks(self, x: Tensor) -> Blocks:
         z = self.unit(x)
-        return lambda rows, columns: z[rows] @ z[columns].T
+        return lambda rows, columns: exact_ones(z[rows] @ z[columns].T, z.shape[1])
 
     def rank(self, d: int) -> int | None:
         return d

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import InnerProduct, Kernel, SphereKernel
+from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.tiles import Blocks
 
 LEAST_EXPONENT = -40.0
@@ -42,7 +43,8 @@ class Gaussian(SphereKernel):
         # norms are large. Where they still are with the mean removed, the exponent needs float64.
         z = (x - x.mean(dim=0)) / self.sigma
         half = z.square().sum(dim=1) / 2
-        resolution = float(half.max()) * torch.finfo(z.dtype).eps
+        share = rounding(z.dtype, z.shape[1])
+        resolution = float(half.max()) * share
         if z.dtype == torch.float32 and not resolution < 1e-4:
             precise = self.blocks(x.double())
             return lambda rows, columns: precise(rows, columns).float()
@@ -51,7 +53,8 @@ class Gaussian(SphereKernel):
 
         def block(rows: slice, columns: slice) -> Tensor:
             exponent = torch.addmm(-half[columns], z[rows], z[columns].T)
-            return exponent.sub_(half[rows, None]).clamp_(LEAST_EXPONENT, 0).exp_()
+            same = exponent.sub_(half[rows, None]) >= (half[rows, None] + half[columns]) * -share
+            return exponent.masked_fill_(same, 0).clamp_(LEAST_EXPONENT, 0).exp_()
 
         return block
 

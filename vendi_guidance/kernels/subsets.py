@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.rounding import rounding
+
 
 def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
     """Items of different groups, each the best addition to those before it: fast greedy MAP
@@ -30,9 +32,10 @@ def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
         raise ValueError(f"count must lie between 1 and {most}, got {count}")
     factors = kernel.new_zeros(count, len(kernel))  # rows of the Cholesky factor
     gains = kernel.diagonal().clone()  # by which an item would multiply the determinant
+    smallest = rounding(kernel.dtype, count) * gains.max()
     taken: list[int] = []
     for step in range(count):
-        best = int(gains.argmax())
+        best = int((gains >= gains.max() - smallest).int().argmax())  # of equal ones, the first
         taken.append(best)
         row = kernel[best] - factors[:step, best] @ factors[:step]
         # copies of items that are taken gain nothing but rounding errors

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import rke
 from vendi_guidance.scores.subsampling import Score
@@ -48,7 +49,9 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
         second = (first + torch.randint(1, n, (pairs,), generator=generator)) % n
     chunks = torch.stack([first, second]).to(x.device).split(256, dim=1)
     distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in chunks])
-    distances = distances[distances > 0]
+    # what is subtracted was rounded number by number
+    sizes = torch.linalg.vector_norm(x, dim=1)[torch.stack([first, second])].sum(dim=0)
+    distances = distances[distances > rounding(x.dtype, 1) * sizes]
     if not len(distances):
         raise ValueError("all items are equal: no bandwidth separates them")
     return float(distances.median())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.rounding import rounding
 
 
 def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
@@ -34,10 +35,11 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     """H_order in nats: log(sum p^order) / (1 - order), and its limits at order 1 and infinity.
 
     0 <= H <= log n, 0-d, decreasing in the order. The spectrum p: (n,) may be in any order; 0 log 0
-    is 0. Raises ValueError for an order that is not in (0, infinity].
+    is 0, and what rounding leaves of a zero counts as zero. Raises ValueError for an order that is
+    not in (0, infinity].
     """
     _check_order(order)
-    p = spectrum[spectrum > 0]
+    p = spectrum[spectrum > rounding(spectrum.dtype, len(spectrum)) * spectrum.max()]
     log_p = p.log()
     if order == 1:
         return -(p * log_p).sum()

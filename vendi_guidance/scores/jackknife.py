@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.standard import LEAST_EXPONENT
 from vendi_guidance.kernels.tiles import Blocks, upper_triangle
 
@@ -37,11 +38,13 @@ def jackknife(
     bound = [kernel.bind(entries) for entries, kernel in zip(items, kernels, strict=True)]
     blocks, x = [kernel.blocks(x) for x, kernel in bound], bound[0][0]
     n = len(x)
-    means, without = leave_one_out(row_sums(blocks, x))
+    sums = row_sums(blocks, x)
+    means, without = leave_one_out(sums)
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
         raise ValueError(f"no two of {n} items are alike: choose a kernel of larger bandwidth")
     sign = means.new_tensor(signs)
     relative = (n - 1) / 2 * (1 - without / means[:, None])  # E[k^2(x_i, Y)] / E k^2 - 1
+    relative = relative.masked_fill(relative.abs() <= (n - 1) / 2 * rounding(sums.dtype, n), 0)
     first = sign @ relative
     passed_on, spread = _second_pass(blocks, x, sign / means, first, centre=float(sign.sum()))
 
@@ -112,5 +115,6 @@ def _second_pass(
             passed_on[columns] += g.T @ vector[rows]
         share = g.sub_(centre).square_().sum(dtype=torch.float64)
         spread += share if rows == columns else 2 * share
-    spread -= n * centre**2  # that of the zero diagonal
+    diagonal = n * centre**2  # what is added for the zeros there
+    spread = (spread - diagonal).where(spread - diagonal > rounding(x.dtype, n) * diagonal, 0)
     return passed_on / (n - 1), spread / (n * (n - 1))

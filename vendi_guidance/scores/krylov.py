@@ -10,6 +10,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.rounding import rounding
+
 Multiply: TypeAlias = Callable[[Tensor], Tensor]
 """(n, b) vectors V -> (n, b) A V, for a symmetric positive semi-definite A."""
 
@@ -70,7 +72,7 @@ def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
         w = (w - basis.mT @ (basis @ w))[..., 0]
         length = torch.linalg.vector_norm(w, dim=1)
         # once the space is exhausted only rounding is left, which gets weight 0
-        real = length > n**0.5 * torch.finfo(w.dtype).eps * diagonal[0].abs()
+        real = length > rounding(w.dtype, n) * diagonal[0].abs()
         beside.append(length.where(real, 0))
         v = (w * (real / length.where(real, 1))[:, None]).T
     result = torch.diag_embed(torch.stack(diagonal, dim=1).double())

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.tiles import SIDE, rectangle, upper_triangle
-
-ROUNDING = 1e-12  # of squared distances, as a share of the squared lengths they come from
 
 
 class ManifoldScores(NamedTuple):
@@ -75,10 +74,11 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
 
     balls, nearest = origin.new_zeros(len(x)), origin.new_full((len(x),), math.inf)
     authentic = torch.zeros_like(balls, dtype=torch.bool)
+    share = 1 - rounding(origin.dtype, len(origin))
     covered, recalled = torch.zeros_like(radius, dtype=torch.bool).repeat(2, 1)
     for rows, columns in rectangle(x, reference):
         # rounding must not put an image outside a ball whose edge it is on
-        distances = _squared_distances(x[rows], reference[columns], origin, 1 - ROUNDING)
+        distances = _squared_distances(x[rows], reference[columns], origin, share)
         inside = distances <= radius[columns]
         balls[rows] += inside.sum(dim=1)
         covered[columns] |= inside.any(dim=0)

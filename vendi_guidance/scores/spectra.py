@@ -17,6 +17,7 @@ from torch import Tensor
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.parts import Part, squared_norms
+from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
 from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
@@ -138,7 +139,9 @@ class Nystrom(Spectrum):
         [found] = second_moments(x, [(Part(kernel), features)], weights)
         explained = torch.linalg.eigvalsh(precise(found)).double().flip(0).clamp_(min=0)
         explained = torch.nn.functional.pad(explained, (0, m - len(explained)))
-        return fill_up(explained / explained.sum().clamp(min=1))
+        total = explained.sum()
+        is_all = total >= 1 - rounding(x.dtype, len(x))
+        return fill_up(explained / total.where(is_all, 1))
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
