@@ -8,7 +8,7 @@ GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance
 OPEN := assets/prompts/demo.txt --images-per-prompt 16
 NAMED := assets/prompts/named.txt --images-per-prompt 8
 
-.PHONY: demo docs test setup clean
+.PHONY: demo docs test test-portable setup clean
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
@@ -38,6 +38,20 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+NUMERIC := tests/kernels tests/scores tests/guidance/test_objectives.py \
+	tests/guidance/test_window.py tests/guidance/test_spaces.py
+
+# The numeric tests with the roundings of other processors and of two threads. AMD's ignore the
+# first setting of the third run; the second is for them.
+test-portable: setup
+	@failed=0; for settings in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 \
+		"MKL_ENABLE_INSTRUCTIONS=SSE4_2 MKL_CBWR=COMPATIBLE" OMP_NUM_THREADS=1 OMP_NUM_THREADS=2; do \
+		workers=auto; test "$$settings" != OMP_NUM_THREADS=2 || workers=0; \
+		found=$$(env OMP_NUM_THREADS=1 $$settings $(BIN)/python -m pytest -m "not slow" \
+			--numprocesses $$workers $(NUMERIC) 2>&1) || { failed=1; echo "$$found"; }; \
+		echo "$$settings: $$(echo "$$found" | tail -n 1)"; \
+	done; exit $$failed
 
 docs: setup
 	$(BIN)/python -m mkdocs build --clean

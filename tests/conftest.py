@@ -25,6 +25,10 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 WIDTH = 16  # of each text encoder
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: seconds long; `make test-portable` leaves it out")
+
+
 @pytest.fixture(scope="session")
 def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SDXL of all the right classes, random weights, 16x16 pixels, milliseconds a step."""

@@ -87,6 +87,7 @@ def chance(replications):
     return 3 * math.sqrt(0.95 * 0.05 / replications)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["overlapping modes of unequal weight", "equal modes far apart"])
 def test_rke_of_the_population_is_in_the_interval_as_often_as_promised(name):
     population = POPULATIONS[name]
@@ -99,6 +100,7 @@ def test_rke_of_the_population_is_in_the_interval_as_often_as_promised(name):
     assert covered == pytest.approx(0.95, abs=chance(replications))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_few_items_are_enough_for_the_promise(name):
     population = POPULATIONS[name]
@@ -112,6 +114,7 @@ def test_few_items_are_enough_for_the_promise(name):
     assert covered == pytest.approx(0.95, abs=chance(replications) + 0.015)
 
 
+@pytest.mark.slow
 def test_conditional_scores_of_the_population_are_in_their_intervals_as_often_as_promised():
     """Prompts of three kinds, each with its own mix of four kinds of outputs."""
     kinds, prompts = Mixture(2 * normal(4, 2), None, 0.5), Mixture(normal(3, 2), None, 0.2)

@@ -132,6 +132,7 @@ def test_the_examples_in_the_docstrings_hold():
 # More than one of them
 
 
+@pytest.mark.slow
 def test_two_processes_score_as_one_does(tmp_path):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]

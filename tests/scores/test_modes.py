@@ -147,6 +147,7 @@ def purities(modes, labels) -> list[float]:
     return [np.bincount(labels[list(mode.rows)]).max() / len(mode.rows) for mode in modes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sigma, spectrum, least",
     [

@@ -248,6 +248,7 @@ def test_lanczos_is_within_its_standard_error_of_exact(name, x, kernel):
         assert float(error) < (0.05 if order < 1 else 0.02)
 
 
+@pytest.mark.slow
 def test_the_standard_error_says_how_lanczos_scatters():
     x, kernel, entropy = normal(2, 600, 8), Gaussian(1.5), Entropy()
     exact = entropy_of(kernel.gram(x), entropy)
@@ -561,7 +562,9 @@ def test_whole_numbers_are_features(spectrum):
     ("spectrum", "kernel"),
     [
         (RandomFourier(64), Gaussian(20.0)),  # a cosine has no frequencies
-        *itertools.product([Exact(), Nystrom(200), Lanczos(deflated=2)], [Gaussian(20.0), Cosine()]),
+        *itertools.product(
+            [Exact(), Nystrom(200), Lanczos(deflated=2)], [Gaussian(20.0), Cosine()]
+        ),
     ],
 )
 def test_half_precision_features_of_norm_one_hundred_score_as_their_values_do(spectrum, kernel):
@@ -648,6 +651,7 @@ def items_with_kernels(draw, n):
     return rows, Precomputed(np.tril(matrix, -1) + np.tril(matrix, -1).T + np.eye(9))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), SIZES, st.sampled_from(sorted(SCORES)), st.sampled_from(SPECTRA))
 def test_any_input_has_a_finite_score_or_a_sentence(data, n, name, spectrum):
@@ -663,6 +667,7 @@ def test_any_input_has_a_finite_score_or_a_sentence(data, n, name, spectrum):
             assert 0.99 < float(score) < 1.01 * n
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.data(), st.integers(18, 60), st.sampled_from(sorted(SCORES)))
 def test_any_input_to_lanczos_has_a_finite_score_or_a_sentence(data, n, name):

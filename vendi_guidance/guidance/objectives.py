@@ -309,8 +309,8 @@ class ConditionalVendi(_OrderOne):
 
 
 def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
-    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m) times unit rows
-    in the dtype `stored`.
+    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m), weights of
+    unit rows in the dtype `stored`.
 
     A guidance step uses the gradient's direction alone. Where the gradient is zero, rounding must
     not decide the direction.
