@@ -1,8 +1,11 @@
 """The command line."""
 
 from importlib import import_module
+from typing import Any
 
 import click
+
+from vendi_guidance.runs.launcher import end_with_launcher
 
 COMMANDS = {
     "generate": "Generate images that differ from one another, into a folder.",
@@ -20,6 +23,10 @@ class _Lazy(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def invoke(self, context: click.Context) -> Any:
+        end_with_launcher()  # before imports that take seconds
+        return super().invoke(context)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = f"vendi_guidance.commands.{name}"
