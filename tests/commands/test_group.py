@@ -68,13 +68,16 @@ def test_help_says_which_model_is_the_default(name):
 @pytest.mark.parametrize(
     ("words", "suggestion"),
     [
-        ("genrate x", "(Did you mean 'generate'?)"),
+        ("genrate x", "Did you mean 'generate'?"),
         ("generate x --diversty 1", "'--diversity'"),
         ("generate x {output} --preset published", "'--diversity-preset'"),
         ("generate x {output} --diversity-preset publishd", "(did you mean 'published'?)"),
         ("generate x {output} --protocol coco100", "(did you mean 'coco1000'?)"),
         ("score {folder} --sigma 1 --embedder dinov3", "(did you mean 'dinov2'?)"),
-        ("evaluate {folder} {output} --prompt-embedder cilp", "(did you mean 'clip'?)"),
+        (
+            "evaluate {folder} {output} --image-embedder pixels --prompt-embedder cilp",
+            "(did you mean 'clip'?)",
+        ),
         ("compare x {output} --method curs", "(did you mean 'ours'?)"),
     ],
 )

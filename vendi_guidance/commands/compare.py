@@ -84,6 +84,7 @@ COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
     "--probe",
     type=PATH,
     default=asset("demo-probe"),
+    show_default=False,
     help="Classifier of a demo model's images, for the prompts that it knows.",
 )
 @judged(

@@ -66,7 +66,7 @@ def sigma(what: str) -> Any:
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
-    *("output", "overwrite", "cache", "device"),
+    *("output", "cache", "device"),
 )
 
 
