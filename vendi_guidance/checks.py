@@ -1,9 +1,9 @@
 """Checks of arguments that several rooms take."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
-
-import torch
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -14,6 +14,8 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 def check_device(device: str) -> None:
     """Raise ValueError unless tensors can be computed there."""
+    import torch  # here, because `vendi-guidance env` has to run where torch cannot be imported
+
     try:
         kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:
@@ -21,3 +23,10 @@ def check_device(device: str) -> None:
         raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
     if kind == "meta":
         raise ValueError(f"device {device!r} stores no data: use cpu or cuda")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Question for a message about an unknown word: " (did you mean 'clip'?)", or "" if no known
+    word is similar."""
+    found = get_close_matches(word, known, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

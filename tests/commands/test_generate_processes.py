@@ -8,18 +8,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import select
+from time import sleep
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from torch.distributed import TCPStore
 
-from scripts.stress.subprocesses import fork_team
+from scripts.stress.subprocesses import fork, fork_team, wait
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
+from vendi_guidance.runs import launcher
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA
@@ -54,13 +58,26 @@ class Team:
         ]
         self.words = [str(word) for word in words]
 
-    def run(self, *options: object, count: int = 2, event: Event | None = None) -> list[int]:
-        """Exit statuses of that many processes."""
+    def run(
+        self,
+        *options: object,
+        count: int = 2,
+        event: Event | None = None,
+        launch: dict[str, str] | None = None,
+    ) -> list[int]:
+        """Exit statuses of that many processes.
+
+        Args:
+            launch: what torchrun adds to the environment.
+        """
         for file in self.folder.glob("[0-9].*"):
             file.unlink()
 
         def act(rank: int) -> None:
             os.chdir(self.folder)
+            launched_by_this(launch or {})
+            if launch is not None and launch["TORCHELASTIC_RESTART_COUNT"] != "0":
+                sleep(rank)  # while the first could take its old address for the new one
             watch_windows(self.folder / f"{rank}.windows")
             if event is not None and event[1] == rank:
                 let_happen(event[0], event[2])
@@ -104,6 +121,12 @@ def let_happen(act: Callable[[], object], number: int) -> None:
     VendiGuidedSDXLPipeline._call_guided = counted
 
 
+def launched_by_this(environment: dict[str, str]) -> None:
+    """Take the process that forked this one for torchrun, which adds to the environment."""
+    os.environ |= environment
+    launcher.PARENT = os.getppid()
+
+
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -143,6 +166,15 @@ def peace(tiny_sdxl_folder, tmp_path_factory) -> Team:
 @pytest.fixture
 def team(tiny_sdxl_folder, tmp_path) -> Team:
     return Team(tmp_path / "team", tiny_sdxl_folder)
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[[int], dict[str, str]]]:
+    """What torchrun adds to the environment after so many restarts."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    about = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    about |= {"TORCHELASTIC_MAX_RESTARTS": "3", "MASTER_PORT": str(store.port)}
+    yield lambda restarts: about | {"TORCHELASTIC_RESTART_COUNT": str(restarts)}
 
 
 def test_two_processes_make_each_picture_once_and_know_the_same(peace):
@@ -187,6 +219,54 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(peace, team, count):
     if count == 2:
         assert repeatable(team.output) == repeatable(peace.output)
         assert team.windows[0] == team.windows[1] == peace.windows[0][1:]
+
+
+@pytest.mark.parametrize("options", [(), ("--overwrite",)], ids=["new", "overwrite"])
+def test_restarted_processes_continue_the_run_of_their_launch(peace, team, launch, options):
+    if options:
+        shutil.copytree(peace.output, team.output)
+        (team.output / "000008.png").write_bytes(b"of the run that is replaced")
+    statuses = team.run(*options, event=(kill, 1, 2), launch=launch(0))
+    assert statuses == [2, -signal.SIGKILL], team.said
+    assert team.run(*options, launch=launch(1)) == [0, 0], team.said
+    assert "restarted" in team.said[0] and "restarted" not in team.said[1]
+    assert repeatable(team.output) == repeatable(peace.output)
+    assert team.windows[0] == team.windows[1] == peace.windows[0][1:]
+
+
+def test_restarted_processes_leave_the_run_of_another_launch(peace, team, launch):
+    shutil.copytree(peace.output, team.output)
+    assert team.run(launch=launch(1)) == [2, 2]
+    assert "is not empty" in team.said[0]
+    assert team.run("--overwrite", event=(kill, 1, 1), launch=launch(2))[1] == -signal.SIGKILL
+    assert team.run("--overwrite", launch=launch(3)) == [0, 0], team.said
+    assert "restarted" not in team.said[0]
+    assert team.windows[0] == peace.windows[0]  # all of it, as none was made before the kill
+
+
+def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, launch):
+    ours, theirs = os.pipe()
+
+    def wait_for_one_that_never_comes() -> None:
+        launched_by_this(launch(0) | {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "2"})
+        os.write(theirs, str(os.getpid()).encode())
+        with process_group("cpu"):
+            pass
+
+    def be_launcher() -> None:
+        fork(wait_for_one_that_never_comes, tmp_path / "log")
+        signal.pause()
+
+    parent = fork(be_launcher, tmp_path / "launcher.log")
+    os.close(theirs)
+    worker = int(os.read(ours, 32))
+    os.kill(parent, signal.SIGKILL)
+    wait(parent)
+    has_ended, _, _ = select([ours], [], [], 120)  # its end of the pipe closes
+    if not has_ended:
+        os.kill(worker, signal.SIGKILL)
+    assert has_ended
+    assert "the launcher has ended" in (tmp_path / "log").read_text()
 
 
 def test_a_process_asked_to_stop_stops_all(peace, team):

@@ -3,11 +3,23 @@
 import sys
 from importlib import import_module
 
+import click
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from vendi_guidance import commands
-from vendi_guidance.commands.cli import DEBUG
+from vendi_guidance.commands.cli import DEBUG, Command
+
+
+def main_of(name: str) -> Command:
+    return import_module(f"vendi_guidance.commands.{name}").main
+
+
+def invoke(*words: str, width: int = 80) -> str:
+    result = CliRunner(env={"COLUMNS": str(width)}).invoke(commands.main, words)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_help_lists_every_command_without_importing_any(monkeypatch):
@@ -27,6 +39,57 @@ def test_each_command_has_help_of_its_own(name):
     assert f"{name} [OPTIONS]" in result.output
 
 
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", list(commands.COMMANDS))
+def test_help_fits_a_screen_and_help_all_has_every_option(name, width):
+    said = invoke(name, "--help", width=width).splitlines()
+    assert len(said) <= 40, len(said)
+    assert max(map(len, said)) <= 80
+    command = main_of(name)
+    if not command.common:
+        return
+    assert sum(line.startswith("    vendi-guidance ") for line in said) in (2, 3)
+    assert command.common <= {option.name for option in command.params}
+    everything = invoke(name, "--help-all", width=width)
+    for option in command.params:
+        if isinstance(option, click.Option):
+            shown = any(line.startswith(f"  {option.opts[0]} ") for line in said)
+            assert shown == (option.name in command.common), option.opts
+            assert option.help.split()[0] in everything and f"  {option.opts[0]}" in everything
+
+
+@pytest.mark.parametrize("name", ["app", "compare", "generate", "tune"])
+def test_help_says_which_model_is_the_default(name):
+    said = " ".join(invoke(name, "--help-all").split())
+    assert "[default: (the demo model, a small SDXL that generates emoji)]" in said
+    assert "assets" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("genrate x", "Did you mean 'generate'?"),
+        ("generate x --diversty 1", "'--diversity'"),
+        ("generate x {output} --preset published", "'--diversity-preset'"),
+        ("generate x {output} --diversity-preset publishd", "(did you mean 'published'?)"),
+        ("generate x {output} --protocol coco100", "(did you mean 'coco1000'?)"),
+        ("score {folder} --sigma 1 --embedder dinov3", "(did you mean 'dinov2'?)"),
+        (
+            "evaluate {folder} {output} --image-embedder pixels --prompt-embedder cilp",
+            "(did you mean 'clip'?)",
+        ),
+        ("compare x {output} --method curs", "(did you mean 'ours'?)"),
+    ],
+)
+def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "image.png", "prompt": "cat"}')
+    given = words.format(output=f"--output {tmp_path / 'out'}", folder=tmp_path).split()
+    result = CliRunner().invoke(commands.main, given)
+    assert result.exit_code == 2
+    assert suggestion in result.output
+
+
 @pytest.mark.parametrize("name", ["app", "compare", "evaluate", "generate", "score", "tune"])
 def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -34,7 +97,7 @@ def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
         module = f"vendi_guidance.commands.{part}"
         monkeypatch.setattr(commands, part, import_module(module))
         monkeypatch.delitem(sys.modules, module)
-    command = import_module(f"vendi_guidance.commands.{name}").main
+    command = main_of(name)
     [device] = [parameter for parameter in command.params if parameter.name == "device"]
     assert device.default == "cuda"
 

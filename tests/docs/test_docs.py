@@ -101,7 +101,7 @@ def command_lines():
     found = []
     for place, text in texts.items():
         text = text.replace("\\\n", " ")
-        blocks = r"^ +(?:vendi-guidance|accelerate launch .* -m vendi_guidance) (.*)$"
+        blocks = r"^ +(?:vendi-guidance|(?:accelerate launch|torchrun) .* -m vendi_guidance) (.*)$"
         lines = re.findall(blocks, text, re.MULTILINE)
         lines += re.findall(r"`vendi-guidance ([a-z]+ [^`]+)`", text)
         found += [(place, line) for line in lines]

@@ -1,8 +1,11 @@
 """The command line."""
 
 from importlib import import_module
+from typing import Any
 
 import click
+
+from vendi_guidance.runs.launcher import end_with_launcher
 
 COMMANDS = {
     "generate": "Generate images that differ from one another, into a folder.",
@@ -20,6 +23,17 @@ class _Lazy(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def invoke(self, context: click.Context) -> Any:
+        end_with_launcher()  # before imports that take seconds
+        return super().invoke(context)
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(context, args)
+        except click.NoSuchCommand as error:
+            name = error.command_name
+            raise click.NoSuchCommand(name, possibilities=COMMANDS, ctx=context) from None
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = f"vendi_guidance.commands.{name}"
@@ -40,5 +54,6 @@ def main() -> None:
       vendi-guidance evaluate waving --output report
 
     MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub.
-    `vendi-guidance COMMAND --help` lists the options of a command.
+    `vendi-guidance COMMAND --help` lists the options of a command; where these are many,
+    `--help-all` lists the rest.
     """

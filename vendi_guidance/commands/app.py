@@ -5,7 +5,8 @@ unless --host says otherwise: it asks for no password.
 
 \b
   vendi-guidance app
-  vendi-guidance app --model stabilityai/stable-diffusion-xl-base-1.0 --device cuda
+  vendi-guidance app --model stabilityai/stable-diffusion-xl-base-1.0 \\
+      --device cuda
 
 Ctrl-C ends it; what visitors have not downloaded is deleted.
 """
@@ -40,7 +41,13 @@ EXAMPLES = "waving hand\nthumbs up\nbaby, dark skin tone"
 """Prompts that the demo's probe knows: two that leave the look open, and one that names some."""
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+COMMON = (
+    *("model", "steps", "batch_size", "image_embedder"),
+    *("host", "port", "device", "dtype"),
+)
+
+
+@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @model_options
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what(

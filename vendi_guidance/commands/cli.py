@@ -1,10 +1,14 @@
 """What the commands have in common."""
 
 import os
+from collections.abc import Collection
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import click
+
+from vendi_guidance.checks import nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 REPOSITORY = PACKAGE.parent
@@ -47,9 +51,25 @@ class Option(click.Option):
             choices = getattr(self.type, "choices", ["NUMBER"])
             self.metavar = f"[{'|'.join([*choices, none])}]"
 
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        extra = super().get_help_extra(ctx)
+        if getattr(ctx.command, "is_short", False):
+            extra.pop("range", None)
+        return extra
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        return super().make_metavar(ctx).removesuffix(" RANGE")  # the help has the range
+
     def type_cast_value(self, context: click.Context, value: Any) -> Any:
-        is_none = self.none is not None and value == self.none
-        return NONE if is_none else super().type_cast_value(context, value)
+        if self.none is not None and value == self.none:
+            return NONE
+        try:
+            return super().type_cast_value(context, value)
+        except click.BadParameter as error:
+            if not (isinstance(value, str) and isinstance(self.type, click.Choice)):
+                raise
+            text = error.message + nearest(value, self.type.choices)
+            raise click.BadParameter(text, context, self) from None
 
 
 DEBUG = "VENDI_GUIDANCE_DEBUG"
@@ -57,7 +77,45 @@ DEBUG = "VENDI_GUIDANCE_DEBUG"
 
 
 class Command(click.Command):
-    """A command that reports errors of the user in one sentence, with exit status 2."""
+    """A command that reports errors of the user in one sentence, with exit status 2.
+
+    Args:
+        common: if given, `--help` lists only these options, by their names in Python, and ends the
+            text before them with the first block of examples; `--help-all` has everything.
+    """
+
+    def __init__(self, *args: Any, common: Collection[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.common = frozenset(common)
+        self._help_all = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=self._show_all,
+            help="Show all options and examples, and exit.",
+        )
+        self.is_short = bool(common)
+
+    def _show_all(self, context: click.Context, _: click.Parameter, is_given: bool) -> None:
+        if is_given and not context.resilient_parsing:
+            self.is_short = False
+            click.echo(context.get_help(), color=context.color)
+            self.is_short = True
+            context.exit()
+
+    def get_params(self, context: click.Context) -> list[click.Parameter]:
+        found = super().get_params(context)
+        return [*found, self._help_all] if self.common else found
+
+    def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.is_short:
+            return super().format_help_text(context, formatter)
+        start, _, rest = cleandoc(self.help or "").partition("\b\n")
+        examples, _, _ = rest.partition("\n\n")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"{start}\b\n{examples}")
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -71,8 +129,9 @@ class Command(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
-            if record is not None and not isinstance(parameter, click.Argument):
-                group = getattr(parameter, "group", "Options")
+            group = getattr(parameter, "group", "Options")
+            is_left_out = self.is_short and group != "Options" and parameter.name not in self.common
+            if record is not None and not isinstance(parameter, click.Argument) and not is_left_out:
                 groups.setdefault(group, []).append(record)
         for title, records in groups.items():
             with formatter.section(title):

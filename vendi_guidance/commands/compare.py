@@ -8,7 +8,8 @@ method, a folder of images.
 
 \b
   vendi-guidance compare prompts.txt --model MODEL --output out/compared
-  vendi-guidance compare prompts.txt --model MODEL --method ours=0.3,0.6 --method cads --output out
+  vendi-guidance compare prompts.txt --model MODEL --output out \\
+      --method ours=0.3,0.6 --method cads
 
 The same command goes on after a kill, and draws only what is missing. With other judges, or one
 method more, it goes on with the images that are there.
@@ -56,8 +57,10 @@ from vendi_guidance.runs.setup import RunOptions, find, settled
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import open_prompts
 
+COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+
+@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @click.option(
     "--method",
@@ -81,6 +84,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
     "--probe",
     type=PATH,
     default=asset("demo-probe"),
+    show_default=False,
     help="Classifier of a demo model's images, for the prompts that it knows.",
 )
 @judged(

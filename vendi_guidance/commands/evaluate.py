@@ -6,8 +6,13 @@ confidence intervals, and writes report.html (one page, works offline), report.m
 PNG figures.
 
 \b
-  vendi-guidance evaluate out/without out/with --output out/report
-  vendi-guidance evaluate photos --image-embedder dinov2 --prompt-embedder clip --output report
+  vendi-guidance evaluate out/without out/with --output report
+  vendi-guidance evaluate photos --image-embedder dinov2 --output report
+  vendi-guidance evaluate out/with --reference photos --output report
+
+A benchmark's scores are computed with its own features and kernels:
+
+\b
   vendi-guidance evaluate out/coco --protocol coco1000 --reference val2014 --output report
 
 The default embedders are DINOv2 and CLIP. Their weights have to be on disk; if they are not, the
@@ -59,7 +64,13 @@ def sigma(what: str) -> Any:
     )
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+COMMON = (
+    *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
+    *("output", "cache", "device"),
+)
+
+
+@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("folders", nargs=-1, required=True, type=PATH)
 @scored(
     "--image-embedder",
@@ -91,9 +102,19 @@ def sigma(what: str) -> Any:
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
 @attribute_options
-@known("--probe", type=PATH, default=asset("demo-probe"), help="The demo's classifier of emoji.")
 @known(
-    "--text-encoder", type=PATH, default=asset("demo-sdxl"), help="The demo's SDXL, for prompts."
+    "--probe",
+    type=PATH,
+    default=asset("demo-probe"),
+    show_default=False,
+    help="The demo's classifier of emoji.",
+)
+@known(
+    "--text-encoder",
+    type=PATH,
+    default=asset("demo-sdxl"),
+    show_default=False,
+    help="The demo's SDXL, for prompts.",
 )
 @protocol_options(
     known,

@@ -1,14 +1,19 @@
 """Generate images that differ from one another, for the prompts given.
 
 PROMPTS is one prompt, or a file of them: .txt (one a line), .jsonl (key "prompt") or .csv (column
-"prompt"). The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl
-with the prompt, seed and settings of each. run.json holds the settings of the run, timings.jsonl
-the seconds each image took. Image number i is made from seed + i.
+"prompt").
 
 \b
-  vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 8 --output waving
-  vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output varied
-  vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output unguided
+  vendi-guidance generate "waving hand" --images-per-prompt 8 --output waving
+  vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output out
+  vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output off
+
+The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl with the
+prompt, seed and settings of each. run.json holds the settings of the run, timings.jsonl the seconds
+each image took. Image number i is made from seed + i. Settings may come from `vendi-guidance tune`,
+and prompts from a benchmark's own file:
+
+\b
   vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
   vendi-guidance generate captions_val2014.json --model MODEL --protocol coco1000 --output coco
 
@@ -98,7 +103,13 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     return Range(low, None if isinf(high) else high, min_open=about["above"])
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+COMMON = (
+    *("model", "steps", "images_per_prompt", "batch_size", "seed"),
+    *("strength", "settings", "output", "overwrite", "resume", "device"),
+)
+
+
+@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @model_options
 @protocol_options(

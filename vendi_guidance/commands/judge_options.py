@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vendi_guidance.checks import nearest
 from vendi_guidance.commands.attribute_options import judged
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.commands.run_options import together
@@ -16,6 +17,8 @@ from vendi_guidance.tuning.own_model import OwnModel
 
 FEATURES = ".features"
 """Folder beside the runs."""
+
+JUDGES = ("clip", "own-model", "own-prompt", "probe")
 
 judge_options = together(
     judged(
@@ -97,7 +100,7 @@ def open_judging(
     else:
         raise ValueError(
             "--faithfulness must be clip, clip:MODEL, own-model, own-prompt or probe:FOLDER, got "
-            f"{faithfulness!r}"
+            f"{faithfulness!r}{nearest(kind, JUDGES)}"
         )
     of_images = open_image_embedder(images, device=device)
     of_prompts = open_prompt_embedder(prompts, device=device)

@@ -17,6 +17,9 @@ SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
+DEMO = asset("demo-sdxl") and "the demo model, a small SDXL that generates emoji"
+"""What `--help` calls the default of `--model`."""
+
 what = partial(click.option, cls=Option, group="Model and sampling")
 where = partial(click.option, cls=Option, group="Output and machine")
 
@@ -38,6 +41,7 @@ model_options = together(
     what(
         "--model",
         default=asset("demo-sdxl"),
+        show_default=DEMO,
         help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
     ),
     what("--variant", help="Which of the model's files to load, such as fp16."),

@@ -5,8 +5,8 @@ Fourier features (FKEA), so memory does not grow with the number of images. With
 features are kept on disk, and a run that was stopped goes on from there. With several processes:
 
 \b
-  accelerate launch --multi_gpu --num_processes 8 -m vendi_guidance score out/many \\
-      --sigma 25 --cache out/cache
+  accelerate launch --multi_gpu --num_processes 8 -m vendi_guidance score \\
+      out/many --sigma 25 --cache out/cache
 """
 
 import os

@@ -3,13 +3,15 @@
 PROMPTS is as of `vendi-guidance generate`: take prompts like those that you will use. The search
 draws some of them without guidance, then with one strength after another, and keeps the most
 diverse images (Conditional-Vendi) whose faithfulness is at least --keep times that of the unguided
-ones. It writes settings.json, frontier.png and every run that it made into the output folder.
+ones.
 
 \b
   vendi-guidance tune prompts.txt --model MODEL --output tuned
-  vendi-guidance generate prompts.txt --model MODEL --settings tuned/settings.json --output out
-  vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output report
+  vendi-guidance generate prompts.txt --model MODEL \\
+      --settings tuned/settings.json --output out
+  vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output out
 
+The search writes settings.json, frontier.png and every run that it made into the output folder.
 Faithfulness is a CLIPScore, or without a CLIP the share of images whose prompt the model itself
 recognises among others (own-model), at 20 evaluations of the network an image. That is the default
 for the demo model, whose diversity is scored on pixels: the search is blind to its probe. At the
@@ -59,7 +61,10 @@ def search(*args: Any, **settings: Any) -> Any:
     return click.option(*args, cls=Option, group="Search", **settings)
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+COMMON = ("model", "images_per_prompt", "keep", "pictures", "faithfulness", "output", "device")
+
+
+@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @model_options
 @what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from PIL.Image import Image
 
+from vendi_guidance.checks import nearest
 from vendi_guidance.comparison.baselines import LimitedInterval, ParticleGuidance, Unguided
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Call, Method, Sample
@@ -160,7 +161,10 @@ def entries_of(methods: Sequence[str]) -> list[Entry]:
     for asked in methods:
         name, _, given = asked.partition("=")
         if name not in FAMILIES:
-            raise ValueError(f"--method must be one of {', '.join(FAMILIES)}, got {asked!r}")
+            raise ValueError(
+                f"--method must be one of {', '.join(FAMILIES)}, got {asked!r}"
+                f"{nearest(name, FAMILIES)}"
+            )
         try:
             strengths = [float(text) for text in given.split(",")] if given else []
         except ValueError:

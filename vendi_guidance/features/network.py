@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_count
+from vendi_guidance.checks import check_count, nearest
 from vendi_guidance.features.weights import reason
 from vendi_guidance.storage.images import to_rgb
 
@@ -26,7 +26,10 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
     """
     kind, _, which = spec.partition(":")
     if kind not in kinds:
-        raise ValueError(f"there is no {what} embedder {kind!r}: take one of {', '.join(kinds)}")
+        raise ValueError(
+            f"there is no {what} embedder {kind!r}{nearest(kind, kinds)}: "
+            f"take one of {', '.join(kinds)}"
+        )
     try:
         return kind, kinds[kind](which)
     except Exception as error:  # damaged files raise errors of every kind

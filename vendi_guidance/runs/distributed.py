@@ -5,11 +5,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
+from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed.constants import default_pg_timeout
+
+from vendi_guidance.runs.launcher import end_with_launcher, is_launched, restarts
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +77,7 @@ def process_group(device: str) -> Iterator[ProcessGroup]:
     Args:
         device: where each computes; "cuda" without a number gives each process a GPU of its own.
     """
+    end_with_launcher()
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
             logger.warning(
@@ -80,7 +86,45 @@ def process_group(device: str) -> Iterator[ProcessGroup]:
             )
         yield ProcessGroup(0, 1, device)
         return
-    state = PartialState(cpu=torch.device(device).type == "cpu")
+    state = PartialState(cpu=torch.device(device).type == "cpu", **_meeting_point())
     own = str(state.device) if device == state.device.type else device
     yield ProcessGroup(state.process_index, state.num_processes, own)
     state.destroy_process_group()
+
+
+def note_begun(folder: Path) -> None:
+    """Let the launcher know that its processes have begun a run in a folder, for `has_begun`."""
+    may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    if may_restart and (store := _launchers_store()) is not None:
+        store.set(_key(folder), "begun")
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether this process was restarted by a launcher whose processes have begun a run there."""
+    store = _launchers_store() if restarts() else None
+    return store is not None and store.check([_key(folder)])
+
+
+def _key(folder: Path) -> str:
+    return f"vendi-guidance run in {folder.resolve()}"
+
+
+def _launchers_store() -> Store | None:
+    """What the launcher keeps for its processes as long as it lives, through restarts."""
+    if not is_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    port = int(os.environ["MASTER_PORT"])
+    store = TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
+    store.set_timeout(default_pg_timeout)
+    return store
+
+
+def _meeting_point() -> dict[str, Any]:
+    """Arguments of `init_process_group` by which processes find one another, and not the addresses
+    that those before a restart have left in the store."""
+    store = _launchers_store()
+    if store is None:
+        return {}
+    own = PrefixStore(f"attempt {restarts()}", store)
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return {"store": own, "rank": rank, "world_size": count}

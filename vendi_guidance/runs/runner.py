@@ -24,7 +24,7 @@ from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.memory import Samples
 from vendi_guidance.guidance.mixins import DiversityGuided, OnStep
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
-from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.distributed import ProcessGroup, note_begun
 from vendi_guidance.runs.folder import RunFolder
 from vendi_guidance.runs.models import BROKEN
 from vendi_guidance.runs.plan import Item, Plan
@@ -221,6 +221,7 @@ class Runner:
         """Delete an old run, before any process saves a picture."""
         if self.group.is_first and self.opening is not None:
             self.folder.begin(self.plan.manifest, self.opening)
+            note_begun(self.folder.path)
         self.opening = None
 
     def _save(self, items: list[Item], images: list[Image]) -> None:

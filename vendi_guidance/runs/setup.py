@@ -14,7 +14,7 @@ from vendi_guidance.guidance.prompts import prompt_inputs
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
-from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
 from vendi_guidance.runs.folder import RunFolder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import (
@@ -127,6 +127,10 @@ def open_run(
     """
 
     drawing = drawing or Drawing()
+    if has_begun(options.output):
+        options = replace(options, resume=True, overwrite=False)
+        if group.is_first:
+            click.echo(f"restarted: going on with the run in {options.output}", err=True)
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
         window, opening = _open_window(options, group)
@@ -317,7 +321,10 @@ def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: Ex
             f"--output {folder.path} is not empty and has no run.json, so it holds no run to go on "
             "with or to replace: name another folder"
         )
-    if not has_run or options.overwrite:
+    if not has_run:
+        note_begun(folder.path)  # now, because what a killed process leaves is no run of others
+        return
+    if options.overwrite:
         return
     if not options.resume:
         raise FileExistsError(
