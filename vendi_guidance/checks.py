@@ -1,5 +1,6 @@
-"""Checks of arguments that several rooms take."""
+"""Checks of arguments that several rooms take, and words that their messages share."""
 
+from importlib import import_module
 from numbers import Integral
 from typing import Any
 
@@ -21,3 +22,26 @@ def check_device(device: str) -> None:
         raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
     if kind == "meta":
         raise ValueError(f"device {device!r} stores no data: use cpu or cuda")
+
+
+def counted(count: int, word: str) -> str:
+    """How many of something there are, as text.
+
+    Example:
+        >>> counted(1, "prompt"), counted(2000, "image")
+        ('1 prompt', '2,000 images')
+    """
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def missing(what: str, package: str, extra: str) -> ImportError:
+    """The error that says which extra `what` needs for a package that is not installed."""
+    return ImportError(f'{what} needs {package}: pip install "vendi-guidance[{extra}]"')
+
+
+def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
+    """A module of an extra, or an ImportError that names the extra for `what`."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise missing(what, package, extra) from None

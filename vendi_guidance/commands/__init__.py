@@ -2,7 +2,11 @@
 
 from importlib import import_module
 
-import click
+try:
+    import click
+except ImportError:
+    advice = "pip install vendi-guidance, without --no-deps"
+    raise ImportError(f"the command line needs click: {advice}") from None
 
 COMMANDS = {
     "generate": "Generate images that differ from one another, into a folder.",
