@@ -56,26 +56,29 @@ NAMED = 10  # of the files that cannot be read
 
 
 class Usual(NamedTuple):
-    """An embedder that is used if none is named, and what replaces it where it is not at hand."""
+    """An embedder that is used if none is named, what replaces it where it is not at hand, and the
+    sentence that says what that costs."""
 
     open: Callable[..., Embedder[Any]]
     spec: str
     fallback: str
-    cost: str
+    note: str
 
 
 DINOV2 = Usual(
     open_image_embedder,
     "dinov2",
     "pixels",
-    "images are compared by their pixels: scores then say how much colours and layout differ, not "
-    "what is shown, and cannot be compared with scores by other embedders",
+    "DINOv2 is not at hand, so images are compared by their pixels: scores then say how "
+    "much colours and layout differ, not what is shown, and cannot be compared with "
+    "scores by other embedders.",
 )
 CLIP = Usual(
     open_prompt_embedder,
     "clip",
     "words",
-    "prompts are compared by their words: two that say the same in other words count as different",
+    "CLIP is not at hand, so prompts are compared by their words: two that say the same "
+    "in other words count as different.",
 )
 
 scored = partial(click.option, cls=Option, group="Features and scores")
@@ -233,8 +236,8 @@ def open_or_fall_back(
     try:
         return usual.open(usual.spec, device=device)
     except (ImportError, OSError) as error:
-        notes.append(f"{usual.spec} is not at hand, so {usual.cost}.")
-        click.echo(f"{notes[-1]} To have it: {error}", err=True)
+        notes.append(usual.note)
+        click.echo(f"{usual.note}\nTo have it: {error}", err=True)
         return usual.open(usual.fallback, device=device)
 
 

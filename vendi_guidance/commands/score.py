@@ -17,7 +17,7 @@ import click
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_device
+from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import DEVICE, PATH
 from vendi_guidance.features.files import BadImage, FileFeatures, stream_features
@@ -97,7 +97,7 @@ def main(
                 click.echo(f"left out {len(unusable) - SHOWN} more", err=True)
         count = sum(counts)
         if count == 0:
-            raise ValueError(f"none of the {len(paths)} files can be used")
+            raise ValueError(f"none of {counted(len(paths), 'file')} can be used")
         if group.is_first:
             moments = symmetric(sum(totals[1:], totals[0])).div_(count)
             for name, order in (("RKE", 2), ("Vendi", 1)):

@@ -145,8 +145,8 @@ def as_batch(
     given = batch.prompts if prompts is None else list(prompts)
     if given is not None and len(given) != n:
         raise ValueError(
-            f"got {n} images and {len(given)} prompts: give one prompt for each image, such as "
-            "[prompt for prompt in prompts for _ in range(images_per_prompt)]"
+            f"got {counted(n, 'image')} and {counted(len(given), 'prompt')}: give one prompt for "
+            "each image, such as [prompt for prompt in prompts for _ in range(images_per_prompt)]"
         )
     for prompt in given or []:
         if not isinstance(prompt, str):

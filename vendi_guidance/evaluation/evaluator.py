@@ -139,9 +139,10 @@ def evaluate(
     """
     batch = as_batch(images, prompts)
     n = len(batch.images)
-    for what, given in (("group labels", groups), ("times", seconds)):
+    for what, given in (("group label", groups), ("time", seconds)):
         if given is not None and len(given) != n:
-            raise ValueError(f"got {n} images and {len(given)} {what}: give one for each image")
+            both = f"{counted(n, 'image')} and {counted(len(given), what)}"
+            raise ValueError(f"got {both}: give one for each image")
     if batch.prompts is None and clip is not None:
         raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
     if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:

@@ -68,17 +68,18 @@ def _of_table(path: Path, folder: Path, files: Sequence[Path]) -> dict[Path, str
     delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        header, *rows = list(reader) or [[]]
+        header = next(reader, [])
+        named, captions = (_column(header, names) for names in (FILE_COLUMNS, CAPTION_COLUMNS))
+        if named is None or captions is None:
+            if path.name in ("captions.csv", "captions.tsv"):
+                raise ValueError(
+                    f"{path} has the columns {', '.join(header) or '(none)'}: name that of the "
+                    "files 'file' and that of their captions 'caption'"
+                )
+            return None
+        rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
-    named, captions = (_column(header, names) for names in (FILE_COLUMNS, CAPTION_COLUMNS))
-    if named is None or captions is None:
-        if path.stem == "captions" and path.suffix != ".txt":
-            raise ValueError(
-                f"{path} has the columns {', '.join(header) or '(none)'}: name that of the files "
-                "'file' and that of their captions 'caption'"
-            )
-        return None
     find = _Finder(folder, files)
     found: dict[Path, str] = {}
     for row in rows:
