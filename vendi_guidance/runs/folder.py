@@ -156,7 +156,8 @@ class RunFolder:
         except BlockingIOError:
             raise
         except OSError as error:
-            safe = f"; {counted(self._safe, 'picture')} safe there, --resume goes on"
+            are = "is" if self._safe == 1 else "are"
+            safe = f"; {counted(self._safe, 'picture')} {are} safe there, --resume goes on"
             done = safe if self._safe else ""
             reason = error.strerror or str(error)
             raise OSError(f"cannot write to {self.path}: {reason}{done}") from error
