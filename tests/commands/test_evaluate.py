@@ -63,7 +63,7 @@ def test_two_runs_are_compared(evaluated, emoji, tmp_path):
         assert title in result.output
     assert "Gaussian σ = 3" in result.output
     assert "Too few images to tell “other” from “emoji”" in result.output
-    assert "A verdict needs 20 images, or 8 prompts in each run, and has 16." in result.output
+    assert "A verdict needs 20 images, or 8 prompts, in each run; there are 16." in result.output
     for run, name in zip(content(tmp_path / "report")["runs"], ("emoji", "other"), strict=True):
         assert run["name"] == name
         assert run["settings"]["images"] == COUNT

@@ -89,7 +89,7 @@ def test_too_few_pictures_say_nothing_of_chance():
     comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
     assert comparison.drawn is None
     assert comparison.verdict().startswith("Too few images to tell “b” from “a”: Conditional-")
-    assert "needs 20 images, or 8 prompts in each run, and has 8." in comparison.verdict()
+    assert "needs 20 images, or 8 prompts, in each run; there are 8." in comparison.verdict()
     assert comparison.differences
     assert all(found.low is None for found in comparison.differences.values())
     vendi = comparison.differences["vendi"]  # no answer is not a blank

@@ -272,9 +272,9 @@ def show(
 
 def default_output(folders: Sequence[Path]) -> Path:
     """The folder of the report, where none is named: beside the first of those evaluated."""
-    places = [folder.resolve() for folder in folders]
+    places = [Path(os.path.abspath(folder)) for folder in folders]  # links keep their names
     name = f"{'-'.join(place.name for place in places)}-report"
-    is_named = folders[0].name == places[0].name  # "." and links are not
+    is_named = folders[0].name == places[0].name  # "." is not
     return (folders[0] if is_named else places[0]).parent / name
 
 

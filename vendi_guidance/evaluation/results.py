@@ -154,7 +154,7 @@ class ComparisonData:
                 return f"{measure.title} of {second} is {scores} of {first}; {same}."
             return (
                 f"Too few images to tell {second} from {first}: {measure.title} is {scores}. "
-                f"A verdict needs {ENOUGH} in each run, and has {self.compared}."
+                f"A verdict needs {ENOUGH}, in each run; there are {self.compared}."
             )
         if found.is_significant and change < 1:  # the other way round
             first, second, change, low, high = second, first, 1 / change, 1 / high, 1 / low
