@@ -29,8 +29,8 @@ demo: .venv/.installed
 	$(GENERATE) $(OPEN) --output $(DEMO)/open-with
 	$(GENERATE) $(NAMED) --diversity 0 --output $(DEMO)/named-without
 	$(GENERATE) $(NAMED) --output $(DEMO)/named-with
-	$(BIN)/vendi-guidance evaluate $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named
-	$(BIN)/vendi-guidance evaluate $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open
+	$(BIN)/vendi-guidance evaluate $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named --overwrite
+	$(BIN)/vendi-guidance evaluate $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open --overwrite
 
 test: setup
 	$(BIN)/ruff check .

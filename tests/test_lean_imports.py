@@ -96,6 +96,27 @@ def test_the_public_scores_import_and_run_without_the_optional_packages():
     assert found.stdout == "3.0\n"
 
 
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        (
+            "from vendi_guidance import VendiScore",
+            'a score as a metric needs torchmetrics: pip install "vendi-guidance[metrics]"',
+        ),
+        (
+            "from vendi_guidance import NGram, vendi; vendi(['a cat'], NGram())",
+            'NGram needs scikit-learn: pip install "vendi-guidance[metrics]"',
+        ),
+        ("import vendi_guidance.commands", "the command line needs click: pip install vendi-"),
+    ],
+)
+def test_what_is_not_installed_is_named_in_one_sentence(statement, sentence):
+    found = run(statement)
+    assert found.returncode == 1
+    assert found.stderr.splitlines()[-1].startswith(f"ImportError: {sentence}")
+    assert "During handling" not in found.stderr
+
+
 @pytest.mark.parametrize("name", BLOCKED.split())
 def test_the_blocker_blocks(name):
     found = run(f"import {name}")

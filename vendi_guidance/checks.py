@@ -1,7 +1,8 @@
-"""Checks of arguments that several rooms take."""
+"""Checks of arguments that several rooms take, and words that their messages share."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from numbers import Integral
 from typing import Any
 
@@ -30,3 +31,26 @@ def nearest(word: str, known: Iterable[str]) -> str:
     word is similar."""
     found = get_close_matches(word, known, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def counted(count: int, word: str) -> str:
+    """How many of something there are, as text.
+
+    Example:
+        >>> counted(1, "prompt"), counted(2000, "image")
+        ('1 prompt', '2,000 images')
+    """
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def missing(what: str, package: str, extra: str) -> ImportError:
+    """The error that says which extra `what` needs for a package that is not installed."""
+    return ImportError(f'{what} needs {package}: pip install "vendi-guidance[{extra}]"')
+
+
+def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
+    """A module of an extra, or an ImportError that names the extra for `what`."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise missing(what, package, extra) from None

@@ -17,7 +17,7 @@ def run(*words):
 
 def test_what_it_needs_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert_refused(run(), "vendi-guidance app needs gradio", "pip install 'vendi-guidance[app]'")
+    assert_refused(run(), "vendi-guidance app needs gradio", 'pip install "vendi-guidance[app]"')
 
 
 def test_models_and_devices_that_cannot_be_used_are_refused(tmp_path, tiny_sdxl_folder):

@@ -25,9 +25,9 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     real = load_probe(tiny_probe_folder).embed(sample_images(8, seed=7))
     save_file({"features": real}, tiny_probe_folder / "training_features.safetensors")
 
-    def call(*words: object) -> Result:
+    def call(*words: object, output: tuple = ("--output", tmp_path / "report")) -> Result:
         models = ("--probe", tiny_probe_folder, "--text-encoder", tiny_sdxl_folder)
-        words = (*models, "--output", tmp_path / "report", *words)
+        words = (*models, *output, *words)
         return CliRunner().invoke(evaluate.main, [str(word) for word in words])
 
     return call
@@ -62,7 +62,8 @@ def test_two_runs_are_compared(evaluated, emoji, tmp_path):
     for title in ("change", "prompt fidelity", "Conditional-Vendi", "looks per prompt"):
         assert title in result.output
     assert "Gaussian σ = 3" in result.output
-    assert "Too few pictures to tell “other” from “emoji”" in result.output
+    assert "Too few images to tell “other” from “emoji”" in result.output
+    assert "A verdict needs 20 images, or 8 prompts, in each run; there are 16." in result.output
     for run, name in zip(content(tmp_path / "report")["runs"], ("emoji", "other"), strict=True):
         assert run["name"] == name
         assert run["settings"]["images"] == COUNT
@@ -165,33 +166,151 @@ def test_reference_images_that_cannot_be_read_are_named_too(evaluated, emoji, tm
     assert_refused(evaluated(emoji, "--reference", real, "--on-bad-image", "fail"), "3.png")
 
 
-def test_weights_that_are_not_at_hand_are_named_with_the_command_that_fetches_them(
-    evaluated, tmp_path, monkeypatch
-):
+@pytest.fixture
+def no_weights(tmp_path, monkeypatch):
+    """Neither weights nor a network."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+
+
+def test_without_weights_pixels_and_words_are_compared_and_their_price_is_said_first(
+    evaluated, no_weights, tmp_path
+):
+    result = evaluated(save_run(tmp_path / "castles", ["a castle", "a moat"]))
+    assert result.exit_code == 0, result.output
+    said, table = result.output.split(" score ", 1)
+    for words in ("DINOv2 is not at hand", "not what is shown", "cannot be compared with scores"):
+        assert words in said and words not in table
+    assert "hf download facebook/dinov2-large" in said
+    assert "CLIP is not at hand, so prompts are compared by their words" in said
+    [run] = content(tmp_path / "report")["runs"]
+    names = [run["settings"][f"{what}_embedder"]["name"] for what in ("image", "prompt")]
+    assert names == ["pixels", "words"]
+    assert {"conditional_vendi", "in_batch_similarity"} <= set(run["scores"])
+    assert "DINOv2 is not at hand" in (tmp_path / "report" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("named", ["--image-embedder dinov2", "--prompt-embedder clip"])
+def test_an_embedder_that_is_named_is_not_replaced(evaluated, no_weights, tmp_path, named):
     castles = save_run(tmp_path / "castles", ["castle"])
-    assert_refused(evaluated(castles), "hf download facebook/dinov2-large")
-    assert_refused(evaluated(castles, "--image-embedder", "pixels"), "hf download", "clip")
+    assert_refused(evaluated(castles, *named.split()), "hf download", named.split()[1])
+    assert not (tmp_path / "report").exists()
 
 
-def test_a_report_is_not_written_among_images_that_would_be_evaluated_with_it(evaluated, tmp_path):
+def test_a_report_among_the_images_is_not_evaluated_with_them(evaluated, tmp_path):
     folder = save_run(tmp_path / "run", [None])
-    inside = ("--image-embedder", "pixels:4", "--output", folder / "report")
-    assert evaluated(folder, *inside).exit_code == 0  # metadata.jsonl says which the images are
-    shutil.rmtree(folder / "report")
     (folder / "metadata.jsonl").unlink()
-    assert_refused(evaluated(folder, *inside), "is inside", "give a folder outside it")
-    other = save_run(tmp_path / "other", [None])
-    assert_refused(evaluated(other, *inside, "--reference", folder), "is inside")
-    assert not (folder / "report").exists()
+    for _ in range(2):
+        inside = ("--image-embedder", "pixels:4", "--output", folder / "report")
+        assert evaluated(folder, *inside).exit_code == 0
+        assert content(folder / "report")["runs"][0]["settings"]["images"] == COUNT
+
+
+ODD = {
+    "wide.png": Image.new("RGB", (700, 2), "red"),
+    "tall.png": Image.new("RGB", (2, 700), "blue"),
+    "dot.png": Image.new("RGB", (1, 1), "green"),
+    "palette.png": Image.new("P", (9, 9)),
+    "ink.jpg": Image.new("CMYK", (9, 9), (9, 99, 9, 0)),
+    "deep.png": Image.fromarray(np.full((9, 9), 40_000, np.uint16)),
+    "animated.gif": Image.new("RGB", (9, 9), "white"),
+    "turned.jpg": Image.new("RGB", (700, 2), "yellow"),
+}
+
+
+def test_images_of_every_shape_and_kind_are_shown(evaluated, tmp_path):
+    folder = tmp_path / "one prompt"
+    (folder / "odd").mkdir(parents=True)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for name, image in ODD.items():
+        more = {"animated.gif": {"save_all": True, "append_images": [ODD["palette.png"]]}}
+        more |= {"turned.jpg": {"exif": turned}}
+        image.save(folder / "odd" / name, **more.get(name, {}))
+    pixels = ("--image-embedder", "pixels:4", "--prompt-embedder", "words")
+    result = evaluated(folder, *pixels)
+    assert result.exit_code == 0, result.output
+    assert "left out" not in result.output.replace("conditional scores are left out", "").replace(
+        "prompt fidelity and looks are left out", ""
+    )
+    assert content(tmp_path / "report")["runs"][0]["settings"]["images"] == len(ODD)
+    assert (tmp_path / "report" / "comparison.png").is_file()  # the contact sheet
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert all(f'alt="image {number}: odd"' in page for number in range(1, len(ODD) + 1))
+
+
+def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, monkeypatch):
+    report = emoji.parent / "emoji-report"
+    assert evaluated(emoji, output=()).exit_code == 0
+    before = contents(report)
+    for place in ("save_contact_sheet", "as_page"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"vendi_guidance.evaluation.report.writer.{place}", fail)
+            assert_refused(evaluated(emoji, output=()), "the disk is full")
+            assert contents(report) == before
+            assert_refused(evaluated(emoji, "--output", emoji.parent / "new"), "the disk is full")
+            assert not [*emoji.parent.glob("new"), *emoji.parent.glob(".*")]
+
+
+def fail(*_: object) -> None:
+    raise OSError("the disk is full")
+
+
+def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_path, monkeypatch):
+    other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1)
+    result = evaluated(emoji, output=())
+    assert f"wrote {tmp_path / 'emoji-report' / 'report.html'}" in result.output
+    assert evaluated(emoji, other, output=()).exit_code == 0
+    assert (tmp_path / "emoji-other-report" / "report.html").is_file()
+    monkeypatch.chdir(other)
+    assert evaluated(".", output=()).exit_code == 0
+    assert (tmp_path / "other-report" / "report.html").is_file()
+
+
+def test_only_a_report_of_the_same_folders_is_replaced_unless_asked(evaluated, emoji, tmp_path):
+    other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1)
+    report = tmp_path / "report"
+    assert evaluated(emoji, other).exit_code == 0
+    assert evaluated(emoji, other, "--sigma-image", 2).exit_code == 0
+    before = contents(report)
+    (report / "notes.txt").write_text("mine")
+    assert_refused(evaluated(emoji), "--overwrite", "other folders", "../emoji, ../other")
+    assert contents(report) == before | {"notes.txt": b"mine"}
+    assert evaluated(emoji, "--overwrite").exit_code == 0
+    assert contents(report).keys() == before.keys() - {"similarities-2.png"} | {"notes.txt"}
+    assert len(content(report)["runs"]) == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--overwrite",)])
+def test_a_folder_without_a_report_is_never_written_to(evaluated, emoji, tmp_path, more):
+    report = tmp_path / "report"
+    report.mkdir()
+    assert evaluated(emoji, *more).exit_code == 0  # an empty one is
+    for text in ("not JSON", '{"format": "another program\'s"}'):
+        (report / "report.json").write_text(text)
+        before = contents(report)
+        assert_refused(evaluated(emoji, *more), "is not empty and has no report")
+        assert contents(report) == before
+
+
+def test_it_ends_with_an_answer_and_what_the_rest_needs(evaluated, tmp_path):
+    result = evaluated(save_run(tmp_path / "few", ["cat"]))
+    assert result.exit_code == 0, result.output
+    assert "few: 16 images of 1 prompt." in result.output
+    assert (
+        "There are 16 images, too few for confidence intervals (they need 20 images, or 8 prompts),"
+        " convergence curves (40 images)."
+    ) in result.output
+    answer = result.output.splitlines()[-2]
+    assert answer.startswith("“few” has ") and "(Conditional-Vendi), of 16 images" in answer
+    assert "1 prompts" not in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     evaluated, emoji, tiny_probe_folder, tmp_path
 ):
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "report.json").write_text("earlier")
+    assert evaluated(emoji).exit_code == 0
+    before = contents(tmp_path / "report")
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_refused(evaluated(empty), "empty", "metadata.jsonl")
@@ -210,7 +329,7 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     shutil.copytree(tiny_probe_folder, damaged)
     (damaged / "model.safetensors").write_bytes(b"x" * 100)
     assert_refused(evaluated(emoji, "--probe", damaged), "damaged")
-    assert contents(tmp_path / "report") == {"report.json": b"earlier"}
+    assert contents(tmp_path / "report") == before
     assert_refused(evaluated(emoji, "--output", emoji / "0.png"), "0.png")
 
 

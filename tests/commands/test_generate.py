@@ -301,7 +301,7 @@ def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
     status, said = run_script(tmp_path, *words, "--device", "cpu")
     assert status == 0, said
     *bars, last = said.split("\n")[:-1]
-    assert last.startswith("1 pictures in out, ")
+    assert last.startswith("1 picture in out, ")
     bars = [bar for line in bars for bar in line.split("\r") if "%|" in bar]
     assert "1/1" in bars[-1]
     assert all("picture" in bar for bar in bars)

@@ -108,7 +108,7 @@ def test_images_that_cannot_be_read_make_a_difference(judged, coco, tmp_path):
     run = save_run(tmp_path / "a", list(open_benchmark(coco, "coco1000", fewer=9)), 4)
     (run / "3.png").write_bytes(b"broken")
     assert judged(run, *TRIAL).exit_code == 0
-    assert table_of(tmp_path)["differs"][-1] == "1 images of a or its reference could not be read"
+    assert table_of(tmp_path)["differs"][-1] == "1 image of a or its reference could not be read"
 
 
 def test_two_runs_are_two_rows_and_references_fill_the_column(judged, coco, tmp_path):

@@ -99,9 +99,9 @@ def test_pictures_that_cannot_be_used_can_be_refused(pictures):
 
 def test_what_cannot_be_scored_is_refused_in_one_sentence(tmp_path):
     assert_refused(run(tmp_path / "nothing", *OPTIONS), "there is no folder")
-    assert_refused(run(tmp_path, *OPTIONS), "there are no pictures in")
+    assert_refused(run(tmp_path, *OPTIONS), "there are no images in")
     (tmp_path / "a.png").touch()
-    assert_refused(run(tmp_path, *OPTIONS), "none of the 1 files can be used")
+    assert_refused(run(tmp_path, *OPTIONS), "none of 1 file can be used")
     assert_refused(run(tmp_path, *OPTIONS, "--embedder", "magic"), "no image embedder 'magic'")
     assert_refused(run(tmp_path, *OPTIONS, "--device", "abacus"), "'abacus' cannot be used")
     assert_refused(run(tmp_path, *OPTIONS, "--random-features", 3), "even")

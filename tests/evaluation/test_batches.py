@@ -105,18 +105,33 @@ def test_seconds_that_are_not_known_of_all_are_left_out(folder):
     assert as_batch(describe(folder, rows)).seconds is None
 
 
+def test_images_without_a_prompt_are_left_out_where_others_have_one(folder):
+    batch = as_batch(describe(folder, [{"prompt": "a"}, {"prompt": None}]))
+    assert batch.prompts == ["a"] and len(batch.images) == 1
+    said = "Prompts are from metadata.jsonl; 2 of 3 images have none and are left out."
+    assert batch.note == said and batch.take([0]).note == said
+    assert len(as_batch(folder, read_prompts=False).images) == 2
+    (folder / "metadata.jsonl").unlink()
+    (folder / "captions.csv").write_text("file,caption\n0.png,a\n1.png,b\n")
+    batch = as_batch(folder)
+    assert batch.prompts == ["a", "b"]
+    assert batch.note.endswith("from captions.csv; 1 of 3 images has none and is left out.")
+    assert as_batch(folder, ["a", "b", "c"]).prompts == ["a", "b", "c"]
+    assert len(as_batch(folder, read_prompts=False).images) == 3
+
+
 def test_a_folder_without_metadata_gives_all_its_pictures(folder):
     (folder / "more").mkdir()
     sample_images(1)[0].save(folder / "more" / "3.JPG")
     (folder / "notes.txt").write_text("no picture")
     batch = as_batch(folder)
     assert len(batch.images) == 4 and batch.prompts is None
+    assert batch.note.startswith("No prompts found (no metadata.jsonl, metadata.csv, ")
 
 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([{"prompt": "a"}, {}], "line 2.*some images have a prompt and some have none"),
         ([{"prompt": 7}], "prompts must be text, got 7"),
         ([{"file_name": 7}], "line 1.* has no text under the key 'file_name'"),
         ([{"file_name": "../up.png"}], "is not in"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
@@ -27,7 +28,7 @@ def test_a_batch_does_not_differ_from_itself():
         (1.004, 1.003, 1.0045, "negligible"),
         (1.02, 1.01, 1.03, "yes"),
         (1.004, 0.99, 1.01, "no"),
-        (1.5, None, None, ""),
+        (1.5, None, None, "unknown"),
     ],
 )
 def test_a_change_that_rounds_to_none_is_negligible(change, low, high, answer):
@@ -87,9 +88,18 @@ def test_too_few_pictures_say_nothing_of_chance():
     few = {"prompts": prompts(8, 2)}
     comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
     assert comparison.drawn is None
-    assert comparison.verdict().startswith("Too few pictures to tell “b” from “a”: Conditional-")
+    assert comparison.verdict().startswith("Too few images to tell “b” from “a”: Conditional-")
+    assert "needs 20 images, or 8 prompts, in each run; there are 8." in comparison.verdict()
     assert comparison.differences
     assert all(found.low is None for found in comparison.differences.values())
+    vendi = comparison.differences["vendi"]  # no answer is not a blank
+    assert vendi.significance(MEASURES["vendi"]) == "unknown"
+
+
+def test_enough_images_without_any_variation_are_not_too_few():
+    same = {"image_embedder": torch.ones(32, 2), "kernel_image": Gaussian(1.0)}
+    first, second = (evaluate(sample_images(32), name=name, **same) for name in "ab")
+    assert "nothing varies" in compare(first, second).verdict()
 
 
 def test_without_prompts_the_vendi_score_tells():

@@ -99,7 +99,7 @@ def test_a_score_that_only_one_run_has_is_no_change():
     judged = report_of(16, prompts=["cat"] * 16, labels=labels_of(["cat"] * 16, ["cat"] * 16))
     plain = report_of(16, prompts=["cat"] * 16)
     rows = {row[0].text: row[1:] for row in score_rows([judged, plain], compare(judged, plain))}
-    assert [cell.text for cell in rows["prompt fidelity"]] == ["1.000", "–", "–", ""]
+    assert [cell.text for cell in rows["prompt fidelity"]] == ["1.000", "–", "–", "–"]
 
 
 def test_what_is_left_out_is_said():

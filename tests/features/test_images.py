@@ -310,7 +310,7 @@ def test_dreamsim_is_imported_when_asked_for(monkeypatch):
         assert how["dreamsim_type"] == "dino_vitb16" and "dreamsim" in how["cache_dir"]
         return Model(), lambda image: torch.tensor(np.asarray(image)).permute(2, 0, 1)[None] / 255.0
 
-    with pytest.raises(ImportError, match=r"pip install 'vendi-guidance\[dreamsim\]'"):
+    with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[dreamsim\]"'):
         open_image_embedder("dreamsim")
     monkeypatch.setitem(sys.modules, "dreamsim", SimpleNamespace(dreamsim=dreamsim))
     embedder = open_image_embedder("dreamsim:dino_vitb16")

@@ -45,6 +45,17 @@ def test_meaning_decides_and_not_the_words(minilm):
     assert near > 0.6 and far < 0.2
 
 
+def test_words_are_compared_without_weights():
+    embedder = open_prompt_embedder("words")
+    features = embedder.embed(["a black cat", "A black CAT", "a cat, black", "two birds", ""])
+    near, order, far, nothing = features[0] @ features[1:].T
+    assert (near, far, nothing) == (pytest.approx(1), 0, 0) and 0.3 < order < 0.9
+    # the same beside any other prompts, so that two batches can be compared
+    assert torch.equal(embedder.embed(["two birds"])[0], features[3])
+    with pytest.raises(ValueError, match="no weights to choose from, got 'x'"):
+        open_prompt_embedder("words:x")
+
+
 def test_other_text_encoders_are_pooled_by_the_mean(tmp_path):
     save_bert(tmp_path)
     features = open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS)

@@ -160,7 +160,7 @@ def test_a_bad_size_is_named(size):
         (torch.ones(1, 4, 2, 2), torch.ones(1, 4), r"shape \(2, 3, 3\), got \(4, 2, 2\)"),
         (torch.ones(1, 2, 3, 3), torch.ones(1, 5), "width 4, got 5"),
         (torch.ones(1, 2, 3, 3), None, "with prompts, got one without"),
-        (torch.ones(2, 2, 3, 3), torch.ones(1, 4), "2 latents but 1 prompts"),
+        (torch.ones(2, 2, 3, 3), torch.ones(1, 4), "2 latents but 1 prompt$"),
         (torch.full((1, 2, 3, 3), torch.nan), torch.ones(1, 4), "finite"),
     ],
 )

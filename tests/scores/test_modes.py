@@ -224,5 +224,5 @@ def test_without_scikit_learn_k_means_says_what_to_install(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'vendi-guidance\[metrics\]'"):
+    with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[metrics\]"'):
         k_means(mixed(10), 2)

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from vendi_guidance.storage.files import remove_unfinished, whole_file
+from vendi_guidance.storage.files import remove_unfinished, whole_file, whole_folder
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
@@ -33,6 +33,36 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
         first.write_text("first")
         second.write_text("second")
     assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
+    def fill(text: str, error: BaseException | None = None) -> None:
+        with whole_folder(tmp_path / "new" / "folder") as temporary:
+            (temporary / "a").write_text(text)
+            if error is not None:
+                raise error
+            (temporary / "b").write_text(text)
+
+    def found() -> dict[str, str]:
+        folder = tmp_path / "new"
+        return {str(f.relative_to(folder)): f.read_text() for f in folder.rglob("*") if f.is_file()}
+
+    with pytest.raises(KeyboardInterrupt):
+        fill("half", KeyboardInterrupt())
+    assert not list((tmp_path / "new").iterdir())
+    fill("old")
+    (tmp_path / "new" / "folder" / "mine").write_text("mine")
+    with pytest.raises(KeyboardInterrupt):
+        fill("half", KeyboardInterrupt())
+    old = {"folder/a": "old", "folder/b": "old", "folder/mine": "mine"}
+    assert found() == old
+    fill("new")
+    assert found() == old | {"folder/a": "new", "folder/b": "new"}
+    (tmp_path / "new" / "folder" / "b").unlink()
+    (tmp_path / "new" / "folder" / "b").mkdir()
+    with pytest.raises(IsADirectoryError, match="b is a folder"):
+        fill("newer")
+    assert found() == {"folder/a": "new", "folder/mine": "mine"}
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 
-from vendi_guidance.storage.images import MOST_BYTES, open_picture, to_rgb
+from vendi_guidance.storage.images import MOST_BYTES, fitted, open_picture, to_rgb
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -80,10 +80,18 @@ def test_a_photograph_with_a_preview_behind_it_is_one_picture():
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_animations_and_pages_are_refused(kind):
+def test_of_animations_and_pages_the_first_image_is_read(kind):
     content = saved(plain(), kind, save_all=True, append_images=[plain(color=WHITE)])
-    with pytest.raises(ValueError, match="it has several images"):
-        open_picture(content)
+    first = open_picture(content)
+    assert first.size == (4, 3) and np.allclose(first.getpixel((1, 1)), RED, atol=5)
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"),
+    [((700, 2), (96, 1)), ((2, 700), (1, 96)), ((1, 1), (96, 96)), ((64, 32), (96, 48))],
+)
+def test_a_fitted_image_has_at_least_one_pixel(size, fits):
+    assert fitted(plain(size), 96).size == fits
 
 
 def test_files_that_are_no_pictures_are_refused_with_a_reason(tmp_path):

@@ -116,7 +116,7 @@ def test_reading_starts_anywhere_and_says_so_if_the_file_has_changed(tmp_path, k
     assert list(opened) == prompts
     assert open_prompts(str(file)).sha256 != opened.sha256
     write(file, prompts[:10])
-    with pytest.raises(ValueError, match=rf"a\.{kind} had 2003 prompts and has only 10 now"):
+    with pytest.raises(ValueError, match=rf"a\.{kind} had 2,003 prompts and has only 10 now"):
         list(opened)
 
 

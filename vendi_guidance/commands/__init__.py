@@ -3,7 +3,11 @@
 from importlib import import_module
 from typing import Any
 
-import click
+try:
+    import click
+except ImportError:
+    advice = "pip install vendi-guidance, without --no-deps"
+    raise ImportError(f"the command line needs click: {advice}") from None
 
 from vendi_guidance.runs.launcher import end_with_launcher
 

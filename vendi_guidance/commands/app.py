@@ -22,6 +22,7 @@ import transformers
 from vendi_guidance.app.scoring import open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
+from vendi_guidance.checks import optional_import
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -32,7 +33,6 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.features.weights import optional_import
 from vendi_guidance.runs.setup import RunOptions
 
 LOCAL = "127.0.0.1"

@@ -72,7 +72,7 @@ def open_attributes(
                 "--attribute-calibration corrects a judge, which --attribute-judge labels is not: "
                 "give one of them"
             )
-        opened = Calibrated(opened, attributes, as_batch(calibration))
+        opened = Calibrated(opened, attributes, as_batch(calibration, read_prompts=False))
     return {"attributes": attributes, "attribute_judge": opened}
 
 

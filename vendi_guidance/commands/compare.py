@@ -26,7 +26,7 @@ import transformers
 from PIL import Image
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_device
+from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
 from vendi_guidance.commands.cli import Command, Option, Range, asset
 from vendi_guidance.commands.judge_options import (
@@ -139,8 +139,8 @@ def main(
         entries = possible(study, entries, prompts[0], has_choice=bool(methods))
         total = round(sum(map(study.images_drawn, entries)) * count)
         click.echo(
-            f"{len(entries)} runs of {len(prompts)} prompts x {options.images_per_prompt} images: "
-            f"{total} to draw in all",
+            f"{counted(len(entries), 'run')} of {counted(len(prompts), 'prompt')} x "
+            f"{counted(options.images_per_prompt, 'image')}: {total:,} to draw in all",
             err=True,
         )
         bar = stack.enter_context(tqdm(total=total, unit="picture"))

@@ -1,54 +1,89 @@
 """Score one or two batches of images, and test whether they differ.
 
-FOLDERS are one or two Hugging Face imagefolders, such as `vendi-guidance generate` writes, or
-folders of images without prompts. Prints a table of diversity and fidelity scores with 95%
-confidence intervals, and writes report.html (one page, works offline), report.md, report.json and
-PNG figures.
+FOLDERS are one or two folders of images. Prompts are read from metadata.jsonl, as `vendi-guidance
+generate` writes it, else from metadata.csv, captions.csv or captions.tsv (a column of files and one
+of captions), a .txt file beside each image, or the names of subfolders. Prints a table of diversity
+and fidelity scores with 95% confidence intervals, and writes report.html (one page, works offline),
+report.md, report.json and PNG figures.
 
 \b
-  vendi-guidance evaluate out/without out/with --output report
-  vendi-guidance evaluate photos --image-embedder dinov2 --output report
-  vendi-guidance evaluate out/with --reference photos --output report
+  vendi-guidance evaluate out/waving
+  vendi-guidance evaluate out/without out/with --output out/report
+  vendi-guidance evaluate photos --image-embedder dinov2 --prompt-embedder clip --output report
 
 A benchmark's scores are computed with its own features and kernels:
 
 \b
   vendi-guidance evaluate out/coco --protocol coco1000 --reference val2014 --output report
 
-The default embedders are DINOv2 and CLIP. Their weights have to be on disk; if they are not, the
-error message says how to download them. For prompts that name emoji of the demo model, the default
-embedders, labels and reference images are the demo's.
+The default embedders are DINOv2 and CLIP. Where their weights are not on disk and cannot be
+downloaded, images are compared by their pixels and prompts by their words, and the command says so.
+For prompts that name emoji of the demo model, the default embedders, labels and reference images
+are the demo's.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import transformers
 from rich.console import Console
 
-from vendi_guidance.checks import check_device
+from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
 from vendi_guidance.commands.cli import Command, Option, Range, asset
 from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
-from vendi_guidance.evaluation.protocols import Features
+from vendi_guidance.evaluation.protocols import Features, ProtocolTable
 from vendi_guidance.evaluation.report.protocol import notes, terminal_table
-from vendi_guidance.evaluation.report.writer import save_report, score_table
-from vendi_guidance.features.base import load_features
+from vendi_guidance.evaluation.report.writer import (
+    read_report,
+    relative,
+    save_report,
+    score_table,
+)
+from vendi_guidance.features.base import Embedder, load_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.storage.imagefolder import METADATA
+from vendi_guidance.storage.files import UNFINISHED
 
 NAMED = 10  # of the files that cannot be read
+
+
+class Usual(NamedTuple):
+    """An embedder that is used if none is named, what replaces it where it is not at hand, and the
+    sentence that says what that costs."""
+
+    open: Callable[..., Embedder[Any]]
+    spec: str
+    fallback: str
+    note: str
+
+
+DINOV2 = Usual(
+    open_image_embedder,
+    "dinov2",
+    "pixels",
+    "DINOv2 is not at hand, so images are compared by their pixels: scores then say how "
+    "much colours and layout differ, not what is shown, and cannot be compared with "
+    "scores by other embedders.",
+)
+CLIP = Usual(
+    open_prompt_embedder,
+    "clip",
+    "words",
+    "CLIP is not at hand, so prompts are compared by their words: two that say the same "
+    "in other words count as different.",
+)
 
 scored = partial(click.option, cls=Option, group="Features and scores")
 known = partial(click.option, cls=Option, group="Demo and benchmarks")
@@ -66,7 +101,7 @@ def sigma(what: str) -> Any:
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
-    *("output", "cache", "device"),
+    *("output", "overwrite", "cache", "device"),
 )
 
 
@@ -122,7 +157,13 @@ COMMON = (
     "dimcim, --attributes is the file of its prompts. Other features are possible, and the table "
     "says that it is not comparable then.",
 )
-@where("--output", required=True, type=PATH, help="The folder of the report.")
+@where(
+    "--output",
+    type=PATH,
+    show_default="FOLDER-report, beside FOLDER",
+    help="The folder of the report. A report of the same folders in it is replaced.",
+)
+@where("--overwrite", is_flag=True, help="Replace a report of other folders, too.")
 @where("--cache", type=PATH, help="A folder to keep features in, for later evaluations.")
 @where("--workers", type=click.IntRange(0), default=0, help="Processes that decode images.")
 @where(
@@ -134,7 +175,8 @@ COMMON = (
 @where("--device", default=DEVICE, help="Device of the embedders, such as cuda:0.")
 def main(
     folders: tuple[Path, ...],
-    output: Path,
+    output: Path | None,
+    overwrite: bool,
     image_embedder: str | None,
     prompt_embedder: str | None,
     sigma_image: float | None,
@@ -154,21 +196,23 @@ def main(
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     check_device(device)
-    check_output(output, [*folders, *([] if reference is None else [reference])])
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
+    output = output or default_output(folders)
+    check_earlier(output, folders, overwrite)
     features = Features(image_embedder, sigma_image, prompt_embedder, sigma_prompt, clip)
     followed = follow(protocol, protocol_prompts, features, batches, attributes, attribute_judge)
     features = followed.features
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
     labeler = open_labeler(probe, prompts)
-    usual = f"probe:{probe}" if labeler else "dinov2"
-    images = open_image_embedder(features.image_embedder or usual, device=device)
+    fallen: list[str] = []
+    opened = partial(open_or_fall_back, notes=fallen, device=device)
+    usual = f"probe:{probe}" if labeler else None
+    images = opened(features.image_embedder or usual, DINOV2)
     settings: dict[str, Any] = {"image_embedder": images, "labels": labeler, **options}
     if prompts:
-        usual = f"sdxl:{text_encoder}" if labeler and text_encoder else "clip"
-        name = features.prompt_embedder or usual
-        settings["prompt_embedder"] = open_prompt_embedder(name, device=device)
+        usual = f"sdxl:{text_encoder}" if labeler and text_encoder else None
+        settings["prompt_embedder"] = opened(features.prompt_embedder or usual, CLIP)
     if features.clip is not None:
         settings["clip"] = tuple(
             open_half(features.clip, device=device)
@@ -183,11 +227,11 @@ def main(
         settings["reference"] = load_features(reference) if reference.is_file() else reference
     sigmas = {"kernel_image": features.sigma_image, "kernel_prompt": features.sigma_prompt}
     settings |= {what: None if it is None else Gaussian(it) for what, it in sigmas.items()}
-    output.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
 
     reports: list[Report] = []
     for batch, name in zip(batches, names_of(folders), strict=True):
         report = evaluate(batch, name=name, progress=True, **settings)
+        report.notes.extend(fallen)
         reports.append(report)
         # the second batch is compared by the kernels and the reference features of the first
         inputs = report.inputs
@@ -195,40 +239,90 @@ def main(
         settings["reference"] = inputs.reference
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     table = followed.table(reports)
-    page = save_report(output, reports, comparison, table)
+    page = save_report(output, reports, comparison, table, folders)
 
+    show(reports, comparison, table, said=fallen)
+    also = "" if table is None else "protocol.md, "
+    click.echo(f"wrote {page} and, beside it, {also}report.md, report.json and figures")
+
+
+def open_or_fall_back(
+    spec: str | None, usual: Usual, *, notes: list[str], device: str
+) -> Embedder[Any]:
+    """An embedder by its name; None is the usual one or, where that is not at hand, the fallback,
+    with a note of what that costs."""
+    if spec is not None:
+        return usual.open(spec, device=device)
+    try:
+        return usual.open(usual.spec, device=device)
+    except (ImportError, OSError) as error:
+        notes.append(usual.note)
+        click.echo(f"{usual.note}\nTo have it: {error}", err=True)
+        return usual.open(usual.fallback, device=device)
+
+
+def show(
+    reports: Sequence[Report],
+    comparison: Comparison | None,
+    table: ProtocolTable | None,
+    said: Sequence[str],
+) -> None:
+    """Print scores, what they depend on, and the answer; of the notes, those not yet `said`."""
     Console().print(score_table(reports, comparison))
     if table is not None:
         Console().print(terminal_table(table))
         click.echo("\n".join(notes(table)))
     for report in reports:
         click.echo(remark(report))
+        for note in report.notes:
+            if note not in said:
+                click.echo(f"{report.name}: {note}")
         for bad in report.skipped[:NAMED]:
             click.echo(f"left out: {bad.name}: {bad.reason}", err=True)
         if len(report.skipped) > NAMED:
             more = len(report.skipped) - NAMED
-            click.echo(f"and {more} more: report.json has them all", err=True)
+            click.echo(f"and {more:,} more: report.json has them all", err=True)
     used = reports[0].settings
     for what in ("image", "prompt"):
         if f"{what}_embedder" in used:
             embedder = describe_embedder(used[f"{what}_embedder"])
             click.echo(f"{what}s: {embedder}, {describe_kernel(used[f'kernel_{what}'])}")
-    if comparison is not None:
-        click.echo(comparison.verdict())
-    also = "" if table is None else "protocol.md, "
-    click.echo(f"wrote {page} and, beside it, {also}report.md, report.json and figures")
+    click.echo(reports[0].answer() if comparison is None else comparison.verdict())
 
 
-def check_output(output: Path, folders: Sequence[Path]) -> None:
-    """Raise ValueError if a later evaluation of the folders would take the report's figures for
-    images."""
-    for folder in folders:
-        is_inside = output.resolve().is_relative_to(folder.resolve())
-        if is_inside and not (folder / METADATA).is_file():
-            raise ValueError(
-                f"--output {output} is inside {folder}, all of whose images are evaluated, and the "
-                "report's figures would be the next time: give a folder outside it"
-            )
+def default_output(folders: Sequence[Path]) -> Path:
+    """The folder of the report, where none is named: beside the first of those evaluated."""
+    places = [Path(os.path.abspath(folder)) for folder in folders]  # links keep their names
+    name = f"{'-'.join(place.name for place in places)}-report"
+    is_named = folders[0].name == places[0].name  # "." is not
+    return (folders[0] if is_named else places[0]).parent / name
+
+
+def check_earlier(output: Path, folders: Sequence[Path], overwrite: bool) -> None:
+    """Raise OSError unless a report of these folders may be written there, before any work."""
+    home = output.resolve()
+    while not home.exists():
+        home = home.parent
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f"cannot write to {home}, for the report: name another folder with --output"
+        )
+    if not output.exists():
+        return
+    earlier = read_report(output)
+    rest = [entry for entry in output.iterdir() if not entry.name.startswith(UNFINISHED[0])]
+    if earlier is None and rest:
+        raise FileExistsError(
+            f"--output {output} is not empty and has no report, so it holds none to replace: name "
+            "another folder"
+        )
+    inputs = relative(folders, output)
+    if earlier is not None and earlier.get("inputs") != inputs and not overwrite:
+        of = ", ".join(map(str, earlier.get("inputs") or ["which it does not name"]))
+        raise FileExistsError(
+            f"--output {output} has a report of other folders ({of}): name another folder, or "
+            "replace that report with --overwrite"
+        )
 
 
 def names_of(folders: tuple[Path, ...]) -> list[str]:
@@ -240,12 +334,12 @@ def names_of(folders: tuple[Path, ...]) -> list[str]:
 def remark(report: Report) -> str:
     """How much was scored, and which scores are left out."""
     settings = report.settings
-    images, prompts, labeled = (settings.get(key) for key in ("images", "prompts", "labeled"))
-    text = f"{report.name}: {images} image{'s' * (images != 1)}"
-    if prompts is None:
+    images, prompts, labeled = (settings.get(key, 0) for key in ("images", "prompts", "labeled"))
+    text = f"{report.name}: {counted(images, 'image')}"
+    if not prompts:
         return f"{text} without prompts: conditional scores are left out."
-    text += f" of {prompts} prompt{'s' * (prompts != 1)}"
-    if labeled is None:
+    text += f" of {counted(prompts, 'prompt')}"
+    if not labeled:
         return f"{text} without known labels: prompt fidelity and looks are left out."
     if labeled < images:
         return f"{text}; prompt fidelity and looks are of the {labeled} with known labels."

@@ -51,7 +51,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_device
+from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import NONE, Command, Option, Range
 from vendi_guidance.commands.protocol_options import (
     check_is_given,
@@ -208,11 +208,11 @@ def save_window(run: Runner, path: Path) -> None:
 def summary(run: Runner, options: RunOptions) -> str:
     """What was made, for the user."""
     done, total = run.progress.done, run.plan.total
-    pictures = f"{total} pictures" if done == total else f"{done} of {total} pictures"
+    pictures = counted(total, "picture") if done == total else f"{done:,} of {total:,} pictures"
     each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
     text = f"{pictures} in {options.output}, {each}"
     if run.progress.skipped:
-        text += f"\n{run.progress.skipped} guidance steps were skipped: NaN or infinity"
+        text += f"\nskipped for NaN or infinity: {counted(run.progress.skipped, 'guidance step')}"
     if done < total:
         how = "--resume in place of --overwrite" if options.overwrite else "--resume"
         text += f"\nstopped: the same command with {how} goes on"

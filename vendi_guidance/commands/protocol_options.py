@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from vendi_guidance.checks import counted
 from vendi_guidance.commands.run_options import COUNT, Decorator, together
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import Batch
@@ -85,7 +86,8 @@ class Followed:
         if self.name is None:
             return None
         differs = self.differs + [
-            f"{len(report.skipped):,} images of {report.name} or its reference could not be read"
+            f"{counted(len(report.skipped), 'image')} of {report.name} or its reference could not "
+            "be read"
             for report in reports
             if report.skipped
         ]
@@ -122,7 +124,7 @@ def follow(
     if (count := BENCHMARKS[name].prompts) is None:
         count, concepts, remarks = _of_file(attributes, batches, judge)
     if trial is not None and trial != count:
-        differs.append(f"{trial:,} prompts instead of {count:,}")
+        differs.append(f"{counted(trial, 'prompt')} instead of {count:,}")
     for batch in batches:
         check_batch(name, batch, count if trial is None else trial)
     return Followed(name, features, differs, concepts, remarks)

@@ -9,7 +9,6 @@ features are kept on disk, and a run that was stopped goes on from there. With s
       out/many --sigma 25 --cache out/cache
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,7 +17,7 @@ import click
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_device
+from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import DEVICE, PATH
 from vendi_guidance.features.files import BadImage, FileFeatures, stream_features
@@ -28,7 +27,7 @@ from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier
-from vendi_guidance.storage.images import SUFFIXES
+from vendi_guidance.storage.images import image_files
 
 SHOWN = 20  # unusable files that are named one by one
 
@@ -98,7 +97,7 @@ def main(
                 click.echo(f"left out {len(unusable) - SHOWN} more", err=True)
         count = sum(counts)
         if count == 0:
-            raise ValueError(f"none of the {len(paths)} files can be used")
+            raise ValueError(f"none of {counted(len(paths), 'file')} can be used")
         if group.is_first:
             moments = symmetric(sum(totals[1:], totals[0])).div_(count)
             for name, order in (("RKE", 2), ("Vendi", 1)):
@@ -114,11 +113,9 @@ def pictures_in(folders: Sequence[Path]) -> list[Path]:
             raise FileNotFoundError(f"there is no folder {folder}")
     given = {folder.resolve(): folder for folder in folders}
     outermost = [folder for path, folder in given.items() if given.keys().isdisjoint(path.parents)]
-    walks = (walk for folder in outermost for walk in os.walk(folder))
-    files = (Path(parent, name) for parent, _, names in walks for name in names)
-    paths = sorted(file for file in files if file.suffix.lower() in SUFFIXES)
+    paths = sorted(file for folder in outermost for file in image_files(folder))
     if not paths:
-        raise ValueError(f"there are no pictures in {', '.join(map(str, folders))}")
+        raise ValueError(f"there are no images in {', '.join(map(str, folders))}")
     return paths
 
 

@@ -30,7 +30,7 @@ import click
 import transformers
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_device
+from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import Command, Option, Range
 from vendi_guidance.commands.judge_options import judge_options, judges_of, open_judging
 from vendi_guidance.commands.run_options import (
@@ -122,7 +122,8 @@ def main(
     model.say()
     count = len(used) * each
     total = count * (trials + RUNS_BESIDE)
-    click.echo(f"{trials} trials of {len(used)} prompts x {each} images: {total} in all", err=True)
+    drawn = f"{counted(len(used), 'prompt')} x {counted(each, 'image')}"
+    click.echo(f"{counted(trials, 'trial')} of {drawn}: {total:,} in all", err=True)
     with ExitStack() as stack:
         stack.enter_context(runs.stop)
         bar = stack.enter_context(tqdm(total=total, unit="picture"))

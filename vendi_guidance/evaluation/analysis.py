@@ -24,6 +24,9 @@ DENSE_UP_TO = 2000
 PAIRS_UP_TO = 20_000
 """Among how many images near-duplicates are searched, at most."""
 
+CURVES_FROM = 2 * FEWEST
+"""With fewer images, there are no convergence curves."""
+
 PAIRS = 12
 EIGENVALUES = 100
 
@@ -160,7 +163,7 @@ def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:
     n = min(len(inputs), 1000)  # where curves end
-    if n < 2 * FEWEST:
+    if n < CURVES_FROM:
         return {}
     sizes = [round(FEWEST * (n / FEWEST) ** (step / 7)) for step in range(8)]
     x, t, kernels = inputs.x, inputs.t, (inputs.kernel_x, inputs.kernel_t)

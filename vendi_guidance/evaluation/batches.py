@@ -12,8 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vendi_guidance.checks import counted
+from vendi_guidance.storage.captions import TABLES, find_captions
 from vendi_guidance.storage.imagefolder import METADATA, read_metadata
-from vendi_guidance.storage.images import SUFFIXES, open_picture, to_rgb
+from vendi_guidance.storage.images import image_files, open_picture, to_rgb
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
@@ -66,6 +68,7 @@ class Batch:
         seconds: the time each took, or None.
         name: of the batch, "" if it has none.
         rows: what the folder's `metadata.jsonl` says of each, or None.
+        note: where a folder's prompts are from, and which images were left out without one.
     """
 
     images: Pictures
@@ -73,6 +76,7 @@ class Batch:
     seconds: list[float] | None = None
     name: str = ""
     rows: list[dict[str, Any]] | None = None
+    note: str = ""
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images."""
@@ -81,7 +85,8 @@ class Batch:
         prompts = None if self.prompts is None else [self.prompts[i] for i in rows]
         seconds = None if self.seconds is None else [self.seconds[i] for i in rows]
         about = None if self.rows is None else [self.rows[i] for i in rows]
-        return Batch(self.images.take(rows), prompts, seconds, self.name, about)
+        images = self.images.take(rows)
+        return replace(self, images=images, prompts=prompts, seconds=seconds, rows=about)
 
     def column(self, name: str) -> list[float]:
         """The numbers of a column of `metadata.jsonl`, one for each image.
@@ -104,16 +109,21 @@ class Batch:
         return [float(value) for value in values if value is not None]
 
 
-def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
+def as_batch(
+    images: Images, prompts: Sequence[str] | None = None, *, read_prompts: bool = True
+) -> Batch:
     """A batch from any kind of images.
 
     Args:
         images: a `Batch`; the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`,
-            whose prompts and seconds are read too, or any folder of images; a `datasets.Dataset`
-            with a column of images and perhaps one of prompts; an array (n, h, w),
+            whose prompts and seconds are read too, or any folder of images, whose prompts are
+            looked for as `storage.captions` says; a `datasets.Dataset` with a column of images and
+            perhaps one of prompts; an array (n, h, w),
             (n, h, w, 1 to 4) or a tensor (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a
             sequence of PIL images, paths, single arrays (h, w, c) or tensors (c, h, w).
-        prompts: n prompts; None takes those that come with the images, if any do.
+        prompts: n prompts; None takes those that come with the images, if any do. Images of a
+            folder in which others have a prompt, and they none, are left out then.
+        read_prompts: look for prompts in a folder; else, all of its images are taken.
 
     Raises:
         ValueError: no images, something else than images, or not one prompt for each.
@@ -122,7 +132,7 @@ def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
     if isinstance(images, Batch):
         batch = images
     elif isinstance(images, (str, PathLike)):
-        batch = _from_folder(Path(images))
+        batch = _from_folder(Path(images), read_prompts and prompts is None)
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)
     elif isinstance(images, Pictures):
@@ -135,8 +145,8 @@ def as_batch(images: Images, prompts: Sequence[str] | None = None) -> Batch:
     given = batch.prompts if prompts is None else list(prompts)
     if given is not None and len(given) != n:
         raise ValueError(
-            f"got {n} images and {len(given)} prompts: give one prompt for each image, such as "
-            "[prompt for prompt in prompts for _ in range(images_per_prompt)]"
+            f"got {counted(n, 'image')} and {counted(len(given), 'prompt')}: give one prompt for "
+            "each image, such as [prompt for prompt in prompts for _ in range(images_per_prompt)]"
         )
     for prompt in given or []:
         if not isinstance(prompt, str):
@@ -160,30 +170,58 @@ def _from_sequence(images: Any) -> Pictures:
     return Pictures(images.__getitem__, range(len(images)))
 
 
-def _from_folder(folder: Path) -> Batch:
+def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
+    files = image_files(folder)
+    if (folder / METADATA).is_file():
+        return _from_metadata(folder, files, read_prompts)
     name = folder.resolve().name
-    if not (folder / METADATA).is_file():
-        files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-        if not files:
-            raise ValueError(f"{folder} contains neither {METADATA} nor images")
-        return Batch(_from_sequence(files), None, name=name)
-    pictures = read_metadata(folder)
+    if not files:
+        raise ValueError(f"{folder} contains neither {METADATA} nor images")
+    captions = find_captions(folder, files) if read_prompts else None
+    if captions is None:
+        wanted = f"no {METADATA}, {', '.join(TABLES[:4])}, .txt beside each image, or subfolders"
+        return Batch(_from_sequence(files), None, name=name, note=f"No prompts found ({wanted}).")
+    kept = [file for file in files if file in captions.of]
+    note = _note(captions.source, len(files) - len(kept), len(files))
+    return Batch(_from_sequence(kept), [captions.of[file] for file in kept], name=name, note=note)
+
+
+def _from_metadata(folder: Path, files: Sequence[Path], read_prompts: bool) -> Batch:
+    """The images that a `metadata.jsonl` lists."""
+    listed = read_metadata(folder)
     prompts: list[Any] = [
-        next((row[key] for key in PROMPT_COLUMNS if key in row), None) for _, _, row in pictures
+        next((row[key] for key in PROMPT_COLUMNS if row.get(key) is not None), None)
+        for _, _, row in listed
     ]
-    for prompt, (place, _, _) in zip(prompts, pictures, strict=True):
-        if (prompt is None) != (prompts[0] is None):
-            raise ValueError(f"{place}: some images have a prompt and some have none")
-    seconds: list[Any] = [row.get("seconds") for _, _, row in pictures]
+    known = [place for place, prompt in enumerate(prompts) if prompt is not None]
+    note = ""
+    if not read_prompts or not known:
+        known, prompts = list(range(len(listed))), []
+    else:
+        unlisted = len(set(files) - {path for _, path, _ in listed})
+        without = len(listed) - len(known) + unlisted
+        note = _note(METADATA, without, len(listed) + unlisted)
+    rows = [listed[place].row for place in known]
+    seconds: list[Any] = [row.get("seconds") for row in rows]
     return Batch(
-        _from_sequence([path for _, path, _ in pictures]),
-        None if prompts[0] is None else prompts,
+        _from_sequence([listed[place].path for place in known]),
+        [prompts[place] for place in known] if prompts else None,
         seconds if all(isinstance(value, int | float) for value in seconds) else None,
-        name,
-        [row for _, _, row in pictures],
+        folder.resolve().name,
+        rows,
+        note,
     )
+
+
+def _note(source: str, without: int, count: int) -> str:
+    """Where prompts are from, and what was done with images that have none."""
+    text = f"Prompts are from {source}"
+    if without:
+        have = "has none and is" if without == 1 else "have none and are"
+        text += f"; {without:,} of {counted(count, 'image')} {have} left out"
+    return f"{text}."
 
 
 def _is_number(value: Any) -> bool:

@@ -28,7 +28,7 @@ IMAGE_SIGMAS = {"dinov2": 25.0, "probe": 4.0}
 images of two concepts are about 18 apart and two variants of one about 10: at 4, both count as
 different."""
 
-PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3}
+PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3, "words": 0.4}
 """For features of unit length. The papers have 0.1 to 0.8 for CLIP."""
 
 

@@ -1,6 +1,6 @@
 """Scores of a finished batch."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.evaluation.analysis import analyse
+from vendi_guidance.checks import counted
+from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.embedding import (
@@ -25,8 +26,8 @@ from vendi_guidance.evaluation.embedding import (
     embed_prompts,
 )
 from vendi_guidance.evaluation.faithfulness import Faithfulness, faithfulness_of
-from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.evaluation.intervals import LEVEL, Draws, draw_parts
+from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
+from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.labels import check_labels, label_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import ReportData, Score
@@ -138,15 +139,16 @@ def evaluate(
     """
     batch = as_batch(images, prompts)
     n = len(batch.images)
-    for what, given in (("group labels", groups), ("times", seconds)):
+    for what, given in (("group label", groups), ("time", seconds)):
         if given is not None and len(given) != n:
-            raise ValueError(f"got {n} images and {len(given)} {what}: give one for each image")
+            both = f"{counted(n, 'image')} and {counted(len(given), what)}"
+            raise ValueError(f"got {both}: give one for each image")
     if batch.prompts is None and clip is not None:
         raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
     if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:
         real: Tensor | Batch | None = as_features(reference)
     else:
-        real = None if reference is None else as_batch(reference)
+        real = None if reference is None else as_batch(reference, read_prompts=False)
     if isinstance(image_embedder, str):
         image_embedder = open_image_embedder(image_embedder)
     reader = ImageReader(cache, workers, on_bad_image, progress)
@@ -204,7 +206,28 @@ def evaluate(
     }
     name = name or batch.name or "the batch"
     found = attribute_scores(batch, attributes, attribute_judge) if attributes else []
-    return Report(name, scores, settings, skipped, analyse(inputs), batch.images, inputs, found)
+    notes = [note for note in (batch.note, _wanting(inputs, scores, draws)) if note]
+    about = analyse(inputs)
+    return Report(name, scores, settings, skipped, about, batch.images, inputs, found, notes)
+
+
+def _wanting(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:
+    """What is left out because there are too few images, and how many it needs; "" if nothing."""
+    wanted = [] if draws else [f"confidence intervals (they need {ENOUGH})"]
+    if len(inputs) < CURVES_FROM:
+        wanted.append(f"convergence curves ({CURVES_FROM} images)")
+    if inputs.groups is not None and len(set(inputs.groups)) == len(inputs):
+        wanted.append("in-batch similarity (2 images of a prompt)")
+    if inputs.reference is not None:
+        if "kernel_distance" not in scores:
+            wanted.append("kernel and Fréchet distance (2 images, and 2 reference images)")
+        if "precision" not in scores:
+            least = NEIGHBOURS + 1
+            wanted.append(f"precision and recall ({least} images, and {least} reference images)")
+    if not wanted:
+        return ""
+    there = "There is" if len(inputs) == 1 else "There are"
+    return f"{there} {counted(len(inputs), 'image')}, too few for {', '.join(wanted)}."
 
 
 def spectrum_for(n: int) -> Spectrum:

@@ -26,6 +26,9 @@ FEWEST_PROMPTS = 8
 FEWEST_PICTURES = 20
 """With fewer images of few prompts, there are no intervals."""
 
+ENOUGH = f"{FEWEST_PICTURES} images, or {FEWEST_PROMPTS} prompts"
+"""What confidence intervals need, in words."""
+
 LARGEST_PART = 500
 """The most images scored at a time: exact spectra of more take long."""
 

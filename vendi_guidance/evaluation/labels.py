@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.features.base import Labeler, Labels
 
@@ -36,7 +37,8 @@ def check_labels(labels: Labels, n: int) -> Labels:
     """The labels; raises ValueError unless there are n of each kind."""
     for name, column in zip(labels._fields, labels, strict=True):
         if len(column) != n:
-            raise ValueError(f"got {n} images and {len(column)} {name} labels: give one for each")
+            both = f"{counted(n, 'image')} and {counted(len(column), f'{name} label')}"
+            raise ValueError(f"got {both}: give one for each")
     return labels
 
 

@@ -5,6 +5,7 @@ from math import inf
 from pathlib import PurePath
 from typing import Any
 
+from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.inputs import NEIGHBOURS
 from vendi_guidance.scores.manifold import ManifoldScores
 
@@ -123,7 +124,7 @@ def basis(name: str, settings: dict[str, Any]) -> str:
     if name in SECTIONS["Against the reference images"]:
         neighbours = 1 if name == "authenticity" else NEIGHBOURS
         k = f", k = {neighbours}" if name in ManifoldScores._fields else ""
-        return f"{images}{k}; {n}, {settings['references']:,} references"
+        return f"{images}{k}; {n}, {counted(settings['references'], 'reference')}"
     words = f"{images}, {describe_kernel(settings['kernel_image'])}"
     if "conditional" in name or "information" in name:
         prompts = describe_embedder(settings["prompt_embedder"])

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
 from vendi_guidance.evaluation.results import ReportData
@@ -120,9 +121,10 @@ def check_batch(name: str, batch: Batch, prompts: int) -> None:
     if len(counts) == prompts and set(counts.values()) == {each}:
         return
     fewest, most = min(counts.values(), default=0), max(counts.values(), default=0)
-    images = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    images = counted(most, "image")
+    images = images if fewest == most else f"{fewest} to {images}"
     raise ValueError(
-        f"{batch.name or 'the batch'} has {len(counts):,} prompts with {images} images each, and "
+        f"{batch.name or 'the batch'} has {counted(len(counts), 'prompt')} with {images} each, and "
         f"--protocol {name} takes {prompts:,} with {each}: draw them with vendi-guidance generate "
         f"FILE --protocol {name}, or fewer for a trial, with --protocol-prompts N on both commands"
     )
@@ -167,13 +169,14 @@ def settings_of(report: ReportData) -> str:
         words.append(f"CLIPScore by {describe_embedder(used['clip'])}")
     n, prompts = used["images"], used["prompts"]
     pairs = sum(math.comb(size, 2) for size in Counter(report.inputs.groups).values())
-    words.append(f"n = {n:,} images of {prompts:,} prompts, {pairs:,} pairs of one prompt")
+    batch = f"{counted(n, 'image')} of {counted(prompts, 'prompt')}"
+    words.append(f"n = {batch}, {counted(pairs, 'pair')} of one prompt")
     if n <= TRUNCATION:
         words.append(f"truncation to {TRUNCATION:,} eigenvalues, which are all")
     if used["spectrum"]["name"] != "Exact":
         words.append(f"entropies by {used['spectrum']['name']}")
     if "references" in used:
-        words.append(f"KD against {used['references']:,} images")
+        words.append(f"KD against {counted(used['references'], 'image')}")
     return "; ".join(words)
 
 

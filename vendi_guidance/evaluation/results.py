@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.evaluation.inputs import ScoreInputs
+from vendi_guidance.evaluation.intervals import ENOUGH
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
 from vendi_guidance.evaluation.spreads import AttributeScores
 from vendi_guidance.features.files import BadImage
@@ -41,6 +43,7 @@ class ReportData:
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
         attributes: how each prompt's images spread over the values of attributes.
+        notes: what a reader has to know beside the scores, a sentence each.
     """
 
     name: str
@@ -51,6 +54,16 @@ class ReportData:
     images: Pictures = field(repr=False)
     inputs: ScoreInputs = field(repr=False)
     attributes: list[AttributeScores] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def answer(self) -> str:
+        """How diverse the batch is, in a sentence."""
+        name = next(name for name in HEADLINE if name in self.scores)
+        score, measure = self.scores[name], MEASURES[name]
+        text = f"“{self.name}” has {measure.format(score.value)} {measure.meaning} "
+        text += f"({measure.title}), of {counted(self.settings['images'], 'image')}"
+        interval = measure.format_interval(score.low, score.high)
+        return f"{text}; 95% confidence interval {interval}." if interval else f"{text}."
 
 
 @dataclass(frozen=True)
@@ -94,10 +107,10 @@ class Difference:
     def significance(self, measure: Measure) -> str:
         """ "yes", "no", or "negligible" where a significant change rounds to none.
 
-        Without a confidence interval "no change" where the scores are equal, else "".
+        Without a confidence interval "no change" where the scores are equal, else "unknown".
         """
         if self.low is None:
-            return "" if self.first != self.second else "no change"
+            return "unknown" if self.first != self.second else "no change"
         if not self.is_significant:
             return "no"
         unchanged = self.format_change(measure, 1.0 if self.is_ratio else 0.0)
@@ -112,7 +125,8 @@ class ComparisonData:
         first, second: their reports.
         differences: of each score that both have, by name.
         compared: how many images of each.
-        drawn: what was resampled for the intervals, "prompts" or "pictures"; None without any.
+        drawn: what was resampled for the intervals, "prompts" or "pictures"; None where there are
+            too few images.
         paired: whether the same prompts were drawn from both.
     """
 
@@ -134,9 +148,13 @@ class ComparisonData:
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
         change, low, high = found.change, found.low, found.high
         if low is None or high is None:
+            scores = f"{measure.format(found.second)} against {measure.format(found.first)}"
+            if self.drawn is not None:
+                same = "nothing varies that a confidence interval could be computed from"
+                return f"{measure.title} of {second} is {scores} of {first}; {same}."
             return (
-                f"Too few pictures to tell {second} from {first}: {measure.title} is "
-                f"{measure.format(found.second)} against {measure.format(found.first)}."
+                f"Too few images to tell {second} from {first}: {measure.title} is {scores}. "
+                f"A verdict needs {ENOUGH}, in each run; there are {self.compared}."
             )
         if found.is_significant and change < 1:  # the other way round
             first, second, change, low, high = second, first, 1 / change, 1 / high, 1 / low

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.cache import DIGEST, FeatureCache, has
 from vendi_guidance.features.network import NetworkEmbedder
@@ -96,7 +97,7 @@ def collect_features(batches: Iterable[FileFeatures]) -> FileFeatures:
     bad = [image for part in parts for image in part.bad]
     if not kept:
         first = f": {': '.join(bad[0])}" if bad else ""
-        raise ValueError(f"none of {len(bad)} files is an image that can be used{first}")
+        raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
     return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
 
 

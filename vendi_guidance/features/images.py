@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torchvision.models import Inception_V3_Weights, ResNet50_Weights, inception_v3, resnet50
 from transformers import AutoImageProcessor, AutoModel
 
+from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import conversion, model_folder, optional_import, reason
+from vendi_guidance.features.weights import conversion, model_folder, reason
 from vendi_guidance.storage.tensors import load_tensors
 
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]

@@ -2,20 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
 from transformers import CLIPTextModelWithProjection, CLIPTokenizer
 
+from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.network import Embedder, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
-from vendi_guidance.features.weights import model_folder, optional_import
+from vendi_guidance.features.weights import model_folder
+from vendi_guidance.kernels.ngrams import words
 
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[list[str], str], Tensor]]
 """The settings, network and transform of a `PromptNetworkEmbedder`."""
+
+WORD_FEATURES = 1024
+"""Numbers that `words` counts in."""
 
 
 def open_prompt_embedder(
@@ -31,6 +38,8 @@ def open_prompt_embedder(
             - `sentence-transformers[:FOLDER_OR_NAME]`, `transformers:FOLDER_OR_NAME`: a text
               encoder, pooled as its own settings for sentence-transformers say, and by the mean
               over tokens where it has none;
+            - `words`: counts of words and of pairs of words, hashed to 1024 numbers. It needs no
+              weights, and knows no synonyms;
             - `sdxl:FOLDER`: the second text encoder of an SDXL; prompts are truncated as for SDXL.
         device: where it computes; half precision on a GPU.
         batch_size, progress: how many prompts at once, and whether to show a bar.
@@ -122,9 +131,25 @@ def _sdxl(folder: str) -> Parts:
     return {"weights": folder, "tokens": tokenizer.model_max_length}, model, encode
 
 
+def _words(which: str) -> Parts:
+    if which:
+        raise ValueError(f"words has no weights to choose from, got {which!r}: leave it out")
+
+    def encode(prompts: list[str], device: str) -> Tensor:
+        counts = torch.zeros(len(prompts), WORD_FEATURES)
+        for row, prompt in zip(counts, prompts, strict=True):
+            found = words(prompt)
+            for term in (*found, *map(" ".join, pairwise(found))):
+                row[crc32(term.encode("utf-8", "replace")) % WORD_FEATURES] += 1
+        return counts
+
+    return {"features": WORD_FEATURES}, nn.Identity(), encode
+
+
 KINDS: dict[str, Callable[[str], Parts]] = {
     "clip": _clip,
     "sentence-transformers": _sentence_transformer,
     "transformers": _sentence_transformer,
+    "words": _words,
     "sdxl": _sdxl,
 }

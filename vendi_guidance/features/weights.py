@@ -1,9 +1,7 @@
-"""Where embedders come from: optional libraries, and weights in a folder or on the hub."""
+"""Where the weights of embedders come from: a folder, or the hub."""
 
 import shlex
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -13,15 +11,6 @@ SETTINGS = ["*.json", "*.txt", "*.model"]
 
 LONGEST = 500
 """Characters of a library's message that are passed on."""
-
-
-def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
-    """A module of an extra, or an ImportError that names the extra for `what`."""
-    try:
-        return import_module(module)
-    except ImportError:
-        advice = f"pip install 'vendi-guidance[{extra}]'"
-        raise ImportError(f"{what} needs {package}: {advice}") from None
 
 
 def model_folder(name: str, weights: str = "*.safetensors") -> Path:

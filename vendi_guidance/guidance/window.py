@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
+from vendi_guidance.checks import check_count, counted
 from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
@@ -130,7 +130,9 @@ class SlidingWindow:
     def check(self, features: Tensor, prompts: Tensor | None) -> None:
         """Raise ValueError if such samples cannot enter beside those of this window."""
         if prompts is not None and len(prompts) != len(features):
-            raise ValueError(f"got {len(features)} latents but {len(prompts)} prompts")
+            raise ValueError(
+                f"got {counted(len(features), 'latent')} but {counted(len(prompts), 'prompt')}"
+            )
         self.check_shape(features)
         if self._features is None:
             return
@@ -291,7 +293,7 @@ class SlidingWindow:
                 window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
             except RuntimeError:
                 raise ValueError(
-                    f"there is no memory for {path}, a window of {window.size} samples"
+                    f"there is no memory for {path}, a window of {counted(window.size, 'sample')}"
                 ) from None
         return window
 

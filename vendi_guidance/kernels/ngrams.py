@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
+from vendi_guidance.checks import check_count, missing
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.custom import ItemKernel, row_numbers
 from vendi_guidance.kernels.tiles import Blocks
@@ -106,8 +106,7 @@ def _unit_counts(texts: Sequence[Sequence[str]], lengths: Sequence[int]) -> Any:
         from sklearn.feature_extraction.text import CountVectorizer
         from sklearn.preprocessing import normalize
     except ImportError:
-        advice = "pip install 'vendi-guidance[metrics]'"
-        raise ImportError(f"NGram counts with scikit-learn: {advice}") from None
+        raise missing("NGram", "scikit-learn", "metrics") from None
     counters = [CountVectorizer(analyzer=partial(_ngrams, n), dtype=np.float64) for n in lengths]
     counts = [normalize(counter.fit_transform(texts)) for counter in counters]
     return sparse.hstack(counts, format="csr") / len(lengths) ** 0.5

@@ -15,6 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from PIL.Image import Image
 
+from vendi_guidance.checks import counted
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress
 from vendi_guidance.runs.manifest import Manifest
 from vendi_guidance.storage.files import UNFINISHED, append_rows, remove_unfinished, sync_folder
@@ -95,8 +96,8 @@ class RunFolder:
         if length < progress.metadata_bytes:
             raise ValueError(
                 f"{metadata} has lost lines: it has {length} bytes, and had "
-                f"{progress.metadata_bytes} after {progress.done} pictures; delete the folder "
-                "to start again"
+                f"{progress.metadata_bytes} after {counted(progress.done, 'picture')}; delete the "
+                "folder to start again"
             )
         with self._writing():
             self._clean()
@@ -155,6 +156,8 @@ class RunFolder:
         except BlockingIOError:
             raise
         except OSError as error:
-            done = f"; {self._safe} pictures are safe there, --resume goes on" if self._safe else ""
+            are = "is" if self._safe == 1 else "are"
+            safe = f"; {counted(self._safe, 'picture')} {are} safe there, --resume goes on"
+            done = safe if self._safe else ""
             reason = error.strerror or str(error)
             raise OSError(f"cannot write to {self.path}: {reason}{done}") from error

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
+from vendi_guidance.checks import check_count, counted
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.tiles import SIDE, rectangle, upper_triangle
@@ -129,7 +129,7 @@ def as_pair(
         )
     for name, n in (("generated", len(x)), ("reference", len(reference))):
         if n < fewest:
-            raise ValueError(f"got {n} {name} image{'s' * (n > 1)}: {remedy}")
+            raise ValueError(f"got {counted(n, f'{name} image')}: {remedy}")
     return x, reference.to(x.device)
 
 

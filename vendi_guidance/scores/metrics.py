@@ -22,10 +22,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities import dim_zero_cat
-from torchmetrics.utilities.distributed import gather_all_tensors
 
+from vendi_guidance.checks import missing
 from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import as_kernel, reads_features
 from vendi_guidance.kernels.parts import Part
@@ -34,6 +32,13 @@ from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
+
+try:
+    from torchmetrics import Metric
+    from torchmetrics.utilities import dim_zero_cat
+    from torchmetrics.utilities.distributed import gather_all_tensors
+except ImportError:
+    raise missing("a score as a metric", "torchmetrics", "metrics") from None
 
 
 class EntropyMetric(Metric):

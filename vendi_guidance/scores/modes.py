@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
+from vendi_guidance.checks import check_count, missing
 from vendi_guidance.kernels.base import Kernel, as_features
 from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.parts import Part
@@ -153,9 +153,8 @@ def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
     """
     try:
         from sklearn.cluster import KMeans
-    except ImportError as error:
-        message = "k-means needs scikit-learn: pip install 'vendi-guidance[metrics]'"
-        raise ImportError(message) from error
+    except ImportError:
+        raise missing("k-means", "scikit-learn", "metrics") from None
     features = gather(as_stream(x) or as_features(x))
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must be between 1 and n = {len(features)}, got {clusters}")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,38 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder, whose files appear in `path` if nothing is raised.
+
+    A new folder appears by one rename. In one that exists, files are replaced once all are written
+    and synced to disk; its other files stay, as nobody knows whose they are.
+
+    Raises:
+        OSError: the folder cannot be written, or has a folder by the name of a file.
+    """
+    home = path if path.is_dir() else path.parent
+    home.mkdir(parents=True, exist_ok=True)
+    temporary = home / token_hex(8).join(UNFINISHED)
+    temporary.mkdir()
+    try:
+        yield temporary
+        files = sorted(temporary.iterdir())
+        for file in files:
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        if path.is_dir():
+            for file in files:
+                if (path / file.name).is_dir():
+                    raise IsADirectoryError(f"{path / file.name} is a folder, not a file")
+            for file in files:
+                file.replace(path / file.name)
+        else:
+            temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -18,11 +18,12 @@ MOST_BYTES = 2**30
 
 
 def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
-    """A still image from a file or its bytes, turned upright, in RGB by `to_rgb`.
+    """An image from a file or its bytes, turned upright, in RGB by `to_rgb`; of an animation or a
+    file of several pages, the first.
 
     Raises:
         ValueError: it is empty, broken, too large (the limit is Pillow's `Image.MAX_IMAGE_PIXELS`),
-            or not one still image; the message gives the reason but not the file.
+            or not an image; the message gives the reason but not the file.
         OSError: there is no such file, or it cannot be read.
     """
     content = source if isinstance(source, bytes) else read_bytes(Path(source))
@@ -33,14 +34,32 @@ def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(BytesIO(content), formats=FORMATS) as opened:
-                # MPO photographs include previews and depth maps
-                if getattr(opened, "is_animated", False) and opened.format != "MPO":
-                    raise ValueError("it has several images (an animation or pages), not one")
                 return to_rgb(ImageOps.exif_transpose(opened))
     except UnidentifiedImageError:
         raise ValueError(f"it is not an image: none of {', '.join(FORMATS)}") from None
     except Exception as error:  # broken files make Pillow raise errors of many kinds
         raise ValueError(str(error) or type(error).__name__) from error
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The image files below a folder, in order; not hidden ones, nor the figures of reports."""
+    found = []
+    for parent, folders, names in os.walk(folder):
+        if parent != str(folder) and {"report.html", "report.json"} <= set(names):
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files = (Path(parent, name) for name in names if not name.startswith("."))
+        found += [file for file in files if file.suffix.lower() in SUFFIXES]
+    return sorted(found)
+
+
+def fitted(image: Image.Image, side: int) -> Image.Image:
+    """The image, scaled to fit into a square of `side` pixels; at least one pixel wide and high,
+    which `ImageOps.contain` does not hold to."""
+    scale = side / max(image.size)
+    width, height = (max(1, round(scale * edge)) for edge in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS)
 
 
 def read_bytes(path: Path) -> bytes:

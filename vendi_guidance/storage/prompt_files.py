@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vendi_guidance.checks import counted
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import read_rows, sha256_of
 
@@ -52,7 +53,9 @@ class Prompts:
             yield prompt
             number += 1
         if number < self.count:
-            raise ValueError(f"{self.source} had {self.count} prompts and has only {number} now")
+            raise ValueError(
+                f"{self.source} had {counted(self.count, 'prompt')} and has only {number} now"
+            )
 
 
 def open_prompts(source: str) -> Prompts:

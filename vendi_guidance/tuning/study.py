@@ -15,8 +15,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.evaluator import Report
-from vendi_guidance.features.weights import optional_import, reason
+from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.series import Series
 from vendi_guidance.tuning.judging import Judging, Outcome

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure, SubFigure
-from PIL import Image, ImageOps
+from PIL import Image
 
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.report.figures import one_line, style
 from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.spacing import evenly_spaced
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.images import fitted
 
 TILE = 72  # pixels per image
 COLUMNS = 8
@@ -43,8 +43,8 @@ def save_contact_sheet(path: Path, reports: Sequence[ReportData]) -> bool:
     parts = figure.subfigures(1, len(reports), squeeze=False, wspace=0.06)[0]
     for part, report, groups, column in zip(parts, reports, by_label, grids, strict=True):
         _draw_column(part, report, [(label, groups.get(label)) for label in chosen], column)
-    with style(), whole_file(path) as temporary:
-        figure.savefig(temporary, format="png")
+    with style():
+        figure.savefig(path, format="png")
     return True
 
 
@@ -73,7 +73,6 @@ def _grid(report: ReportData, group: Group | None) -> Image.Image:
     rows = -(-max(1, len(shown)) // COLUMNS)
     grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")
     for place, row in enumerate(shown):
-        size = (TILE - 4, TILE - 4)
-        tile = ImageOps.contain(report.images[row], size, Image.Resampling.LANCZOS)
+        tile = fitted(report.images[row], TILE - 4)
         grid.paste(tile, (place % COLUMNS * TILE + 2, place // COLUMNS * TILE + 2))
     return grid

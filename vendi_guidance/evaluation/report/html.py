@@ -9,8 +9,8 @@ from itertools import chain
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL import Image, ImageOps
 
+from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.attributes import (
@@ -22,6 +22,7 @@ from vendi_guidance.evaluation.report.attributes import (
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.spacing import evenly_spaced
+from vendi_guidance.storage.images import fitted
 
 PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
@@ -67,13 +68,15 @@ def as_page(
 
 def templates(*packages: str) -> Environment:
     """The templates of these packages, and those of the report, whose style all pages share."""
-    return Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in (*packages, PACKAGE)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["counted"] = counted
+    return environment
 
 
 class Run:
@@ -89,7 +92,7 @@ class Run:
         written = BytesIO()
         image = self.report.images[row]
         if max(image.size) > THUMBNAIL:
-            image = ImageOps.contain(image, (THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+            image = fitted(image, THUMBNAIL)
         image.save(written, format="WEBP", quality=82)
         return f"data:image/webp;base64,{b64encode(written.getvalue()).decode('ascii')}"
 

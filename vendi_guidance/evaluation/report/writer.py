@@ -1,6 +1,7 @@
 """Reports as files (a page, Markdown, JSON and figures), and as a table for the terminal."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -26,7 +27,10 @@ from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.evaluation.report.markdown import cell, row
 from vendi_guidance.evaluation.report.protocol import as_protocol_markdown
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.files import whole_folder
+
+FORMAT = "vendi-guidance report"
+PAGE, DATA = "report.html", "report.json"
 
 
 def save_report(
@@ -34,12 +38,16 @@ def save_report(
     reports: Sequence[ReportData],
     comparison: ComparisonData | None = None,
     table: ProtocolTable | None = None,
+    inputs: Sequence[Path] = (),
 ) -> Path:
-    """Write `report.html`, `report.md`, `report.json` and PNG figures over files of these names.
+    """Write `report.html`, `report.md`, `report.json` and PNG figures: all, or none if one fails.
+
+    They replace files of these names; what an earlier report in the folder has besides is deleted.
 
     Args:
         reports: one, or two and their comparison.
         table: also written as `protocol.md`.
+        inputs: the folders with the images, which `report.json` names.
 
     Returns:
         The path of the page, which needs none of the other files.
@@ -47,19 +55,44 @@ def save_report(
     Raises:
         OSError: the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    earlier = read_report(folder) or {}
     figures = draw_figures(reports) | draw_attributes(reports)
-    for name, figure in figures.items():
-        save_png(figure, folder / f"{name}.png")
-    save_contact_sheet(folder / "comparison.png", reports)
-    content = json.dumps(as_json(reports, comparison, table), indent=2, allow_nan=False)
-    _write(folder / "report.json", content + "\n")
-    _write(folder / "report.md", as_markdown(reports, comparison, list(figures)))
-    if table is not None:
-        _write(folder / "protocol.md", as_protocol_markdown(table))
-    page = folder / "report.html"
-    _write(page, as_page(reports, comparison, figures))
-    return page
+    with whole_folder(folder) as new:
+        for name, figure in figures.items():
+            save_png(figure, new / f"{name}.png")
+        save_contact_sheet(new / "comparison.png", reports)
+        _write(new / "report.md", as_markdown(reports, comparison, list(figures)))
+        if table is not None:
+            _write(new / "protocol.md", as_protocol_markdown(table))
+        _write(new / PAGE, as_page(reports, comparison, figures))
+        written = sorted([*(file.name for file in new.iterdir()), DATA])
+        content = as_json(reports, comparison, table)
+        content |= {"inputs": relative(inputs, folder), "files": written}
+        _write(new / DATA, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    for name in earlier.get("files", []):
+        if name not in written and Path(name).name == name:
+            (folder / name).unlink(missing_ok=True)
+    return folder / PAGE
+
+
+def read_report(folder: Path) -> dict[str, Any] | None:
+    """The content of the `report.json` in a folder; None if there is none, or not of a report."""
+    try:
+        content = json.loads((folder / DATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_report = isinstance(content, dict) and content.get("format") == FORMAT
+    return content if is_report else None
+
+
+def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
+    """Folders as a report in `folder` names them: seen from there, so that both can be moved.
+
+    On Windows, folders on another drive are named whole.
+    """
+    here = folder.resolve()
+    places = [path.resolve() for path in inputs]
+    return [str(p) if p.drive != here.drive else os.path.relpath(p, here) for p in places]
 
 
 def as_json(
@@ -69,7 +102,7 @@ def as_json(
 ) -> dict[str, Any]:
     """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
-        "format": "vendi-guidance report",
+        "format": FORMAT,
         "version": 3,
         "made_with": f"vendi-guidance {version('vendi-guidance')}",
         "runs": [_run(report) for report in reports],
@@ -90,6 +123,7 @@ def _run(report: ReportData) -> dict[str, Any]:
         "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
         "attributes": [asdict(one) for one in report.attributes],
+        "notes": report.notes,
         "eigenvalues": shown.spectra,
         "convergence": {
             name: {key: getattr(curve, key).tolist() for key in ("sizes", "mean", "low", "high")}
@@ -157,7 +191,7 @@ def score_rows(
             cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
             cells.append(Cell(found.significance(measure)))
         elif comparison is not None:
-            cells += [Cell("–"), Cell("")]
+            cells += [Cell("–"), Cell("–")]
         rows.append(cells)
     return rows
 
@@ -170,6 +204,9 @@ def as_markdown(
     head += ["change", "significant?"] if comparison else []
     lines = ["# " + cell(" and ".join(report.name for report in reports)), ""]
     lines += [cell(comparison.verdict()), ""] if comparison else []
+    for one in reports:
+        lines += [f"* {cell(one.name)}: {cell(note)}" for note in one.notes]
+    lines += [""] if any(one.notes for one in reports) else []
     lines += [row(head), "|---" * len(head) + "|"]
     for cells in score_rows(reports, comparison):
         lines.append(row(f"{text} ({ends})" if ends else text for text, ends in cells))
@@ -199,6 +236,5 @@ def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    with whole_file(path) as temporary:
-        # a prompt may hold half a character, which no encoding has
-        temporary.write_bytes(text.encode("utf-8", "replace"))
+    # a prompt may hold half a character, which no encoding has
+    path.write_bytes(text.encode("utf-8", "replace"))

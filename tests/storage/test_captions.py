@@ -1,0 +1,97 @@
+"""Captions as other people keep them."""
+
+import pytest
+from PIL import Image
+
+from vendi_guidance.storage.captions import find_captions
+from vendi_guidance.storage.images import image_files
+
+NAMES = ("0.png", "1.png", "more/2.JPG")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (2, 2)).save(tmp_path / name)
+    return tmp_path
+
+
+def captions_of(folder):
+    found = find_captions(folder, image_files(folder))
+    assert found is not None
+    return found.source, {str(file.relative_to(folder)): text for file, text in found.of.items()}
+
+
+ALL = dict(zip(NAMES, ["a cat", "a dog, asleep", "a cat"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metadata.csv", 'file_name,text\n0.png,a cat\n1.png,"a dog, asleep"\nmore/2.JPG,a cat\n'),
+        ("captions.csv", "Image Name;Captions\n0.png;a cat\n1;a dog, asleep\n2.jpeg;a cat\n"),
+        ("captions.csv", 'path,prompt,n\nx/0.png,a cat,1\n"x\\1.png","a dog, asleep",2\n2,a cat,3'),
+        (
+            "captions.tsv",
+            "\ufefffile\tcaption\n./0.png\ta cat\n1.png\ta dog, asleep\n2.JPG\ta cat\n",
+        ),
+        ("captions.txt", 'image,caption\n0.png,a cat\n0.png,another\n1,"a dog, asleep"\n2,a cat\n'),
+    ],
+)
+def test_a_table_may_spell_its_columns_and_name_its_files_in_usual_ways(folder, name, text):
+    (folder / name).write_text(text)
+    assert captions_of(folder) == (name, ALL)
+
+
+def test_a_table_may_lack_some_images(folder):
+    (folder / "captions.csv").write_text("file,caption\n0.png,a cat\n1.png,\n9.png,a cow\n")
+    assert captions_of(folder) == ("captions.csv", {"0.png": "a cat"})
+
+
+def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
+    (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
+    assert find_captions(folder, image_files(folder)) is None  # one of three: a note, perhaps
+    (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
+    assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
+
+
+def test_subfolders_that_hold_all_images_are_prompts(folder):
+    (folder / "a_cat").mkdir()
+    for name in ("0.png", "1.png"):
+        (folder / name).rename(folder / "a_cat" / name)
+    found = {"a_cat/0.png": "a cat", "a_cat/1.png": "a cat", "more/2.JPG": "more"}
+    assert captions_of(folder) == ("the names of subfolders", found)
+
+
+@pytest.mark.parametrize("table", ["metadata.csv", "prompts.csv", "captions.txt"])
+def test_other_tables_are_no_captions(folder, table):
+    (folder / table).write_text('prompt\na "cat\n')
+    assert find_captions(folder, image_files(folder)) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"id,score\n1,2\n", "has the columns id, score: name that of the files 'file'"),
+        (b"file,caption\n7.png,a\n", "no caption of an image .* starts with '7.png', .* is 0.png"),
+        (b"file,caption\n", "no caption of an image .* starts with nothing"),
+        (b"file,caption\n0.png,caf\xe9\n", "is not UTF-8"),
+        (b'file,caption\n0.png,"a" b\n', "line 2 is not CSV"),
+        (b"", r"has the columns \(none\)"),
+    ],
+)
+def test_captions_that_cannot_be_used_are_said_to_be(folder, content, words):
+    (folder / "captions.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"captions.csv.*{words}"):
+        find_captions(folder, image_files(folder))
+
+
+def test_hidden_files_and_figures_of_reports_are_no_images(folder):
+    for name in ("._0.png", ".thumbs/0.png", "report/spectrum.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    assert len(image_files(folder)) == 4
+    for name in ("report.html", "report.json"):
+        (folder / "report" / name).write_text("")
+    assert [str(file.relative_to(folder)) for file in image_files(folder)] == list(NAMES)
