@@ -17,14 +17,14 @@ from statistics import mean, stdev
 import click
 import torch
 
-from scripts.comparison.scorer import correct_looks
 from scripts.demo.emoji import KERNELS
 from scripts.stress.subprocesses import fork_team
 from vendi_guidance import Cosine, conditional_vendi
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import asset
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.evaluation.labels import looks_by_group
+from vendi_guidance.features.probe import Probe, ProbeLabeler
 from vendi_guidance.storage.prompt_files import open_prompts
 
 
@@ -83,7 +83,7 @@ def scored(folder: Path, probe: Probe) -> tuple[float, float]:
     batch = as_batch(folder)
     images, prompts = list(batch.images), batch.prompts or []
     asked = list(dict.fromkeys(prompts))
-    looks = len(set(correct_looks(prompts, probe.looks(images)))) / len(asked)
+    looks = sum(looks_by_group(prompts, ProbeLabeler(probe)(images, prompts)).values()) / len(asked)
     which = torch.tensor([asked.index(prompt) for prompt in prompts])
     score = conditional_vendi(
         probe.embed(images), torch.nn.functional.one_hot(which).float(), KERNELS[0], Cosine()

@@ -24,9 +24,8 @@ import click
 from matplotlib.figure import Figure
 from PIL import Image
 
-from scripts.comparison.figures import save_figure, save_grids
 from scripts.comparison.models import MODELS
-from scripts.comparison.tables import markdown, number
+from scripts.comparison.showing import markdown, number, save_figure, save_grids
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command, asset
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
@@ -98,7 +97,7 @@ class Job(NamedTuple):
                 temporary.write_text(lines, encoding="utf-8")
             words: list[Any] = [file, "--model", model, "--images-per-prompt", each]
             words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
-            words += ["--batch-size", self.batch_size, "--dtype", "bfloat16"]
+            words += ["--batch-size", self.batch_size]
             for option in ("image-embedder", "faithfulness"):
                 words += [f"--{option}", f"probe:{asset(demo.probe)}"]
             words += ["--prompt-embedder", f"sdxl:{text}", "--probe", asset(demo.probe)]

@@ -7,7 +7,6 @@ import torch
 from diffusers import PixArtSigmaPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
-from scripts.comparison.candidates import Guided
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison.baselines import LimitedInterval, Unguided
@@ -22,13 +21,11 @@ STRONG: list[Callable[[], Method]] = [
     lambda: LimitedInterval(0.3, 0.6),
     lambda: SeedVariance(8.0),
     lambda: CADS(1.0),
-    lambda: Guided(strength=1.0),
 ]
 WEAKEST: list[Callable[[], Method]] = [
     lambda: LimitedInterval(0, 1),
     lambda: SeedVariance(0),
     lambda: CADS(scale=0),
-    lambda: Guided(strength=0),
 ]
 
 

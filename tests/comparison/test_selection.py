@@ -6,7 +6,6 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.helpers.emoji_prompts import asked
 from vendi_guidance.comparison.methods import Sample
 from vendi_guidance.comparison.selection import (
     POOL_SEED_STEP,
@@ -17,7 +16,7 @@ from vendi_guidance.comparison.selection import (
     thumbnails,
 )
 
-EAR, LEG = asked("ear"), asked("leg", tone="dark")
+EAR, LEG = "ear", "leg, dark skin tone"
 FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}
 
 
