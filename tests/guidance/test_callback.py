@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.mixins import then
+from vendi_guidance.guidance.calling import then
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows
 from vendi_guidance.scores.bandwidth import median_distance
 
