@@ -46,6 +46,12 @@ KEEPS = ("session", "call")
 """How long finished samples can be remembered."""
 
 
+def check_keeps(memory: str) -> None:
+    """Raise ValueError for what `VendiGuidance(memory=...)` may not be."""
+    if memory not in KEEPS:
+        raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {memory!r}")
+
+
 class VendiGuidance(PipelineCallback):
     """Makes what a diffusers pipeline generates more diverse, for the prompts asked.
 
@@ -169,8 +175,7 @@ class VendiGuidance(PipelineCallback):
 
     @keeps.setter
     def keeps(self, keeps: str) -> None:
-        if keeps not in KEEPS:
-            raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {keeps!r}")
+        check_keeps(keeps)
         self._keeps = keeps
 
     def on(

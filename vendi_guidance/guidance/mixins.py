@@ -5,9 +5,10 @@ pipeline as its last.
 """
 
 import copy
+import difflib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from inspect import BoundArguments, Parameter, signature
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.guidance.callback import VendiGuidance, check_keeps
 from vendi_guidance.guidance.calling import count_steps
 from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
@@ -25,6 +26,9 @@ PREFIX = "diversity_"
 
 OF_A_CALL = {DIAL: float, "diversity_preset": str, "diversity_window": int, "diversity_memory": str}
 """The arguments of a call beside the settings."""
+
+DEPRECATED = ("callback", "callback_steps")
+"""Arguments that a call with `**kwargs` may still read there."""
 
 BINNED = (32, 64, 128, 256)
 """The sample sizes that PixArt bins resolutions for."""
@@ -47,7 +51,7 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
 
         Raises:
             ValueError: a value out of its range, named in the message.
-            TypeError: a `diversity_` argument that does not exist.
+            TypeError: an argument that does not exist; the message names the nearest that does.
 
         {stock}:
 {doc}"""
@@ -81,6 +85,20 @@ class DiversityGuided:
     @guidance.setter
     def guidance(self, guidance: VendiGuidance) -> None:
         self._guidance = guidance
+
+    def _check_settings(self, given: dict[str, Any]) -> None:
+        """Raise ValueError for a value out of its range, by the name that it has in a call."""
+        changes = dict(given)
+        try:
+            check_count("window", changes.pop("window", 1))
+            if (memory := changes.pop("memory", None)) is not None:
+                check_keeps(memory)
+            self.guidance.settings.changed(**changes)
+        except ValueError as error:
+            name, _, reason = str(error).partition(" ")
+            name = DIAL if name == "strength" else PREFIX + name
+            reason = reason.replace("strength", DIAL)
+            raise ValueError(f"{name} {reason}") from None
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         """The stock pipeline's call, with some settings changed."""
@@ -164,22 +182,32 @@ class GuidedInPlace(DiversityGuided):
         return {"callback": report, "callback_steps": 1}
 
 
+def _setting_of(name: str) -> str:
+    """What `VendiGuidance` calls an argument of a call."""
+    return "strength" if name == DIAL else name.removeprefix(PREFIX)
+
+
+def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise TypeError for a name that is not known: stock pipelines may ignore it."""
+    for name in given:
+        if name not in known:
+            [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
+            raise TypeError(f"{kind.__name__} takes no {name!r}: did you mean {nearest!r}?")
+
+
 def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
     """`__call__` of the guided pipeline: the stock one's parameters, and ours."""
     plain = signature(stock.__call__)
+    swallows = any(it.kind is Parameter.VAR_KEYWORD for it in plain.parameters.values())
 
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        names = [name for name in kwargs if name == DIAL or name.startswith(PREFIX)]
-        changes = {name: kwargs.pop(name) for name in names}
-        for name in changes.keys() - set(ours):  # stock pipelines may ignore unknown arguments
-            raise TypeError(f"{type(self).__name__} takes no {name!r}, only {', '.join(ours)}")
+        _check_names(type(self), kwargs, [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]])
+        changes = {name: kwargs.pop(name) for name in ours if name in kwargs}
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
-        given = {
-            "strength" if name == DIAL else name.removeprefix(PREFIX): it
-            for name, it in changes.items()
-        }
+        given = {_setting_of(name): value for name, value in changes.items()}
+        self._check_settings(given)
         return self._call_guided(call, given)
 
     first = [

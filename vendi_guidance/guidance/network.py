@@ -63,7 +63,7 @@ class Network:
         self._share = 1.0  # of CFG at that step
         modules = (getattr(pipeline, name, None) for name in NETWORKS)
         self._patches = [
-            Patch(module, "forward", self._wrap, watch.is_here)
+            Patch(module, _entry(module), self._wrap, watch.is_here)
             for module in modules
             if isinstance(module, nn.Module)
         ]
@@ -226,6 +226,12 @@ class Network:
     def _is_divisible(self) -> bool:
         """Whether rows of a batch can be evaluated without the others."""
         return not getattr(self._pipeline, "do_perturbed_attention_guidance", False)
+
+
+def _entry(module: nn.Module) -> str:
+    """The method that a call of the module goes through, outside code that it has compiled."""
+    compiled = "_compiled_call_impl"  # of `module.compile()`
+    return "forward" if getattr(module, compiled, None) is None else compiled
 
 
 def _product(one: Tensor, other: Tensor) -> float:
