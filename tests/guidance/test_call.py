@@ -1,5 +1,8 @@
 """What belongs to one pipeline call dies with it."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -79,3 +82,153 @@ def test_samples_held_back_enter_in_order_when_they_are_committed():
     assert len(guidance.window) == 0
     guidance.memory.commit(finished)
     assert len(guidance.window) == 5
+
+
+# The generator of the call
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize("form", ["on", "short", "in place"])
+def test_equal_generators_give_equal_images_without_being_told(sdxl, per_sample, form):
+    name = "PixArt-Sigma" if form == "in place" else "SDXL"
+    pipe = sdxl if name == "SDXL" else CASES[name].make()
+
+    def once(told=False):
+        torch.seed()
+        g = [torch.Generator().manual_seed(n) for n in (5, 6)] if per_sample else seeded()
+        guidance = VendiGuidance(rounds=2)
+        given = guidance.on(pipe, g if told else None)
+        if form == "short":
+            given, guidance.generator = {"callback_on_step_end": guidance}, g if told else None
+        return pipe(**CASES[name].arguments([0, 1]) | {"generator": g}, **given)[0]
+
+    first = once()
+    assert torch.equal(once(), first) and torch.equal(once(told=True), first)
+
+
+def seeded(seed=5):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_without_a_generator_torchs_own_governs(sdxl):
+    def once(seed):
+        torch.manual_seed(seed)
+        return draw(sdxl, generator=None, **VendiGuidance(rounds=2).on(sdxl))
+
+    assert torch.equal(once(1), once(1)) and not torch.equal(once(1), once(2))
+
+
+# Several calls at once
+
+
+def sharing(pipe, *, scheduler=False):
+    """Another pipeline of the same network, and if asked for of the same scheduler."""
+    parts = dict(pipe.components)
+    if not scheduler:
+        parts["scheduler"] = type(pipe.scheduler).from_config(pipe.scheduler.config)
+    other = type(pipe)(**parts)
+    other.set_progress_bar_config(disable=True)
+    return other
+
+
+def twenty(name, pipe, guidance):
+    """The latents of 20 calls, stock ones too."""
+    arguments = CASES[name].arguments([0, 1], guided=True)
+    return [
+        pipe(
+            **arguments | {"generator": seeded(n)},
+            **({} if guidance is None or n % 4 == 3 else guidance.on(pipe)),
+        )[0]
+        for n in range(20)
+    ]
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["both guided", "one stock"])
+@pytest.mark.parametrize(
+    ("name", "shared"), [("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False)]
+)
+def test_calls_in_two_threads_on_one_network_are_those_made_one_after_the_other(
+    name, shared, others
+):
+    pipe = CASES[name].make()
+
+    def work():
+        guidances = [VendiGuidance(rounds=2), VendiGuidance(rounds=2) if others else None]
+        return [(name, sharing(pipe, scheduler=shared), guidance) for guidance in guidances]
+
+    expected = [twenty(*each) for each in work()]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = [*pool.map(lambda each: twenty(*each), work())]
+    finally:
+        sys.setswitchinterval(before)
+    for one, other in zip(found, expected, strict=True):
+        assert all(map(torch.equal, one, other))
+    network = pipe.components.get("unet") or pipe.transformer
+    assert "forward" not in vars(network) and "step" not in vars(pipe.scheduler)
+
+
+def test_calls_that_overlap_leave_nothing_behind(sdxl):
+    others = [sharing(sdxl), sharing(sdxl)]
+    guidances = [VendiGuidance(), VendiGuidance()]
+    for guidance, pipe in zip(guidances, others, strict=True):
+        guidance.on(pipe)
+    for guidance in guidances:  # the first to begin is the first to end
+        assert "forward" in vars(sdxl.unet)
+        guidance._let_go()
+    assert "forward" not in vars(sdxl.unet)
+
+
+def test_arguments_made_in_one_thread_guide_a_call_in_another(sdxl):
+    expected = draw(sdxl, generator=seeded(), **VendiGuidance(rounds=2).on(sdxl))
+    given = VendiGuidance(rounds=2).on(sdxl)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(draw, sdxl, generator=seeded(), **given).result()
+    assert torch.equal(found, expected)
+
+
+def test_a_stock_call_from_within_a_guided_one_is_a_stock_one(sdxl):
+    other, within = sharing(sdxl), []
+    stock = draw(other, generator=seeded(1))
+
+    def preview(pipe, index, timestep, tensors):
+        within.append(draw(other, generator=seeded(1)))
+        return {}
+
+    expected = draw(sdxl, generator=seeded(), **VendiGuidance(rounds=2).on(sdxl))
+    given = VendiGuidance(rounds=2).on(sdxl, callback=preview)
+    assert torch.equal(draw(sdxl, generator=seeded(), **given), expected)
+    assert all(torch.equal(each, stock) for each in within) and within
+
+
+def test_one_guidance_in_two_threads_at_once_is_refused():
+    guidance, (latents, prompts) = published(), batch()
+    tensors = {"latents": latents, "prompt_embeds": prompts}
+    guidance(pipeline(), 0, 0, tensors)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="each thread a Vendi"):
+        pool.submit(guidance, pipeline(), 1, 1, tensors).result()
+
+
+def test_a_loop_without_a_pipeline_is_guided_and_a_later_one_is_stock(sdxl):
+    def loop(given):
+        torch.manual_seed(0)
+        tokens, latents = torch.randn(2, 5, 16), torch.randn(2, 4, 8, 8)
+        pooled, ids = torch.randn(2, 16), torch.zeros(2, 6)
+        sdxl.scheduler.set_timesteps(4)
+        for index, t in enumerate(sdxl.scheduler.timesteps):
+            added = {"text_embeds": pooled, "time_ids": ids}
+            noise = sdxl.unet(latents, t, tokens, added_cond_kwargs=added, return_dict=False)[0]
+            latents = sdxl.scheduler.step(noise, t, latents)[0]
+            if given:
+                tensors = {"latents": latents, "add_text_embeds": pooled}
+                sdxl._num_timesteps = 4
+                latents = given["callback_on_step_end"](sdxl, index, t, tensors)["latents"]
+        return latents
+
+    with torch.no_grad():
+        stock = loop({})
+        guided = loop(VendiGuidance(rounds=2).on(sdxl))
+        assert guided.isfinite().all() and not torch.allclose(guided, stock, atol=1e-3)
+        assert torch.equal(loop({}), stock)

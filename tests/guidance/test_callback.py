@@ -4,11 +4,12 @@ import logging
 from functools import partial
 from types import SimpleNamespace
 
+import diffusers
 import pytest
 import torch
 
 from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.mixins import then
+from vendi_guidance.guidance.calling import then
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows
 from vendi_guidance.scores.bandwidth import median_distance
 
@@ -237,12 +238,65 @@ def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
     assert guidance.window.prompts.shape == (5, 6)
 
 
+def test_prompts_that_do_not_fit_the_window_are_refused_at_the_first_step():
+    guidance = published()
+    guidance.window.append(torch.ones(1, 4, 8, 8), torch.ones(1, 7))
+    with pytest.raises(ValueError, match="embeddings of width 7, got 6"):
+        denoise(guidance, *batch(3), at=0)
+
+
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
-def test_samples_that_do_not_fit_the_window_are_refused_at_the_first_step(objective):
+def test_samples_of_another_shape_are_guided_as_if_nothing_was_remembered(objective):
     guidance = published(objective)
     guidance.window.append(torch.ones(1, 4, 2, 2), torch.ones(1, 6))
-    with pytest.raises(ValueError, match=r"latents of shape \(4, 2, 2\), got \(4, 8, 8\)"):
-        denoise(guidance, *batch(3), at=0)
+    moved = denoise(guidance, *batch(3), at=0)
+    assert torch.equal(moved, denoise(published(objective), *batch(3), at=0))
+    assert guidance.window.shapes == [(4, 2, 2)]
+
+
+@pytest.mark.parametrize("wrong", [None, "sdxl", 3, diffusers.StableDiffusionXLPipeline])
+def test_what_is_no_pipeline_is_named(wrong):
+    with pytest.raises(TypeError, match=r"needs the diffusers pipeline .*, got [N'3<]"):
+        published().on(wrong)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda self, prompt, **kwargs: None, "takes no callback_on_step_end"),
+        (lambda self, prompt, callback=None: None, "takes no callback_on_step_end"),
+    ],
+)
+def test_a_pipeline_whose_call_takes_no_callback_is_refused(call, reason):
+    kind = type("Deaf", (), {"__call__": call, "scheduler": None})
+    with pytest.raises(ValueError, match=f"Deaf {reason}"):
+        published().on(kind())
+
+
+def test_a_pipeline_that_ignores_its_callback_is_refused():
+    kind = type("PRXPipeline", (), {"__call__": None, "scheduler": None})
+    with pytest.raises(ValueError, match="PRXPipeline ignores what its callback returns"):
+        published().on(kind())
+
+
+def test_a_call_without_one_guided_step_says_so_once(caplog):
+    guidance = published()
+    for _ in range(2):
+        denoise(guidance, *batch(2), steps=1)
+    with guidance.attached(pipeline()):
+        pass  # the callback is not called
+    assert [text for text in caplog.messages if "guided" in text] == [
+        "no step of this call was guided: it has one step, after which nothing is left to guide: "
+        "use more steps"
+    ]
+
+
+def test_a_pipeline_that_never_calls_its_callback_is_told(caplog):
+    with published().attached(pipeline()):
+        pass
+    assert caplog.messages == [
+        "no step of this call was guided: the pipeline did not call its callback"
+    ]
 
 
 def test_too_few_prompts_or_none_are_said_plainly():

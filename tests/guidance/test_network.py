@@ -290,10 +290,14 @@ def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kep
     assert network._evaluations == []
 
 
-def test_a_compiled_network_is_watched_and_left_as_it_was():
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_network_is_watched_and_left_as_it_was(in_place):
     pipe = CASES["SDXL"].make()
-    pipe.unet = torch.compile(pipe.unet, backend="eager")
-    before = pipe.unet.forward
+    if in_place:
+        pipe.unet.compile(backend="eager", fullgraph=True)
+    else:
+        pipe.unet = torch.compile(pipe.unet, backend="eager")
+    before = dict(vars(pipe.unet))
     found = []
 
     def at_step(index, latents):
@@ -304,7 +308,7 @@ def test_a_compiled_network_is_watched_and_left_as_it_was():
     assert found
     for again, prediction in found:
         torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
-    assert pipe.unet.forward is before
+    assert vars(pipe.unet) == before
 
 
 # What cannot be repeated

@@ -74,6 +74,36 @@ def test_a_saved_window_comes_back_and_forgets_in_the_same_order(tmp_path, count
     assert sums[0] == pytest.approx(sums[1], rel=1e-5)
 
 
+def test_samples_of_each_shape_are_kept_apart_and_saved_together(tmp_path):
+    path, window, alone = tmp_path / "window", SlidingWindow(5), SlidingWindow(5)
+    window.append(*samples(3))
+    window.save(path)
+    before = path.read_bytes()
+    window.append(torch.randn(7, 4))  # another shape, without prompts
+    window.append(*samples(4, seed=1))
+    for each in (samples(3), samples(4, seed=1)):
+        alone.append(*each)
+    assert window.shapes == [(2, 3, 3), (4,)]
+    assert torch.equal(window.features, alone.features) and len(window.of_shape((4,))) == 5
+    assert len(window.of_shape((9,))) == 0 and torch.equal(window.prompts, alone.prompts)
+    with pytest.raises(KeyboardInterrupt), window.resized(2):
+        assert len(window.of_shape((4,))) == 2
+        raise KeyboardInterrupt
+    window.save(path)
+    loaded = SlidingWindow.load(path)
+    assert loaded.shapes == window.shapes
+    for shape in window.shapes:
+        pair = (each.of_shape(shape).features.sort(0).values for each in (loaded, window))
+        assert torch.allclose(*pair, atol=1e-6)
+    with pytest.raises(ValueError, match="size 10, beyond 9"):
+        SlidingWindow.load(path, largest=9)
+    loaded.clear()
+    assert loaded.shapes == []
+    loaded.append(*samples(3))
+    loaded.save(path)
+    assert path.read_bytes() == before  # a file of one shape is what it always was
+
+
 def test_resizing_keeps_the_newest():
     window = SlidingWindow(6)
     latents, prompts = samples(8)
@@ -157,7 +187,8 @@ def test_a_bad_size_is_named(size):
 @pytest.mark.parametrize(
     ("latents", "prompts", "reason"),
     [
-        (torch.ones(1, 4, 2, 2), torch.ones(1, 4), r"shape \(2, 3, 3\), got \(4, 2, 2\)"),
+        (torch.ones(2, 4, 2, 2), torch.ones(1, 4), "2 latents but 1 prompts"),
+        (torch.full((1, 4, 2, 2), torch.nan), torch.ones(1, 4), "finite"),
         (torch.ones(1, 2, 3, 3), torch.ones(1, 5), "width 4, got 5"),
         (torch.ones(1, 2, 3, 3), None, "with prompts, got one without"),
         (torch.ones(2, 2, 3, 3), torch.ones(1, 4), "2 latents but 1 prompt$"),

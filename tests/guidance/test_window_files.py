@@ -31,6 +31,7 @@ def test_the_file_that_is_damaged_below_is_read(tmp_path):
         *({"size": size} for size in ("5", 5.0, True, 0, -1, 10**12, 10**30, None)),
         *({"latent_shape": shape} for shape in (3, "ab", [], [-4, -2], [4.0, 2.0], ["4", 2])),
         *({"latent_shape": shape} for shape in ([[4], 2], {"a": 1}, [10**30, 0], [True, 8], None)),
+        *({"version": 2, "other_shapes": other} for other in (3, [[4, 2]], [None], [[8]], {})),
         *({"dtype": dtype} for dtype in ([], 3, "int8", None)),
     ],
     ids=str,

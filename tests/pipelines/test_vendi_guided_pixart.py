@@ -244,7 +244,7 @@ def test_a_single_step_is_remembered_as_it_comes_out(name):
     assert torch.allclose(pipe.guidance.window.features, unit_rows(final.flatten(1)), atol=1e-6)
 
 
-def test_a_call_that_fails_leaves_the_window_as_it_was_and_keeps_no_prompts(name):
+def test_a_call_that_fails_leaves_the_window_as_it_was(name):
     pipe = make(name)
     draw(pipe, name)
 
@@ -254,7 +254,23 @@ def test_a_call_that_fails_leaves_the_window_as_it_was_and_keeps_no_prompts(name
     with pytest.raises(RuntimeError, match="out of memory"):
         draw(pipe, name, callback=fail)
     assert len(pipe.guidance.window) == 2
-    assert pipe._prompts == {}
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+@pytest.mark.parametrize("kind", ["DDIMScheduler", "HeunDiscreteScheduler"])
+def test_the_stock_pipeline_is_guided_by_the_arguments_of_on(name, cfg, kind):
+    stock = make(name, guided=False, scheduler=scheduler_named(kind))
+    guided = make(name, scheduler=scheduler_named(kind))
+    plain, guidance, seen = draw(stock, name, cfg), VendiGuidance(rounds=2), []
+
+    def note(step, timestep, latents):
+        seen.append(latents.clone())
+
+    found = draw(stock, name, cfg, **guidance.on(stock, callback=note))
+    assert torch.equal(found, draw(guided, name, cfg, diversity_rounds=2))
+    assert not torch.allclose(found, plain, atol=1e-3) and torch.equal(found, seen[-1])
+    assert torch.equal(guidance.window.prompts, guided.guidance.window.prompts)
+    assert torch.equal(draw(stock, name, cfg, **VendiGuidance(strength=0).on(stock)), plain)
 
 
 def test_another_guidance_may_take_its_place(name):

@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
+from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
 from safetensors.torch import load_file
 
 from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
@@ -131,11 +133,70 @@ def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
     assert {f"diversity_{name}" for name in settings} | others <= taken
 
 
-def test_a_diversity_argument_that_does_not_exist_is_named(guided):
-    with pytest.raises(
-        TypeError, match=r"takes no 'diversity_scal', only diversity, diversity_pre"
-    ):
-        draw(guided, diversity_scal=0.3)
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("diversty", "diversity"),
+        ("diversity_scal", "diversity_scale"),
+        ("guidance_scal", "guidance_scale"),
+    ],
+)
+def test_an_argument_that_does_not_exist_is_named_with_the_nearest(guided, name, nearest):
+    with pytest.raises(TypeError, match=f"takes no {name!r}: did you mean {nearest!r}"):
+        draw(guided, **{name: 0.5})
+
+
+@pytest.mark.parametrize("form", ["class", "on", "MultiPipelineCallbacks"])
+def test_a_users_callback_comes_after_guidance_and_has_the_last_word(guided, stock, form):
+    kept, plain = [], []
+
+    class Keep(PipelineCallback):
+        tensor_inputs: ClassVar = ["latents"]
+
+        def callback_fn(self, pipe, index, timestep, tensors):
+            kept.append(tensors["latents"].clone())
+            return {"latents": torch.zeros_like(tensors["latents"])} if index == 3 else {}
+
+    def note(pipe, index, timestep, tensors):
+        plain.append(tensors["latents"].clone())
+        return tensors
+
+    draw(stock, callback_on_step_end=note)
+    users, pipe = Keep(), guided if form == "class" else stock
+    if form == "MultiPipelineCallbacks":
+        users = MultiPipelineCallbacks([users])
+    key = "callback_on_step_end"
+    given = {key: users} if form == "class" else VendiGuidance().on(stock, callback=users)
+    images = draw(pipe, **given, output_type="latent")
+    assert not torch.equal(kept[-1], plain[-1])  # guided, before the user's came
+    assert len(kept) == 4 and not images.any()
+
+
+def test_latents_left_to_a_refiner_are_not_remembered(guided):
+    draw(guided, denoising_end=0.5, output_type="latent")
+    assert len(guided.guidance.window) == 0
+    draw(guided, denoising_end=1.0, output_type="latent")
+    assert len(guided.guidance.window) == 3
+
+
+def test_each_image_size_has_a_memory_of_its_own_that_is_saved_with_the_others(guided, tmp_path):
+    def of_size(size):
+        return draw(guided, height=size, width=size)
+
+    first = of_size(16)
+    large = of_size(32)
+    window = guided.guidance.window
+    assert window.shapes == [(4, 16, 16), (4, 8, 8)] and len(window) == 3
+    fresh = VendiGuidance(prompt_input="add_text_embeds")
+    guided.guidance, known = fresh, guided.guidance
+    assert np.array_equal(of_size(32), large)  # what is remembered of another size has no effect
+    window.save(tmp_path / "window")
+    guided.guidance = VendiGuidance(
+        prompt_input="add_text_embeds", window=SlidingWindow.load(tmp_path / "window")
+    )
+    again = of_size(16)
+    guided.guidance = known
+    assert np.allclose(of_size(16), again, atol=1e-4) and not np.allclose(again, first, atol=1e-3)
 
 
 def test_composes_with_a_users_callback(guided):
@@ -251,17 +312,18 @@ def test_every_public_name_exists_and_an_unknown_one_is_an_attribute_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"diversity_scale": -1.0}, "scale must be .* got -1.0"),
+        ({"diversity_scale": -1.0}, "^diversity_scale must be .* got -1.0"),
+        ({"diversity_level": -1}, "^diversity_level must be .* got -1"),
         ({"diversity_every": 0}, "every must be .* got 0"),
-        ({"diversity_window": 0}, "window must be .* got 0"),
+        ({"diversity_window": 0}, "^diversity_window must be .* got 0"),
         ({"diversity_objective": "x"}, "objective must be .* got 'x'"),
-        ({"diversity_memory": "x"}, "memory must be one of session, call, got 'x'"),
-        ({"diversity": -0.1}, "strength must be between 0, .* got -0.1"),
-        ({"diversity": 1.1}, "strength must be between 0, .* got 1.1"),
-        ({"diversity": float("nan")}, "strength must be between 0, .* got nan"),
-        ({"diversity": "high"}, "strength must be between 0, .* got 'high'"),
-        ({"diversity": None}, "strength must be between 0, .* got None"),
-        ({"diversity": 0.5, "diversity_preset": "published"}, "instead of a strength, got .* 0.5"),
+        ({"diversity_memory": "x"}, "^diversity_memory must be one of session, call, got 'x'"),
+        ({"diversity": -0.1}, "^diversity must be between 0, .* got -0.1"),
+        ({"diversity": 1.1}, "^diversity must be between 0, .* got 1.1"),
+        ({"diversity": float("nan")}, "^diversity must be between 0, .* got nan"),
+        ({"diversity": "high"}, "^diversity must be between 0, .* got 'high'"),
+        ({"diversity": None}, "^diversity must be between 0, .* got None"),
+        ({"diversity": 0.5, "diversity_preset": "published"}, "^diversity_preset .* got diversity"),
     ],
 )
 def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, message):

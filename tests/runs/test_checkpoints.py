@@ -182,3 +182,28 @@ def rewrite(path, latents):
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)
+
+
+@pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
+def test_a_run_keeps_what_it_began_with_of_other_image_sizes(tmp_path, batches):
+    opening = Checkpoint(Progress(0, 0, 4, entered=3), torch.randn(3, 4, 5, 5), torch.randn(3, 5))
+    checkpoints, window = Checkpoints(tmp_path, SIZE), RunWindow(SIZE)
+    window.enter_again(opening, "cpu")
+    checkpoints.add(opening)
+    progress = opening.progress
+    for size in batches:
+        latents, prompts = torch.randn(size, 4, 3, 3), torch.randn(size, 5)
+        before = window.entered
+        window.append(latents, prompts)
+        done, entered = progress.done + 4, window.entered
+        progress = replace(progress, done=done, entered_before=before, entered=entered)
+        checkpoints.add(Checkpoint(progress, latents, prompts))
+    again = RunWindow(SIZE)
+    checkpoints.restore(again, "cpu")
+    again.keep(opening)
+    assert set(again.shapes) == set(window.shapes) == {(4, 3, 3), (4, 5, 5)}
+    assert again.entered == window.entered == 3 + sum(batches)
+    for number in range(max(3, window.entered - SIZE), window.entered):
+        assert torch.equal(again.sample(number)[0], window.sample(number)[0])
+    pair = (each.of_shape((4, 5, 5)).features for each in (window, again))
+    assert torch.allclose(*pair, atol=1e-6)

@@ -1,20 +1,22 @@
 """Score one or two batches of images, and test whether they differ.
 
-FOLDERS are one or two folders of images. Prompts are read from metadata.jsonl, as `vendi-guidance
-generate` writes it, else from metadata.csv, captions.csv or captions.tsv (a column of files and one
-of captions), a .txt file beside each image, or the names of subfolders. Prints a table of diversity
-and fidelity scores with 95% confidence intervals, and writes report.html (one page, works offline),
-report.md, report.json and PNG figures.
+FOLDERS are one or two folders of images, with prompts in metadata.jsonl, as `vendi-guidance
+generate` writes it, in a .csv or .tsv of files and captions, in a .txt beside each image, or as the
+names of subfolders. Prints scores with 95% confidence intervals, and writes a report.
 
 \b
   vendi-guidance evaluate out/waving
   vendi-guidance evaluate out/without out/with --output out/report
-  vendi-guidance evaluate photos --image-embedder dinov2 --prompt-embedder clip --output report
+  vendi-guidance evaluate photos --image-embedder dinov2
 
 A benchmark's scores are computed with its own features and kernels:
 
 \b
   vendi-guidance evaluate out/coco --protocol coco1000 --reference val2014 --output report
+
+The report is report.html (one page, works offline), report.md, report.json and PNG figures. Files
+of captions are metadata, captions or prompts, .csv or .tsv, with a column of files and one of
+captions.
 
 The default embedders are DINOv2 and CLIP. Where their weights are not on disk and cannot be
 downloaded, images are compared by their pixels and prompts by their words, and the command says so.
@@ -101,7 +103,7 @@ def sigma(what: str) -> Any:
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
-    *("output", "overwrite", "cache", "device"),
+    *("output", "overwrite", "device"),
 )
 
 
@@ -161,7 +163,7 @@ COMMON = (
     "--output",
     type=PATH,
     show_default="FOLDER-report, beside FOLDER",
-    help="The folder of the report. A report of the same folders in it is replaced.",
+    help="Folder of the report. One of the same folders is replaced.",
 )
 @where("--overwrite", is_flag=True, help="Replace a report of other folders, too.")
 @where("--cache", type=PATH, help="A folder to keep features in, for later evaluations.")

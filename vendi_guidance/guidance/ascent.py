@@ -44,9 +44,10 @@ def ascent_direction(step: Step, memory: Memory, settings: Settings) -> Tensor:
         ValueError: samples that do not fit the memory's.
     """
     view = settings.build_space().view(step.pipeline, step.latents, step.prediction)
-    memory.window.check(view.features, step.prompts)  # where they will enter
+    window = memory.window_of(view.features)
+    window.check(view.features, step.prompts)  # where they will enter
     objective = memory.objective(settings, step.prompts)
-    gradient = objective.gradient(view.features, step.prompts, memory.window).gradient
+    gradient = objective.gradient(view.features, step.prompts, window).gradient
     if memory.exemplars is not None:
         contrast = _against_exemplars(objective, view.features, memory.exemplars)
         gradient = gradient - settings.beta * contrast

@@ -1,24 +1,27 @@
 """One call of a diffusers pipeline: what guidance reads of it, and lets go of at its end."""
 
 from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.network import Network
 from vendi_guidance.guidance.prediction import Watch, continue_from_here
+from vendi_guidance.guidance.running import RunningCall, local_of
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 
 
-def count_steps(pipeline: Any) -> int:
-    """How many steps the pipeline's call has."""
-    count = getattr(pipeline, "num_timesteps", None)
-    return len(pipeline.scheduler.timesteps) if count is None else count
-
-
 class Call:
-    """One call of a pipeline, with its settings; `has_begun` once a step has been made.
+    """One call of a pipeline, with its settings.
+
+    Attributes:
+        has_begun: whether a step has been made.
+        is_guided: whether a step has been modified.
+
+    Args:
+        generator: of fresh noise; None is that of the pipeline's call, if it has one.
 
     Raises:
         ValueError: the settings need what this pipeline or its scheduler do not offer.
@@ -28,7 +31,8 @@ class Call:
         self, pipeline: Any, settings: Settings, memory: Memory, generator: Generator
     ) -> None:
         self.settings = settings
-        self.has_begun = False
+        self.has_begun = self.is_guided = False
+        self._thread: int | None = None
         self._generator = generator
         self._engine = Engine(settings, memory)
         self._watch: Watch | None = None
@@ -44,8 +48,17 @@ class Call:
         self._watch = self._network = None
 
     def is_due(self, step: Step) -> bool:
-        """Whether this step is to be modified; to be asked once at every step."""
-        self.has_begun = True
+        """Whether this step is to be modified; to be asked once at every step.
+
+        Raises:
+            RuntimeError: another thread makes the call.
+        """
+        if self._thread not in (None, get_ident()):
+            raise RuntimeError(
+                "this guidance is guiding another thread's call: give each thread a VendiGuidance "
+                "of its own"
+            )
+        self.has_begun, self._thread = True, get_ident()
         if self.settings.scale == 0 or not self._follow(step.pipeline):
             return False
         step = replace(step, network=self._network)
@@ -62,10 +75,26 @@ class Call:
             ValueError: the prediction has another shape than the latents, or rounds cannot be made.
         """
         prediction = None if self._watch is None else self._prediction(self._watch, step)
-        step = replace(
-            step, prediction=prediction, network=self._network, generator=self._generator
-        )
+        generator = self._generator
+        if generator is None:
+            generator = local_of(step.pipeline, "generator")
+        step = replace(step, prediction=prediction, network=self._network, generator=generator)
+        self.is_guided = True
         return self._engine.modify(step)
+
+    def why_unguided(self, step: Step | None) -> str | None:
+        """Why the call ends without a guided step; None where one was guided, or none was wanted.
+
+        Args:
+            step: the last one; None if the pipeline reported none.
+        """
+        if self.is_guided or self.settings.scale == 0:
+            return None
+        if step is None:
+            return "the pipeline did not call its callback"
+        if step.count == 1:
+            return "it has one step, after which nothing is left to guide: use more steps"
+        return f"{type(step.pipeline.scheduler).__name__} would have discarded each change"
 
     def remember(self, step: Step) -> None:
         """Let the samples of the last step enter the memory."""
@@ -87,10 +116,11 @@ class Call:
         watched."""
         if self.settings.scale == 0 or not self.settings.needs_prediction:
             return True
-        if self._watch is not None and self._watch.scheduler is pipeline.scheduler:
-            return self._watch.steps > 0
+        watch = self._watch
+        if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here():
+            return watch.steps > 0
         self.close()
-        self._watch = Watch(pipeline.scheduler).start()
+        self._watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here).start()
         if self.settings.rounds:
             self._network = Network(pipeline, self._watch).start()
         return False

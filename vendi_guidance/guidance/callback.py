@@ -5,7 +5,8 @@ everything generated so far (Jalali et al., AISTATS 2026, equation (14)); a fini
 the window. The pipeline's own code stays as it is.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,14 @@ from typing import Any
 from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
-from vendi_guidance.guidance.call import Call, count_steps
+from vendi_guidance.guidance.call import Call
+from vendi_guidance.guidance.calling import (
+    Callback,
+    arguments,
+    check_pipeline,
+    count_steps,
+    is_finished,
+)
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.prompts import (
     is_pooled_clip,
@@ -32,8 +40,16 @@ from vendi_guidance.guidance.settings import (
 from vendi_guidance.guidance.step import Generator, Step
 from vendi_guidance.guidance.window import SlidingWindow
 
+logger = logging.getLogger(__name__)
+
 KEEPS = ("session", "call")
 """How long finished samples can be remembered."""
+
+
+def check_keeps(memory: str) -> None:
+    """Raise ValueError for what `VendiGuidance(memory=...)` may not be."""
+    if memory not in KEEPS:
+        raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {memory!r}")
 
 
 class VendiGuidance(PipelineCallback):
@@ -66,7 +82,8 @@ class VendiGuidance(PipelineCallback):
     Attributes:
         settings: `Settings`, as given above.
         memory: the window, the exemplars and the prompt bandwidth that was found.
-        generator: of fresh noise: a `torch.Generator`, one for each sample, or None.
+        generator: of fresh noise: a `torch.Generator` or one for each sample. None is that of the
+            pipeline's call; where that has none, torch's own governs, as in the stock pipeline.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -103,6 +120,7 @@ class VendiGuidance(PipelineCallback):
         self.record = record
         self._prompt_input = prompt_input
         self._call: Call | None = None
+        self._has_warned = False
 
     @property
     def settings(self) -> Settings:
@@ -157,11 +175,17 @@ class VendiGuidance(PipelineCallback):
 
     @keeps.setter
     def keeps(self, keeps: str) -> None:
-        if keeps not in KEEPS:
-            raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {keeps!r}")
+        check_keeps(keeps)
         self._keeps = keeps
 
-    def on(self, pipeline: Any, generator: Generator = None) -> dict[str, Any]:
+    def on(
+        self,
+        pipeline: Any,
+        generator: Generator = None,
+        *,
+        callback: Callback | None = None,
+        callback_tensor_inputs: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
         """The arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
 
         They ask for the best prompt embeddings that this pipeline offers. `callback_on_step_end=
@@ -169,12 +193,17 @@ class VendiGuidance(PipelineCallback):
 
         Args:
             pipeline: the one that will be called.
-            generator: what it will be called with, for fresh noise to come from.
+            generator: of fresh noise; None is the one that the pipeline is called with.
+            callback: a callback of your own, called after each guided step with guided latents;
+                what it returns holds. For PixArt, one that takes (step, timestep, latents).
+            callback_tensor_inputs: what would be `callback_on_step_end_tensor_inputs`.
 
         Raises:
-            ValueError: the settings need what this pipeline or its scheduler do not offer.
+            TypeError: `pipeline` is no pipeline.
+            ValueError: the pipeline takes no callback, or the settings need what it or its
+                scheduler do not offer.
         """
-        return self._attach(pipeline, self.settings, generator)
+        return self._attach(pipeline, self.settings, generator, callback, callback_tensor_inputs)
 
     @contextmanager
     def attached(
@@ -183,15 +212,20 @@ class VendiGuidance(PipelineCallback):
         generator: Generator = None,
         *,
         memory: str | None = None,
+        callback: Callback | None = None,
+        callback_tensor_inputs: Sequence[str] | None = None,
         **changes: Any,
     ) -> Iterator[dict[str, Any]]:
         """`on`, with other settings for this call, and a window that stays as it was if it raises:
         `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`."""
         settings, keeps = self.settings.changed(**changes), self.keeps
+        inputs = callback_tensor_inputs
         try:
             self.keeps = keeps if memory is None else memory
             with self.memory.holding() as finished:
-                yield self._attach(pipeline, settings, generator)
+                yield self._attach(pipeline, settings, generator, callback, inputs)
+            if self._call is not None and not self._call.has_begun:
+                self._warn_unguided(self._call, None)
             self.memory.commit(finished)
         finally:
             self._let_go()
@@ -232,20 +266,30 @@ class VendiGuidance(PipelineCallback):
         if is_due:
             step = call.modify(step)
         if step.is_last:
-            if self.keeps == "session":
+            self._warn_unguided(call, step)
+            if self.keeps == "session" and is_finished(pipeline):
                 call.remember(step)
             self._let_go()
         return {**callback_kwargs, "latents": step.latents}
 
-    def _attach(self, pipeline: Any, settings: Settings, generator: Generator) -> dict[str, Any]:
+    def begin(self, pipeline: Any, generator: Generator = None) -> None:
+        """Watch the scheduler and the network of a pipeline, whose call is about to begin."""
+        self._begin(pipeline, self.settings, generator)
+
+    def _attach(
+        self,
+        pipeline: Any,
+        settings: Settings,
+        generator: Generator,
+        callback: Callback | None,
+        callback_inputs: Sequence[str] | None,
+    ) -> dict[str, Any]:
+        check_pipeline(pipeline)
         self._begin(pipeline, settings, generator)
         names = self.tensor_inputs
         if self.prompt_input is not None and self._prompt_input is None:
             names = ["latents", *prompt_inputs(pipeline)]
-        return {
-            "callback_on_step_end": self.callback_fn,
-            "callback_on_step_end_tensor_inputs": names,
-        }
+        return arguments(pipeline, self.callback_fn, names, callback, callback_inputs)
 
     def _begin(self, pipeline: Any, settings: Settings, generator: Generator) -> Call:
         self._let_go()
@@ -257,6 +301,12 @@ class VendiGuidance(PipelineCallback):
         if self._call is not None:
             self._call.close()
         self._call = None
+
+    def _warn_unguided(self, call: Call, last: Step | None) -> None:
+        reason = call.why_unguided(last)
+        if reason is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning("no step of this call was guided: %s", reason)
 
     def _prompt_features(self, pipeline: Any, tensors: dict[str, Any]) -> Tensor:
         features = prompt_features(pipeline, tensors, self._prompt_input)

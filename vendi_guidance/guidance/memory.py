@@ -26,7 +26,7 @@ class Memory:
     """What guidance keeps from call to call.
 
     Attributes:
-        window: the finished samples.
+        window: the finished samples, by shape: see `SlidingWindow`.
         exemplars: a window of the (n, ...) exemplars given, or None.
         sigma_prompt: the prompt bandwidth that was found and fixed, or None.
     """
@@ -43,6 +43,10 @@ class Memory:
     def skipped(self) -> int:
         """How many guidance steps of single samples were skipped, and samples not remembered."""
         return int(self._skipped)
+
+    def window_of(self, features: Tensor) -> SlidingWindow:
+        """The finished samples of the same shape as these, (b, ...)."""
+        return self.window.of_shape(features.shape[1:])
 
     def add(self, features: Tensor, prompts: Tensor | None) -> None:
         """Remember finished samples, except those that hold NaN or infinity."""
@@ -68,7 +72,7 @@ class Memory:
             if self._held is None:
                 self.window.append(features, prompts)
             else:
-                self.window.check(features, prompts)
+                self.window_of(features).check(features, prompts)
                 self._held.append((features, prompts))
 
     @contextmanager
@@ -95,7 +99,9 @@ class Memory:
             return given or SIGMA_PROMPT
         unit = unit_rows(as_rows(prompts))
         known = self.window.prompts
-        seen = torch.cat([unit, unit[:0] if known is None else known.to(unit)])
+        if known is None or known.shape[1:] != unit.shape[1:]:
+            known = unit[:0]
+        seen = torch.cat([unit, known.to(unit)])
         seen = seen[seen.isfinite().all(dim=1)]
         copies = exact_ones(seen @ seen.T, seen.shape[1]).tril_(-1) == 1
         distinct = seen[~copies.any(dim=1)].mul(1e4).round().unique(dim=0) / 1e4

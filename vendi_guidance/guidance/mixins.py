@@ -5,10 +5,11 @@ pipeline as its last.
 """
 
 import copy
+import difflib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from inspect import BoundArguments, Parameter, signature
 from typing import Any, ClassVar
 
@@ -16,8 +17,8 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.guidance.call import count_steps
-from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.guidance.callback import VendiGuidance, check_keeps
+from vendi_guidance.guidance.calling import count_steps
 from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
 DIAL = "diversity"
@@ -26,10 +27,11 @@ PREFIX = "diversity_"
 OF_A_CALL = {DIAL: float, "diversity_preset": str, "diversity_window": int, "diversity_memory": str}
 """The arguments of a call beside the settings."""
 
+DEPRECATED = ("callback", "callback_steps")
+"""Arguments that a call with `**kwargs` may still read there."""
+
 BINNED = (32, 64, 128, 256)
 """The sample sizes that PixArt bins resolutions for."""
-
-Callback = Callable[..., dict[str, Any] | None]
 
 OnStep = Callable[[int, int], None]
 """Gets the number of a step, from 1, and how many steps the call has."""
@@ -49,7 +51,7 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
 
         Raises:
             ValueError: a value out of its range, named in the message.
-            TypeError: a `diversity_` argument that does not exist.
+            TypeError: an argument that does not exist; the message names the nearest that does.
 
         {stock}:
 {doc}"""
@@ -84,6 +86,20 @@ class DiversityGuided:
     def guidance(self, guidance: VendiGuidance) -> None:
         self._guidance = guidance
 
+    def _check_settings(self, given: dict[str, Any]) -> None:
+        """Raise ValueError for a value out of its range, by the name that it has in a call."""
+        changes = dict(given)
+        try:
+            check_count("window", changes.pop("window", 1))
+            if (memory := changes.pop("memory", None)) is not None:
+                check_keeps(memory)
+            self.guidance.settings.changed(**changes)
+        except ValueError as error:
+            name, _, reason = str(error).partition(" ")
+            name = DIAL if name == "strength" else PREFIX + name
+            reason = reason.replace("strength", DIAL)
+            raise ValueError(f"{name} {reason}") from None
+
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         """The stock pipeline's call, with some settings changed."""
         window = self.guidance.window
@@ -113,19 +129,16 @@ class DiversityGuided:
 class GuidedByCallback(DiversityGuided):
     """For pipelines that take `callback_on_step_end`."""
 
-    @contextmanager
-    def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        users = given["callback_on_step_end"]
-        with self.guidance.attached(self, given["generator"], **changes) as arguments:
-            if users is not None:
-                asked = given["callback_on_step_end_tensor_inputs"]
-                inputs = list(getattr(users, "tensor_inputs", asked))
-                ours = arguments["callback_on_step_end_tensor_inputs"]
-                arguments |= {
-                    "callback_on_step_end": then(self.guidance.callback_fn, users, inputs),
-                    "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*ours, *inputs])),
-                }
-            yield arguments
+    def _attached(
+        self, given: dict[str, Any], changes: dict[str, Any]
+    ) -> AbstractContextManager[dict[str, Any]]:
+        return self.guidance.attached(
+            self,
+            given["generator"],
+            callback=given["callback_on_step_end"],
+            callback_tensor_inputs=given["callback_on_step_end_tensor_inputs"],
+            **changes,
+        )
 
     def watched(self, on_step: OnStep) -> dict[str, Any]:
         def report(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> None:
@@ -142,20 +155,6 @@ class GuidedInPlace(DiversityGuided):
 
     prompt_input = "prompt_embeds"
     transformer: Any
-    _prompts: dict[str, Tensor]
-
-    @property
-    def num_timesteps(self) -> int:
-        """How many steps `callback` counts: with a scheduler of order 2, two evaluations of the
-        network are one step."""
-        return -(-len(self.scheduler.timesteps) // self.scheduler.order)
-
-    def encode_prompt(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
-        """As the stock pipeline's."""
-        encoded = self.stock.encode_prompt(self, *args, **kwargs)
-        # negative prompts are left out: only the images' own prompts tell them apart
-        self._prompts = {"prompt_embeds": encoded[0], "prompt_attention_mask": encoded[1]}
-        return encoded
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         """The same, for models of any size: PixArt refuses those that it has no bins for."""
@@ -163,64 +162,52 @@ class GuidedInPlace(DiversityGuided):
             call.arguments["use_resolution_binning"] = False
         return super()._call_guided(call, changes)
 
-    @contextmanager
-    def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _attached(
+        self, given: dict[str, Any], changes: dict[str, Any]
+    ) -> AbstractContextManager[dict[str, Any]]:
         users, every = given["callback"], given["callback_steps"]
         check_count("callback_steps", every)
 
-        def guide(step: int, timestep: int, latents: Tensor) -> None:
-            tensors = {"latents": latents, **self._prompts}
-            guided = self.guidance(self, step, timestep, tensors)["latents"]
-            if guided is not latents:
-                latents.copy_(guided)
+        def at_times(step: int, timestep: Any, latents: Tensor) -> None:
             evaluations = min((step + 1) * self.scheduler.order, len(self.scheduler.timesteps))
             if users is not None and (evaluations - 1) % every == 0:
                 users(step, timestep, latents)
 
-        try:
-            with self.guidance.attached(self, given["generator"], **changes):
-                yield {"callback": guide, "callback_steps": 1}
-        finally:
-            self._prompts = {}
+        return self.guidance.attached(self, given["generator"], callback=at_times, **changes)
 
     def watched(self, on_step: OnStep) -> dict[str, Any]:
         def report(step: int, timestep: Any, latents: Tensor) -> None:
-            on_step(step + 1, self.num_timesteps)
+            on_step(step + 1, count_steps(self))
 
         return {"callback": report, "callback_steps": 1}
 
 
-def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:
-    """Guidance first, then a callback of the user's, which sees guided latents.
+def _setting_of(name: str) -> str:
+    """What `VendiGuidance` calls an argument of a call."""
+    return "strength" if name == DIAL else name.removeprefix(PREFIX)
 
-    diffusers' own composition hands every callback all tensors instead of those it asks for, its
-    `inputs`, and loses the changes of earlier callbacks that a later one does not return.
-    """
 
-    def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        guided = guide(pipeline, step, timestep, tensors) or tensors
-        asked = {name: guided[name] for name in inputs}
-        return {**guided, **(callback(pipeline, step, timestep, asked) or {})}
-
-    return both
+def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise TypeError for a name that is not known: stock pipelines may ignore it."""
+    for name in given:
+        if name not in known:
+            [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
+            raise TypeError(f"{kind.__name__} takes no {name!r}: did you mean {nearest!r}?")
 
 
 def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
     """`__call__` of the guided pipeline: the stock one's parameters, and ours."""
     plain = signature(stock.__call__)
+    swallows = any(it.kind is Parameter.VAR_KEYWORD for it in plain.parameters.values())
 
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        names = [name for name in kwargs if name == DIAL or name.startswith(PREFIX)]
-        changes = {name: kwargs.pop(name) for name in names}
-        for name in changes.keys() - set(ours):  # stock pipelines may ignore unknown arguments
-            raise TypeError(f"{type(self).__name__} takes no {name!r}, only {', '.join(ours)}")
+        _check_names(type(self), kwargs, [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]])
+        changes = {name: kwargs.pop(name) for name in ours if name in kwargs}
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
-        given = {
-            "strength" if name == DIAL else name.removeprefix(PREFIX): it
-            for name, it in changes.items()
-        }
+        given = {_setting_of(name): value for name, value in changes.items()}
+        self._check_settings(given)
         return self._call_guided(call, given)
 
     first = [

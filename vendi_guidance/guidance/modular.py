@@ -45,7 +45,7 @@ class DiversityBegin(_LoopBlock):
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         if i == 0:
-            self.guidance.on(components, block_state.generator)
+            self.guidance.begin(components, block_state.generator)
         return components, block_state
 
 

@@ -6,7 +6,6 @@ on, it keeps the arguments of the last step, so that the step can be repeated fo
 it scales CFG, which has no effect where the two predictions are equal.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -62,10 +61,9 @@ class Network:
         self._evaluations: list[_Evaluation] = []
         self._step = -1  # whose evaluations they are
         self._share = 1.0  # of CFG at that step
-        self._timesteps: Tensor | None = None  # of the call
         modules = (getattr(pipeline, name, None) for name in NETWORKS)
         self._patches = [
-            Patch(module, "forward", self._wrap)
+            Patch(module, _entry(module), self._wrap, watch.is_here)
             for module in modules
             if isinstance(module, nn.Module)
         ]
@@ -152,10 +150,7 @@ class Network:
         )
 
     def _wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(forward)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_its_call():
-                return forward(*args, **kwargs)
             if self._step != self._watch.steps:
                 self._step, self._evaluations = self._watch.steps, []
                 self._share = self.cfg if self._step else 1.0
@@ -164,12 +159,6 @@ class Network:
             return output
 
         return watched
-
-    def _is_its_call(self) -> bool:
-        """False in a later call of the pipeline, after one that was cut short."""
-        timesteps = self._watch.scheduler.timesteps  # each call makes its own
-        self._timesteps = timesteps if self._timesteps is None else self._timesteps
-        return timesteps is self._timesteps and any(patch.is_on for patch in self._patches)
 
     def _evaluate(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -237,6 +226,12 @@ class Network:
     def _is_divisible(self) -> bool:
         """Whether rows of a batch can be evaluated without the others."""
         return not getattr(self._pipeline, "do_perturbed_attention_guidance", False)
+
+
+def _entry(module: nn.Module) -> str:
+    """The method that a call of the module goes through, outside code that it has compiled."""
+    compiled = "_compiled_call_impl"  # of `module.compile()`
+    return "forward" if getattr(module, compiled, None) is None else compiled
 
 
 def _product(one: Tensor, other: Tensor) -> float:

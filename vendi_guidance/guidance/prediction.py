@@ -9,7 +9,6 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from types import MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +33,7 @@ class Watch:
 
     Args:
         scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
+        is_here: asked at each step; where it is False the step belongs to another call.
 
     Attributes:
         steps: how many steps there have been since the start.
@@ -42,11 +42,13 @@ class Watch:
         ValueError: the prediction of this scheduler, or with its settings, is not known.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, is_here: Callable[[], bool] = lambda: True) -> None:
         self._reader = _Reader.of(scheduler)
+        self._parameters = inspect.signature(type(scheduler).step)
         self.scheduler = scheduler
+        self.is_here = is_here
         self.steps = 0
-        self._patch = Patch(scheduler, "step", self._wrap)
+        self._patch = Patch(scheduler, "step", self._wrap, is_here)
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._prediction: Prediction | None = None
 
@@ -118,21 +120,15 @@ class Watch:
         return self._last
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        parameters = inspect.signature(type(self.scheduler).step)
-
-        @functools.wraps(type(self.scheduler).step)  # pipelines look at its parameters
-        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            if scheduler is not self.scheduler:  # a deep copy, which brought this along
-                return type(scheduler).step(scheduler, *args, **kwargs)
+        def step(*args: Any, **kwargs: Any) -> Any:
             result = inner(*args, **kwargs)
-            if self._patch.is_on:
-                given = parameters.bind(scheduler, *args, **kwargs).arguments
-                self._last = (copy.copy(scheduler), given)  # the tensors are shared
-                self._prediction = None
-                self.steps += 1
+            given = self._parameters.bind(self.scheduler, *args, **kwargs).arguments
+            self._last = (copy.copy(self.scheduler), given)  # the tensors are shared
+            self._prediction = None
+            self.steps += 1
             return result
 
-        return MethodType(step, self.scheduler)
+        return step
 
 
 def continues(scheduler: Any) -> bool:

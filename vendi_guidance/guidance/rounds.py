@@ -109,7 +109,7 @@ class Rounds:
             return noisy[0], clean[0]
         space = self.settings.build_space()
         features = torch.stack([space.remember(step.pipeline, one) for one in clean])
-        taken = objective.choose(features, step.prompts, memory.window)
+        taken = objective.choose(features, step.prompts, memory.window_of(features[0]))
         rows = torch.arange(len(taken), device=taken.device)
         return noisy[taken, rows], clean[taken, rows]
 

@@ -6,7 +6,8 @@ the window's own samples change only when one enters or leaves; they are kept, a
 derived from them.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+import copy
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -22,6 +23,8 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 FORMAT = "vendi-guidance window"
 VERSION = 1
+VERSION_OF_SHAPES = 2
+"""Of a file with samples of several shapes."""
 
 ROWS_AT_ONCE = 64
 """Samples enter in groups of this size, which bounds the memory that entering takes."""
@@ -47,10 +50,15 @@ def squared_norm(matrix: Tensor) -> Tensor:
 class SlidingWindow:
     """The last `size` finished samples, with their prompt embeddings.
 
-    Memory: size x (feature elements + prompt width) in `dtype`, plus size^2 in float32.
+    Samples of one shape, such as latents of images of one size, are compared with one another
+    only, and each shape has `size` samples of its own. The window shows those of the shape that
+    entered last; `of_shape` has the others.
+
+    Memory of each shape: size x (feature elements + prompt width) in `dtype`, plus size^2 in
+    float32.
 
     Args:
-        size: how many samples to remember.
+        size: how many samples of each shape to remember.
         dtype: of the stored features; kernels are computed in float32 or float64.
         device: where they are stored; None is where the first ones come from.
 
@@ -84,7 +92,8 @@ class SlidingWindow:
         self.clear()
 
     def clear(self) -> None:
-        """Forget every sample."""
+        """Forget every sample, of every shape."""
+        self._others: dict[tuple[int, ...], SlidingWindow] = {}
         self.latent_shape: tuple[int, ...] | None = None
         self._features: _Ring | None = None
         self._prompts: _Ring | None = None
@@ -95,7 +104,44 @@ class SlidingWindow:
         return min(self._entered, self.size)
 
     def __repr__(self) -> str:
-        return f"SlidingWindow({self.size}), {len(self)} of them filled"
+        others = f", and {len(self._others)} other shapes" if self._others else ""
+        return f"SlidingWindow({self.size}), {len(self)} of them filled{others}"
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of which there are samples, the one that entered last first."""
+        return [*([] if self.latent_shape is None else [self.latent_shape]), *self._others]
+
+    def of_shape(self, shape: Sequence[int]) -> "SlidingWindow":
+        """The samples of one shape, as a window; an empty one where there are none."""
+        shape = tuple(shape)
+        if self.latent_shape == shape:
+            return self
+        empty = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
+        return self._others.get(shape, empty)
+
+    def adopt(self, other: "SlidingWindow") -> None:
+        """Also remember another window's samples, of the shapes that this one has none of."""
+        for shape in other.shapes:
+            if shape not in self.shapes:
+                self._others[shape] = other.of_shape(shape)._alone()
+
+    def _alone(self) -> "SlidingWindow":
+        """The samples that the window shows, without those of other shapes."""
+        alone = copy.copy(self)
+        alone._others = {}
+        return alone
+
+    def _show(self, shape: tuple[int, ...]) -> None:
+        """Let the samples of this shape be those that the window shows."""
+        if shape == self.latent_shape or (self.latent_shape is None and shape not in self._others):
+            return
+        known, others = self.of_shape(shape), self._others
+        if self.latent_shape is not None:
+            others = {self.latent_shape: self._alone(), **others}
+        self._others = {at: it for at, it in others.items() if at != shape}
+        for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
+            setattr(self, name, getattr(known, name))
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         """Remember finished samples; the oldest leave when there is no room.
@@ -107,12 +153,13 @@ class SlidingWindow:
             prompts: (b, m) embeddings, or None in a window without prompts.
 
         Raises:
-            ValueError: other shapes than the window holds, prompts given once and missing another
-                time, or NaN or infinity. The window stays as it was.
+            ValueError: other prompts than those of this shape have, prompts given once and missing
+                another time, or NaN or infinity. The window stays as it was.
         """
-        self.check(features, prompts)
+        self.of_shape(features.shape[1:]).check(features, prompts)
         if not features.isfinite().all() or not (prompts is None or prompts.isfinite().all()):
             raise ValueError("latents and prompts that enter the window must be finite numbers")
+        self._show(tuple(features.shape[1:]))
         kept = slice(-self.size, None)
         if self._features is None:
             self.latent_shape = tuple(features.shape[1:])
@@ -128,7 +175,7 @@ class SlidingWindow:
         self.cache.clear()
 
     def check(self, features: Tensor, prompts: Tensor | None) -> None:
-        """Raise ValueError if such samples cannot enter beside those of this window."""
+        """Raise ValueError if such samples do not fit beside those that the window shows."""
         if prompts is not None and len(prompts) != len(features):
             raise ValueError(
                 f"got {counted(len(features), 'latent')} but {counted(len(prompts), 'prompt')}"
@@ -153,7 +200,7 @@ class SlidingWindow:
         if self.latent_shape not in (None, shape):
             raise ValueError(
                 f"the window holds latents of shape {self.latent_shape}, got {shape}: "
-                "clear it, or use one window for each image size"
+                "compare them with window.of_shape(shape)"
             )
 
     @property
@@ -224,8 +271,12 @@ class SlidingWindow:
         if size == self.size:
             return
         features, prompts, shape = *self._oldest_first(), self.latent_shape
+        others = {at: copy.copy(other) for at, other in self._others.items()}
+        for other in others.values():
+            other.resize(size)
         self.size = size
         self.clear()
+        self._others = others
         if shape is not None:
             self.append(features.unflatten(1, shape), prompts)
 
@@ -252,7 +303,6 @@ class SlidingWindow:
         Raises:
             OSError: the file cannot be written.
         """
-        features, prompts = self._oldest_first()
         header = {
             "format": FORMAT,
             "version": VERSION,
@@ -260,7 +310,13 @@ class SlidingWindow:
             "latent_shape": self.latent_shape,
             "dtype": str(self.dtype).removeprefix("torch."),
         }
-        save_tensors(Path(path), {"latents": features, "prompts": prompts}, header)
+        tensors: dict[str, Tensor | None] = {}
+        for number, shape in enumerate(self.shapes or [()]):
+            names = _names(number)
+            tensors |= zip(names, self.of_shape(shape)._oldest_first(), strict=True)
+        if self._others:
+            header |= {"version": VERSION_OF_SHAPES, "other_shapes": self.shapes[1:]}
+        save_tensors(Path(path), tensors, header)
 
     @classmethod
     def load(
@@ -283,18 +339,20 @@ class SlidingWindow:
         reason = _misfit(header, tensors)
         if reason:
             raise ValueError(f"{path} is not a window this version can read: {reason}")
-        if largest is not None and header["size"] > largest:
-            raise ValueError(f"{path} is a window of size {header['size']}, beyond {largest}")
+        shapes = _shapes(header)
+        total = header["size"] * max(1, len(shapes))
+        if largest is not None and total > largest:
+            raise ValueError(f"{path} is a window of size {total}, beyond {largest}")
         window = cls(header["size"], dtype=getattr(torch, header["dtype"]), device=device)
-        if header["latent_shape"] is not None:
-            shape = tuple(header["latent_shape"])
-            prompts = tensors.get("prompts")
-            try:
-                window.append(tensors["latents"].unflatten(1, shape).to(device), prompts)
-            except RuntimeError:
-                raise ValueError(
-                    f"there is no memory for {path}, a window of {counted(window.size, 'sample')}"
-                ) from None
+        try:
+            for number, shape in reversed([*enumerate(shapes)]):
+                latents, prompts = _names(number)
+                features = tensors[latents].unflatten(1, shape).to(device)
+                window.append(features, tensors.get(prompts))
+        except RuntimeError:
+            raise ValueError(
+                f"there is no memory for {path}, a window of {counted(window.size, 'sample')}"
+            ) from None
         return window
 
     def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
@@ -361,26 +419,51 @@ class _Ring:
             yield rows if copy is None else copy[: len(rows)].copy_(rows)
 
 
+def _names(number: int) -> tuple[str, str]:
+    """The tensors of a file that hold the samples of its shapes, the one shown first."""
+    return (f"latents_{number}", f"prompts_{number}") if number else ("latents", "prompts")
+
+
+def _shapes(header: dict[str, Any]) -> list[Any]:
+    """Those of which a file holds samples."""
+    shapes = [header.get("latent_shape"), *header.get("other_shapes", [])]
+    return [] if shapes == [None] else shapes
+
+
 def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
     """Why a file's content is not a window, or None where it is one."""
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         return f"its header does not say {FORMAT!r}"
-    if header.get("version") != VERSION:
-        return f"it has version {header.get('version')}, this is {VERSION}"
-    shape, latents, prompts = header.get("latent_shape"), *map(tensors.get, ("latents", "prompts"))
+    if header.get("version") not in (VERSION, VERSION_OF_SHAPES):
+        return f"it has version {header.get('version')}, this is {VERSION_OF_SHAPES}"
     if not _is_count(header.get("size")):
         return f"its size is {header.get('size')}"
     if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
         return f"its dtype is {header.get('dtype')}"
-    if latents is None:
+    if not isinstance(header.get("other_shapes", []), list):
+        return f"its other shapes are {header['other_shapes']}"
+    if "latents" not in tensors:
         return "it holds no latents"
-    if shape is None:
-        return None if latents.numel() == 0 else "its latents have no shape"
-    if not isinstance(shape, list) or not all(map(_is_count, shape)):
-        return f"its latents have shape {shape}"
+    if not _shapes(header):
+        return None if tensors["latents"].numel() == 0 else "its latents have no shape"
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.shape[1] == 0:
             return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
+    for number, shape in enumerate(_shapes(header)):
+        latents, prompts = map(tensors.get, _names(number))
+        if reason := _misfit_of(header, shape, latents, prompts):
+            return reason
+    return None
+
+
+def _misfit_of(
+    header: dict[str, Any], shape: Any, latents: Tensor | None, prompts: Tensor | None
+) -> str | None:
+    """Why samples in a file do not fit its header, or None where they do."""
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        return f"its latents have shape {shape}"
+    if latents is None:
+        return f"it holds no latents of shape {shape}"
     if latents.shape[1] != prod(shape) or len(latents) > header["size"]:
         return f"latents of shape {tuple(latents.shape)} do not fit its header {header}"
     if prompts is not None and len(prompts) != len(latents):

@@ -45,10 +45,17 @@ class Checkpoint:
 class RunWindow(SlidingWindow):
     """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
 
+    _total = 0
+
     @property
     def entered(self) -> int:
-        """How many samples have entered so far, including those that have left since."""
-        return self._entered
+        """How many samples have entered so far, including those that have left since, of images of
+        this run's size and of any other that it began with."""
+        return self._total
+
+    def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
+        super().append(features, prompts)
+        self._total += min(len(features), self.size)
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
         """The features and the prompt embedding, (m,) or None, of the sample that entered after
@@ -57,6 +64,7 @@ class RunWindow(SlidingWindow):
         Raises:
             ValueError: it has not entered, or has left.
         """
+        number -= self._total - self._entered  # of another shape, at the beginning
         if not max(0, self._entered - self.size) <= number < self._entered:
             raise ValueError("the picture is not in the window")
         place, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
@@ -74,11 +82,20 @@ class RunWindow(SlidingWindow):
         if batch.latents is None:
             return
         before = batch.progress.entered_before
-        if self._entered not in (0, before):
-            raise ValueError(f"{self._entered} samples have entered, not {before}")
-        self._entered = before
+        if self._total not in (0, before):
+            raise ValueError(f"{self._total} samples have entered, not {before}")
+        if self._total == 0 and tuple(batch.latents.shape[1:]) not in self.shapes:
+            self._entered = before
+        self._total = before
         prompts = None if batch.prompts is None else batch.prompts.to(device)
         self.append(batch.latents.to(device), prompts)
+
+    def keep(self, batch: Checkpoint) -> None:
+        """Remember the samples of a batch, if it has samples and there are none of their shape."""
+        if batch.latents is not None:
+            window = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
+            window.append(batch.latents, batch.prompts)
+            self.adopt(window)
 
 
 @dataclass(frozen=True)

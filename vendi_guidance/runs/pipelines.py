@@ -8,6 +8,7 @@ from diffusers import DiffusionPipeline
 from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING
 from diffusers.utils import DummyObject
 
+from vendi_guidance.guidance.calling import IGNORES_ITS_CALLBACK
 from vendi_guidance.guidance.mixins import DiversityGuided, GuidedByCallback
 from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
@@ -20,7 +21,6 @@ GUIDED: tuple[type[DiversityGuided], ...] = (
     VendiGuidedPixArtSigmaPipeline,
     VendiGuidedFluxPipeline,
 )
-IGNORES_ITS_CALLBACK = ("PRXPipeline",)
 IMAGES = ("image", "images", "mask_image", "control_image", "video", "control_video")
 """Arguments for what has to be given besides a prompt."""
 

@@ -163,6 +163,7 @@ def open_run(
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
             folder.checkpoints.restore(window, group.device)
+            window.keep(opening)  # of another image size: its checkpoint may be gone
             return Runner(pipe, plan, folder, group, stop, done, None, drawing.draw)
         window.enter_again(opening, group.device)
         return Runner(pipe, plan, folder, group, stop, opening.progress, opening, drawing.draw)
@@ -354,5 +355,7 @@ def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, C
     window = RunWindow(known.size, dtype=known.dtype, device=known.device)
     if known.latent_shape is None:
         return window, Checkpoint(progress)
+    for shape in known.shapes[1:]:
+        window.adopt(known.of_shape(shape))
     latents = known.features.unflatten(1, known.latent_shape)
     return window, Checkpoint(replace(progress, entered=len(known)), latents, known.prompts)

@@ -1,0 +1,120 @@
+"""How a pipeline of diffusers is called so that guidance takes part: its callback arguments."""
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any
+
+from diffusers import ModularPipeline
+from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
+from torch import Tensor
+
+from vendi_guidance.guidance.prompts import is_a
+from vendi_guidance.guidance.running import local_of
+
+Callback = Callable[..., dict[str, Any] | None]
+
+IN_PLACE = ("PixArtAlphaPipeline", "PixArtSigmaPipeline")
+"""Pipelines with only the older `callback`, which may change latents in place."""
+
+IGNORES_ITS_CALLBACK = ("PRXPipeline",)
+"""Pipelines that call their callback and ignore what it returns."""
+
+
+def check_pipeline(pipeline: Any) -> None:
+    """Raise unless guidance can take part in a call of the pipeline.
+
+    Raises:
+        TypeError: it is no pipeline.
+        ValueError: its call does not take a callback, or ignores it.
+    """
+    if isinstance(pipeline, type) or not hasattr(pipeline, "scheduler"):
+        raise TypeError(
+            "guidance.on needs the diffusers pipeline that will be called, loaded and with a "
+            f"scheduler, got {pipeline!r}"
+        )
+    kind = type(pipeline).__name__
+    if isinstance(pipeline, ModularPipeline):
+        raise ValueError(f"{kind} is modular and takes no callbacks: use guide_loops on its blocks")
+    if is_a(pipeline, IGNORES_ITS_CALLBACK):
+        raise ValueError(
+            f"{kind} ignores what its callback returns, so that guidance would have no effect"
+        )
+    if not callable(pipeline) or is_a(pipeline, IN_PLACE):
+        return
+    if "callback_on_step_end" not in signature(type(pipeline).__call__).parameters:
+        raise ValueError(f"{kind} takes no callback_on_step_end, which guidance needs")
+
+
+def count_steps(pipeline: Any) -> int:
+    """How many steps the pipeline's call has."""
+    count = getattr(pipeline, "num_timesteps", None)
+    if count is not None:
+        return count
+    evaluations = len(pipeline.scheduler.timesteps)
+    # the older `callback` counts two evaluations of a scheduler of order 2 as one step
+    return -(-evaluations // pipeline.scheduler.order) if is_a(pipeline, IN_PLACE) else evaluations
+
+
+def is_finished(pipeline: Any) -> bool:
+    """Whether the pipeline's call ends with finished latents, not with some left to a refiner."""
+    end = getattr(pipeline, "denoising_end", None)
+    return end is None or not 0 < end < 1
+
+
+def arguments(
+    pipeline: Any,
+    guide: Callback,
+    inputs: Sequence[str],
+    callback: Callback | None = None,
+    callback_inputs: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """The arguments of a call that is guided.
+
+    Args:
+        pipeline: that will be called.
+        guide: the callback of guidance.
+        inputs: the tensors that it needs.
+        callback: of the user's, called after it; PixArt's are `callback(step, timestep, latents)`.
+        callback_inputs: the tensors that this gets; None is what diffusers gives it.
+    """
+    if is_a(pipeline, IN_PLACE):
+        return {"callback": _in_place(pipeline, guide, callback), "callback_steps": 1}
+    if callback is not None:
+        if isinstance(callback, (PipelineCallback, MultiPipelineCallbacks)):
+            callback_inputs = callback.tensor_inputs
+        theirs = ["latents"] if callback_inputs is None else callback_inputs
+        guide, inputs = then(guide, callback, theirs), [*inputs, *theirs]
+    return {
+        "callback_on_step_end": guide,
+        "callback_on_step_end_tensor_inputs": list(dict.fromkeys(inputs)),
+    }
+
+
+def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:
+    """Guidance first, then a callback of the user's, which sees guided latents.
+
+    diffusers' own composition hands every callback all tensors instead of those it asks for, its
+    `inputs`, and loses the changes of earlier callbacks that a later one does not return.
+    """
+
+    def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        guided = guide(pipeline, step, timestep, tensors) or tensors
+        asked = {name: guided[name] for name in inputs}
+        return {**guided, **(callback(pipeline, step, timestep, asked) or {})}
+
+    return both
+
+
+def _in_place(pipeline: Any, guide: Callback, callback: Callback | None) -> Callback:
+    """The older callback, which gets no prompts: they are variables of the call."""
+
+    def on_step(step: int, timestep: Any, latents: Tensor) -> None:
+        names = ("prompt_embeds", "prompt_attention_mask")
+        tensors = {"latents": latents, **{name: local_of(pipeline, name) for name in names}}
+        guided = (guide(pipeline, step, timestep, tensors) or tensors)["latents"]
+        if guided is not latents:
+            latents.copy_(guided)
+        if callback is not None:
+            callback(step, timestep, latents)
+
+    return on_step
