@@ -187,7 +187,7 @@ def test_a_bad_size_is_named(size):
 @pytest.mark.parametrize(
     ("latents", "prompts", "reason"),
     [
-        (torch.ones(2, 4, 2, 2), torch.ones(1, 4), "2 latents but 1 prompts"),
+        (torch.ones(2, 4, 2, 2), torch.ones(1, 4), "2 latents but 1 prompt"),
         (torch.full((1, 4, 2, 2), torch.nan), torch.ones(1, 4), "finite"),
         (torch.ones(1, 2, 3, 3), torch.ones(1, 5), "width 4, got 5"),
         (torch.ones(1, 2, 3, 3), None, "with prompts, got one without"),
