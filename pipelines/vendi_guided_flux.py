@@ -2,7 +2,7 @@
 
 from diffusers import FluxPipeline
 
-from vendi_guidance.guidance.mixins import GuidedByCallback
+from vendi_guidance.adapter.mixins import GuidedByCallback
 
 
 class VendiGuidedFluxPipeline(GuidedByCallback, FluxPipeline):

@@ -2,7 +2,7 @@
 
 from diffusers import PixArtAlphaPipeline
 
-from vendi_guidance.guidance.mixins import GuidedInPlace
+from vendi_guidance.adapter.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtAlphaPipeline(GuidedInPlace, PixArtAlphaPipeline):

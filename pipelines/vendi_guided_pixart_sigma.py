@@ -2,7 +2,7 @@
 
 from diffusers import PixArtSigmaPipeline
 
-from vendi_guidance.guidance.mixins import GuidedInPlace
+from vendi_guidance.adapter.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):

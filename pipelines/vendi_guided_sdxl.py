@@ -2,7 +2,7 @@
 
 from diffusers import StableDiffusionXLPipeline
 
-from vendi_guidance.guidance.mixins import GuidedByCallback
+from vendi_guidance.adapter.mixins import GuidedByCallback
 
 
 class VendiGuidedSDXLPipeline(GuidedByCallback, StableDiffusionXLPipeline):

@@ -1,5 +1,11 @@
 """The public names and where each is defined; `__init__.py` imports them on first use."""
 
+from vendi_guidance.adapter.callback import VendiGuidance as VendiGuidance
+from vendi_guidance.adapter.image_space import (
+    ImageSpace as ImageSpace,
+    exemplar_features as exemplar_features,
+)
+from vendi_guidance.adapter.modular import guide_loops as guide_loops
 from vendi_guidance.evaluation.attributes import (
     Attribute as Attribute,
     load_attributes as load_attributes,
@@ -21,12 +27,6 @@ from vendi_guidance.features.encoders import (
 )
 from vendi_guidance.features.images import open_image_embedder as open_image_embedder
 from vendi_guidance.features.prompts import open_prompt_embedder as open_prompt_embedder
-from vendi_guidance.guidance.callback import VendiGuidance as VendiGuidance
-from vendi_guidance.guidance.image_space import (
-    ImageSpace as ImageSpace,
-    exemplar_features as exemplar_features,
-)
-from vendi_guidance.guidance.modular import guide_loops as guide_loops
 from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,

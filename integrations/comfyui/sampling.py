@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.patching import Patch
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Level, Step
 

@@ -29,9 +29,9 @@ from tqdm import tqdm
 from scripts.benchmarks.measuring import line_of, several
 from scripts.benchmarks.meta import Evaluated, Live, evaluate, on_meta, weights_of
 from scripts.benchmarks.published import CARDS, MODELS, Card, Model
+from vendi_guidance.adapter.denoiser import input_of
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.network import rows_counted
-from vendi_guidance.guidance.network import input_of
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.pipelines import guided_class

@@ -38,8 +38,8 @@ from scripts.benchmarks.measuring import (
     measure,
     several,
 )
+from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.guidance.callback import VendiGuidance
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.settings import SIGMA_SHARE, Settings
 from vendi_guidance.guidance.spaces import SPACES

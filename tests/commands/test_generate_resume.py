@@ -18,8 +18,9 @@ from scripts.stress.subprocesses import fork
 from tests.helpers.commands import assert_refused, contents, repeatable
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
+from vendi_guidance.adapter import callback
 from vendi_guidance.commands import generate
-from vendi_guidance.guidance import callback, memory
+from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs import precision
 from vendi_guidance.runs.folder import CHECKPOINTS

@@ -12,8 +12,8 @@ from PIL import Image
 
 from tests.helpers.tiny_encoders import save_dinov2
 from vendi_guidance import VendiGuidance, VendiGuidedSDXLPipeline
+from vendi_guidance.adapter.modular import DiversityStep
 from vendi_guidance.commands import COMMANDS, main
-from vendi_guidance.guidance.modular import DiversityStep
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

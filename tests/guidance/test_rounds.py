@@ -12,8 +12,8 @@ from diffusers import StableDiffusionXLPipeline
 from tests.guidance import test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
+from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import CFG_STOP
-from vendi_guidance.guidance.prediction import Watch
 from vendi_guidance.guidance.rounds import _spread
 from vendi_guidance.guidance.settings import STRENGTH, Settings, dial
 from vendi_guidance.guidance.step import Level

@@ -18,10 +18,10 @@ from PIL import Image
 from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.image_space import ImageSpace, exemplar_features
+from vendi_guidance.adapter.image_space import ImageSpace, exemplar_features
+from vendi_guidance.adapter.vae import decode
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
-from vendi_guidance.guidance.vae import decode
 
 PROMPTS = [0, 1]
 SIZE = (16, 16)

@@ -51,6 +51,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from vendi_guidance.adapter.callback import KEEPS
 from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import NONE, Command, Option, Range
 from vendi_guidance.commands.protocol_options import (
@@ -67,7 +68,6 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.guidance.callback import KEEPS
 from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.guidance.network import (
+from vendi_guidance.adapter.denoiser import (
     NETWORKS,
     in_form_of,
     input_of,
     only_rows,
     tensor_of,
 )
-from vendi_guidance.guidance.patching import Patch
-from vendi_guidance.guidance.prompts import has_prompts_first
+from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.prompts import has_prompts_first
 
 TOKENS = "encoder_hidden_states"
 POOLED = ("text_embeds", "pooled_projections")

@@ -1,1 +1,1 @@
-"""The diffusers plug-in."""
+"""The algorithm: moves samples in flight away from one another and from what is remembered."""

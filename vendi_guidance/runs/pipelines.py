@@ -8,8 +8,8 @@ from diffusers import DiffusionPipeline
 from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING
 from diffusers.utils import DummyObject
 
-from vendi_guidance.guidance.calling import IGNORES_ITS_CALLBACK
-from vendi_guidance.guidance.mixins import DiversityGuided, GuidedByCallback
+from vendi_guidance.adapter.calling import IGNORES_ITS_CALLBACK
+from vendi_guidance.adapter.mixins import DiversityGuided, GuidedByCallback
 from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 
-from vendi_guidance.guidance.network import NETWORKS
+from vendi_guidance.adapter.denoiser import NETWORKS
 
 AUTO = "auto"
 DTYPES = (AUTO, "float32", "float16", "bfloat16")

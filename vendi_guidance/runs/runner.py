@@ -20,9 +20,9 @@ from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from PIL.Image import Image
 from torch import Tensor
 
+from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
 from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.memory import Samples
-from vendi_guidance.guidance.mixins import DiversityGuided, OnStep
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, note_begun
 from vendi_guidance.runs.folder import RunFolder

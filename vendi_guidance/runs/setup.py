@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import click
 import torch
 
-from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.prompts import prompt_inputs
+from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow

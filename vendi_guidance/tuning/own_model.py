@@ -14,9 +14,9 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.prediction import Watch, continue_from_here
-from vendi_guidance.guidance.vae import encode, frozen
+from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.schedule import Watch, continue_from_here
+from vendi_guidance.adapter.vae import encode, frozen
 from vendi_guidance.runs.series import Series
 
 STEPS = 4

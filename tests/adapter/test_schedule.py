@@ -22,7 +22,7 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 
-from vendi_guidance.guidance.prediction import FAMILIES, Watch, continues
+from vendi_guidance.adapter.schedule import FAMILIES, Watch, continues
 
 with mock.patch.dict(sys.modules, torchsde=ModuleType("torchsde")):  # only for its noise
     from diffusers.schedulers.scheduling_dpmsolver_sde import DPMSolverSDEScheduler

@@ -10,8 +10,8 @@ import torch
 
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.network import NETWORKS, Network
-from vendi_guidance.guidance.prediction import Watch
+from vendi_guidance.adapter.denoiser import NETWORKS, Network
+from vendi_guidance.adapter.schedule import Watch
 
 PROMPTS = [0, 1]
 SCALE = 3.0  # of CFG in CASES

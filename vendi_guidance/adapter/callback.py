@@ -14,21 +14,21 @@ from typing import Any
 from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
-from vendi_guidance.guidance.call import Call
-from vendi_guidance.guidance.calling import (
+from vendi_guidance.adapter.call import Call
+from vendi_guidance.adapter.calling import (
     Callback,
     arguments,
     check_pipeline,
     count_steps,
     is_finished,
 )
-from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.prompts import (
+from vendi_guidance.adapter.prompts import (
     is_pooled_clip,
     prompt_features,
     prompt_inputs,
     why_no_prompts,
 )
+from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
     SIGMA_PROMPT,

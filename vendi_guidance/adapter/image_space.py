@@ -7,9 +7,9 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from vendi_guidance.adapter.vae import decode, encode, frozen, vae_of
 from vendi_guidance.guidance.spaces import SPACES, Space, View
 from vendi_guidance.guidance.step import Prediction
-from vendi_guidance.guidance.vae import decode, encode, frozen, vae_of
 
 
 class ImageSpace(Space):

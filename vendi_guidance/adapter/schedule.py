@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.patching import Patch
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.step import Level, Prediction
 
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from vendi_guidance.adapter.callback import VendiGuidance, check_keeps
+from vendi_guidance.adapter.calling import count_steps
 from vendi_guidance.checks import check_count
-from vendi_guidance.guidance.callback import VendiGuidance, check_keeps
-from vendi_guidance.guidance.calling import count_steps
 from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
 DIAL = "diversity"

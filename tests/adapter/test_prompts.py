@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vendi_guidance.guidance.prompts import (
+from vendi_guidance.adapter.prompts import (
     is_pooled_clip,
     prompt_features,
     prompt_inputs,

@@ -8,8 +8,8 @@ import diffusers
 import pytest
 import torch
 
-from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.calling import then
+from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.calling import then
 from vendi_guidance.guidance.window import SlidingWindow, unit_rows
 from vendi_guidance.scores.bandwidth import median_distance
 

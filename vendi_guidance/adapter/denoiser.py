@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.guidance.patching import Patch
-from vendi_guidance.guidance.prediction import Watch
-from vendi_guidance.guidance.prompts import has_prompts_first, is_a
+from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.prompts import has_prompts_first, is_a
+from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.step import Level
 
 NETWORKS = ("unet", "transformer", "transformer_2")

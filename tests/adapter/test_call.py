@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tests.guidance.test_callback import batch, denoise, pipeline, published
+from tests.adapter.test_callback import batch, denoise, pipeline, published
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
+from vendi_guidance.adapter.denoiser import Network
+from vendi_guidance.adapter.running import RunningCall, local_of
+from vendi_guidance.adapter.schedule import Watch, continue_from_here
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.network import Network
-from vendi_guidance.guidance.prediction import Watch, continue_from_here
-from vendi_guidance.guidance.running import RunningCall, local_of
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.prompts import prompt_features, prompt_inputs
+from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.prompts import prompt_features, prompt_inputs
 from vendi_guidance.guidance.window import unit_rows
 
 PROMPTS = [0, 1]

@@ -8,8 +8,8 @@ from diffusers import ModularPipeline
 from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
 from torch import Tensor
 
-from vendi_guidance.guidance.prompts import is_a
-from vendi_guidance.guidance.running import local_of
+from vendi_guidance.adapter.prompts import is_a
+from vendi_guidance.adapter.running import local_of
 
 Callback = Callable[..., dict[str, Any] | None]
 

@@ -9,8 +9,8 @@ from typing import Any
 from diffusers.modular_pipelines import LoopSequentialPipelineBlocks, ModularPipelineBlocks
 from diffusers.modular_pipelines.modular_pipeline_utils import InputParam
 
-from vendi_guidance.guidance.callback import VendiGuidance
-from vendi_guidance.guidance.prompts import MASKS, POOLED, TOKENS
+from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.prompts import MASKS, POOLED, TOKENS
 
 BEGIN, GUIDE = "diversity_begin", "diversity"
 """The names of the two blocks."""

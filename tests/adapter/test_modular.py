@@ -6,7 +6,7 @@ from diffusers.modular_pipelines.stable_diffusion_xl import StableDiffusionXLAut
 
 from tests.helpers import tiny_modular
 from vendi_guidance import VendiGuidance, guide_loops
-from vendi_guidance.guidance.modular import BEGIN, GUIDE
+from vendi_guidance.adapter.modular import BEGIN, GUIDE
 
 PROMPTS = [0, 0, 1]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from diffusers import EDMEulerScheduler, StableDiffusionXLPipeline
 
-from vendi_guidance.guidance.callback import VendiGuidance
+from vendi_guidance.adapter.callback import VendiGuidance
 
 PROMPTS = ["a cat", "a cat", "two dogs"]
 STEPS = 5  # DDIM's last one ends at no noise at all
