@@ -36,4 +36,4 @@ def test_a_pipeline_file_works_by_itself(file):
     """diffusers loads it as a custom pipeline, alone: it imports no other pipeline file."""
     own = {module for module in imports_of(file) if module.startswith("vendi_guidance")}
     assert not any(module.startswith("vendi_guidance.pipelines") for module in own)
-    assert all(module.startswith("vendi_guidance.guidance.") for module in own)
+    assert all(module.startswith("vendi_guidance.adapter.") for module in own)
