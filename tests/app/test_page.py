@@ -68,9 +68,7 @@ def test_the_keyboard_is_enough(visit):
     page.get_by_text("Selected: “cat”, seed 0, with guidance.").wait_for()
     page.get_by_role("button", name="More like this").focus()
     page.keyboard.press("Enter")
-    page.get_by_text(
-        re.compile("Example 1 of at most 16: “cat”, seed 0, with guidance.")
-    ).wait_for()
+    page.get_by_text("Example 1 of at most 16: “cat”, seed 0, with guidance.").wait_for()
     page.get_by_text("Marked as examples: 1").wait_for()
     page.get_by_role("button", name="Random seed").focus()
     page.keyboard.press("Enter")
@@ -140,7 +138,9 @@ def test_the_page_says_which_images_there_are_and_what_is_not_as_written(visit):
     model = page.locator("#about p").inner_text().removeprefix("By ").split(",")[0]
     assert model and "/" not in model
     page.locator("#with .thumbnail-item").nth(1).click()
-    page.get_by_text(f"Seed 6, {model}, with guidance: “cat”").wait_for()
+    caption = page.locator("#with .caption")
+    caption.wait_for()
+    assert caption.inner_text() == f"Seed 6, {model}, with guidance: “cat”"
 
 
 def test_a_reload_asks_before_images_are_lost(visit):
@@ -166,22 +166,29 @@ PREVIEW = ("#with .media-button", "#with .caption", "#with .thumbnails")
 WIDTHS = (390, 768, 1440)
 
 
+BOXES = """names => {
+  const found = names.map(name => document.querySelector(name));
+  if (!found.every(one => one?.checkVisibility())) return null;
+  return found.map(one => {
+    const {left, top, right, bottom} = one.getBoundingClientRect();
+    return {left, top, right, bottom, cut: one.scrollWidth > one.clientWidth + 1};
+  });
+}"""
+"""Of all elements at one moment, once they are visible: images that come move them."""
+
+
 def assert_visible(page, *names):
     """Named elements are visible, within the page's width, whole, and beside one another."""
     width = page.viewport_size["width"]
-    boxes = {}
-    for name in names:
-        found = page.locator(name)
-        found.wait_for()
-        boxes[name] = found.bounding_box()
-        assert boxes[name]["x"] >= 0 and boxes[name]["x"] + boxes[name]["width"] <= width, name
-        if name not in (*GALLERIES, "#with .thumbnails"):  # thumbnails scroll
-            assert found.evaluate("one => one.scrollWidth <= one.clientWidth + 1"), name
-    for (name, one), (other_name, other) in combinations(boxes.items(), 2):
+    boxes = page.wait_for_function(BOXES, arg=names).json_value()
+    for name, box in zip(names, boxes, strict=True):
+        assert box["left"] >= 0 and box["right"] <= width, name
+        assert not box["cut"] or name == "#with .thumbnails", name  # which can be scrolled
+    for (name, one), (other_name, other) in combinations(zip(names, boxes, strict=True), 2):
         is_beside = any(
-            one[start] + one[size] <= other[start] + 1
-            or other[start] + other[size] <= one[start] + 1
-            for start, size in (("x", "width"), ("y", "height"))
+            before[end] <= after[start] + 1
+            for before, after in ((one, other), (other, one))
+            for start, end in (("left", "right"), ("top", "bottom"))
         )
         assert is_beside, f"{name} and {other_name} overlap at {width} pixels"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -190,12 +197,13 @@ def assert_visible(page, *names):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_must_be_visible_is_and_nothing_overlaps(visit, width):
     page = visit(width)
-    assert_visible(page, *ALWAYS, *GALLERIES)
+    assert_visible(page, *ALWAYS)
     begin_long(page)
     said = page.get_by_text("Generating.")
     said.wait_for()
     assert said.evaluate("one => getComputedStyle(one).opacity") == "1"
     assert_visible(page, *ALWAYS, *GALLERIES, *PROGRESS, "#status p", "#about")
+    assert_axe_finds_nothing(page)
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped: ").wait_for()
     page.get_by_label(re.compile("Steps")).fill("2")
@@ -206,7 +214,7 @@ def test_what_must_be_visible_is_and_nothing_overlaps(visit, width):
     assert_visible(page, *ALWAYS, *shown)
 
 
-@pytest.mark.parametrize(("width", "scheme"), zip(WIDTHS, ("dark", "light", "light"), strict=True))
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (768, "light"), (1440, "light")])
 def test_axe_finds_nothing_that_keeps_people_out(visit, width, scheme):
     page = visit(width, scheme)
     page.get_by_role("button", name="Expert settings").click()
@@ -223,5 +231,6 @@ def test_axe_finds_nothing_that_keeps_people_out(visit, width, scheme):
 
 def assert_axe_finds_nothing(page):
     page.mouse.move(0, 0)
-    found = Axe().run(page).response["violations"]
+    # Gradio's own toast has a button within a button
+    found = Axe().run(page, {"exclude": [[".toast-wrap"]]}).response["violations"]
     assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []

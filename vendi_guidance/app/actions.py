@@ -97,8 +97,9 @@ class Actions:
             session = self._session(request)
             scale = guidance_scale if self._studio.options.guidance_scale is not None else None
             asked = read_request(prompts, images, strength, seed, steps, scale, batch_size)
+            empty = gr.Gallery([], visible=False)
             about = request_text(asked, self._studio)
-            yield [], [], about, status_text("Generating."), "", memory_text(session)
+            yield empty, empty, about, status_text("Generating."), "", memory_text(session)
             for made in self._studio.generate(session, asked, progress):
                 shown = galleries(made, self._studio.name)
                 yield *shown, gr.skip(), gr.skip(), gr.skip(), memory_text(session)

@@ -63,6 +63,8 @@ def theme() -> gr.themes.Base:
         block_info_text_color_dark="*neutral_300",
         button_primary_background_fill="*primary_600",
         button_primary_background_fill_hover="*primary_700",
+        button_cancel_background_fill="#b91c1c",
+        button_cancel_background_fill_hover="#991b1b",
     )
 
 
@@ -99,7 +101,10 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
         progress = gr.HTML(elem_id="progress")
         about = gr.HTML(elem_id="about")
         with gr.Row():
-            shown = [gallery(f"{name} guidance") for name in ("Without", "With")]
+            shown = []
+            for name in ("Without", "With"):
+                with gr.Column(min_width=300):
+                    shown.append(gallery(f"{name} guidance"))
         with gr.Row():
             more = gr.Button("More like this", elem_id="more")
             less = gr.Button("Not like this", elem_id="less")
@@ -223,7 +228,7 @@ def gallery(label: str) -> gr.Gallery:
         object_fit="contain",
         height="auto",
         interactive=False,
-        min_width=300,
+        visible=False,  # until there are images
         buttons=["fullscreen"],
         elem_id=label.split()[0].lower(),
         elem_classes="images",

@@ -23,6 +23,7 @@ def galleries(generation: Generation, model: str) -> list[Any]:
                 for i, path in enumerate(arm.paths())
             ],
             columns=columns,
+            visible=arm.done > 0,
         )
         for name, arm in generation.arms.items()
     ]
