@@ -61,7 +61,7 @@ def test_images_are_those_of_generate(studio, session, tiny_sdxl_folder, tmp_pat
         folder = tmp_path / str(strength)
         words = ["cat", "--model", tiny_sdxl_folder, "--images-per-prompt", 3, "--seed", 5]
         words += ["--steps", 2, "--batch-size", 2, "--diversity", strength, "--output", folder]
-        words += ["--guidance-scale", 5, "--device", "cpu"]
+        words += ["--guidance-scale", 5, "--device", "cpu", "--dtype", "float32"]
         assert CliRunner().invoke(generate, list(map(str, words))).exit_code == 0
         assert [image.tobytes() for image in read_run(folder).images] == pixels(arm)
 
@@ -206,7 +206,6 @@ def test_a_report_that_was_written_in_part_is_written_again(
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         full.setattr(writer, "as_markdown", no_space)
         pack(generation)
-    assert (generation.folder / "report" / "report.json").exists()
     with ZipFile(pack(generation)) as packed:
         assert {"report/report.html", "report/report.md"} <= set(packed.namelist())
 
@@ -215,9 +214,6 @@ def no_space(*_):
     raise OSError("no space is left")
 
 
-def test_a_memory_of_other_images_is_refused_until_it_is_forgotten(studio, session):
+def test_a_memory_of_images_of_another_shape_is_no_obstacle(studio, session):
     session.window.append(torch.randn(1, 4, 5, 5), torch.randn(1, 16))
-    with pytest.raises(ValueError, match="latents of shape"):
-        finish(studio, session, request_of("cat"))
-    session.forget()
     assert finish(studio, session, request_of("cat")) == [(2, 0), (2, 2)]
