@@ -24,6 +24,16 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 WIDTH = 16  # of each text encoder
 
+NO_CHROMIUM = "no Chromium. apt-get install chromium"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped because there is no browser, which dots would hide."""
+    skipped = terminalreporter.getreports("skipped")
+    count = sum(NO_CHROMIUM in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} browser tests not run: {NO_CHROMIUM}", yellow=True)
+
 
 @pytest.fixture(scope="session")
 def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
