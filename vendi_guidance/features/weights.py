@@ -18,7 +18,7 @@ SETTINGS = ["*.json", "*.txt", "*.model"]
 LONGEST = 500
 """Characters of a library's message that are passed on."""
 
-_PATCHED = RLock()
+_PATCHED = RLock()  # held while `all_weights` changes classes, which all threads share
 
 
 def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
@@ -82,7 +82,7 @@ def reason(error: BaseException) -> str:
 
 
 @contextmanager
-def all_weights(*kinds: type, unless: tuple[str, ...] = ()) -> Iterator[None]:
+def all_weights(*kinds: Any, unless: tuple[str, ...] = ()) -> Iterator[None]:
     """Within it, models whose files lack some of their weights are refused.
 
     transformers and diffusers initialize such weights randomly, and only log it.
@@ -97,7 +97,7 @@ def all_weights(*kinds: type, unless: tuple[str, ...] = ()) -> Iterator[None]:
     with _PATCHED, ExitStack() as stack:
         for kind in kinds:
             stack.callback(setattr, kind, "from_pretrained", vars(kind)["from_pretrained"])
-            setattr(kind, "from_pretrained", _checked(kind, unless))
+            kind.from_pretrained = _checked(kind, unless)
         yield
 
 
