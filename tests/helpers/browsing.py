@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
+from tests.conftest import NO_CHROMIUM
 from tests.helpers.runs import read_run
 from vendi_guidance.guidance.window import SlidingWindow
 
@@ -27,7 +28,7 @@ def chromium() -> Iterator[Browser]:
     if found is None:
         if "CI" in os.environ:
             pytest.fail("there is no chromium, which .ci/run installs")
-        pytest.skip("there is no chromium: install the distribution's package of that name")
+        pytest.skip(NO_CHROMIUM)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, timeout=PATIENCE)
         yield started
