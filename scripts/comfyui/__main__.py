@@ -66,10 +66,10 @@ def main() -> None:
         failures = report(in_server(given.checkout))
     else:
         failures = in_samplers(given.checkout, given.all_samplers)
-        if not has_diffusers:
+        if has_diffusers:
+            demo_looks()
+        else:
             print(f"demo-sdxl: skipped, {NO_DIFFUSERS}")
-        for sampler in SAMPLERS if has_diffusers else ():
-            print(f"demo-sdxl, {sampler}: {demo_looks(sampler)}", flush=True)
     print(f"{failures} checks failed" if failures else "all checks passed")
     sys.exit(failures > 0)
 
@@ -186,8 +186,9 @@ def diversity(batches: list[Tensor]) -> float:
     return float(torch.stack(scores).mean())
 
 
-def demo_looks(sampler: str) -> str:
-    """How many looks the demo model draws, and how many of its images show what was asked for."""
+def demo_looks() -> None:
+    """Print how many looks the demo model generates, and how many of its images show what was asked
+    for."""
     from PIL import Image
 
     from scripts.comfyui.demo import Demo
@@ -197,18 +198,20 @@ def demo_looks(sampler: str) -> str:
     demo = Demo()
     labeler = ProbeLabeler(load_probe(ROOT / "assets" / "demo-probe"))
     texts = (ROOT / "assets" / "prompts" / "demo.txt").read_text().splitlines()[:PROMPTS]
-    told = []
-    for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
-        images: list[Any] = []
-        for seed, text in enumerate(texts):
-            prompt, negative = map(demo.encode_from_tokens_scheduled, (text, ""))
-            decoded = demo.decode(drawing(prompt, negative, steps=16)(model, sampler, seed))
-            images += [Image.fromarray(one.mul(255).byte().numpy()) for one in decoded]
-        asked = [text for text in texts for _ in range(BATCH)]
-        labels = labeler(images, asked)
-        looks = sum(looks_by_group(asked, labels).values()) / len(texts)
-        told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {prompt_fidelity(labels):.3f})")
-    return ", ".join(told)
+    asked = [text for text in texts for _ in range(BATCH)]
+    for sampler in SAMPLERS:
+        told = []
+        for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
+            images: list[Any] = []
+            for seed, text in enumerate(texts):
+                prompt, negative = map(demo.encode_from_tokens_scheduled, (text, ""))
+                decoded = demo.decode(drawing(prompt, negative, steps=16)(model, sampler, seed))
+                images += [Image.fromarray(one.mul(255).byte().numpy()) for one in decoded]
+            labels = labeler(images, asked)
+            looks = sum(looks_by_group(asked, labels).values()) / len(texts)
+            fidelity = prompt_fidelity(labels)
+            told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")
+        print(f"demo-sdxl, {sampler}: {', '.join(told)}", flush=True)
 
 
 if __name__ == "__main__":

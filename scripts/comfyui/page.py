@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
 
 from scripts.comfyui.server import PACK, Server
 
@@ -24,8 +23,8 @@ BOXES = """() => app.graph.nodes.map(n => {
 })"""
 
 
-def open_example(page: Page, server: Server) -> None:
-    """Load the example as the template browser does."""
+def open_example(page: Any, server: Server) -> None:
+    """Load the example as the template browser does, in a page of playwright's."""
     server.post("/settings", SETTINGS)
     page.goto(server.address)
     page.wait_for_function("() => window.app?.graph && window.app.extensionManager")
@@ -38,7 +37,7 @@ def open_example(page: Page, server: Server) -> None:
     )
 
 
-def run_example(page: Page) -> dict[str, Any]:
+def run_example(page: Any) -> dict[str, Any]:
     """Queue what is open, and wait until its score is shown.
 
     Returns:
@@ -57,6 +56,8 @@ def run_example(page: Page) -> dict[str, Any]:
 
 def draw_figures(checkout: Path) -> None:
     """Writes the figure of docs/comfyui.md and the thumbnail of the example."""
+    from playwright.sync_api import sync_playwright
+
     with Server(checkout) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
         page = browser.new_page(viewport=SIZE)
