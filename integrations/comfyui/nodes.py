@@ -12,12 +12,13 @@ from vendi_guidance.guidance.objectives import OBJECTIVES
 from vendi_guidance.guidance.settings import STRENGTH, Settings
 
 from .remembering import KINDS, Remembering
-from .sampling import KEY, DiverseSampling, keep_schedule
+from .sampling import DiverseSampling
+from .schedule import KEY, keep_schedule
 from .scoring import score
 
 
 class DiverseBatch(io.ComfyNode):
-    """Makes the images that a model draws differ from one another."""
+    """Makes the images that a model generates differ from one another."""
 
     @classmethod
     def define_schema(cls) -> Any:
@@ -48,8 +49,8 @@ class DiverseBatch(io.ComfyNode):
                     "memory",
                     options=list(KINDS),
                     default=KINDS[0],
-                    tooltip="What else to differ from. With 'this batch', the same seed draws the "
-                    "same images again; otherwise it draws new ones.",
+                    tooltip="What else to differ from. With 'this batch', the same seed generates "
+                    "the same images again; otherwise new ones.",
                 ),
                 io.String.Input(
                     "memory_name",

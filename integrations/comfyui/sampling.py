@@ -25,20 +25,10 @@ from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Level, Step
 
 from .remembering import Remembering
-
-KEY = "vendi_guidance"
-"""Names what is ours in ComfyUI's models."""
+from .schedule import KEY, whole_schedule
 
 SCALES = ("cfg", "cfg1", "cfg2")
 """What ComfyUI's guiders call the scales of classifier-free guidance."""
-
-
-def keep_schedule(executor: Any, noise: Any, latents: Any, sampler: Any, sigmas: Any, *others: Any,
-                  **named: Any) -> Any:
-    """A wrapper of `outer_sample` (`WrappersMP.OUTER_SAMPLE`): keeps the sigmas for
-    `DiverseSampling`, which on a GPU gets a copy that does not show what they were cut from."""
-    executor.class_obj.model_options[KEY] = sigmas  # options of this call alone
-    return executor(noise, latents, sampler, sigmas, *others, **named)
 
 
 class DiverseSampling:
@@ -200,12 +190,11 @@ class _Run:
         """The step of this run that is repeated; a negative number if an earlier run has done so,
         and one beyond the run's steps if that is left to a later one."""
 
-        def is_due(index: int, *levels: Level) -> bool:
-            return self._engine.is_due(
-                Step(index, count, x, network=_Here(levels, self._guider))
-            )
+        def is_due(index: int, before: Level, after: Level) -> bool:
+            here = _Here((before, after), self._guider)
+            return self._engine.is_due(Step(index, count, x, network=here))
 
-        # where the earlier run's steps are not known, it has repeated one if it has reached the level
+        # an earlier run whose steps are not known has repeated one if it has reached the level
         if self._goes_on and self._first == 0 and is_due(-1, levels[0], levels[0]):
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
@@ -308,28 +297,6 @@ def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Ten
     alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
     each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
     return torch.stack(each).mean(dim=0).to(noise.device)
-
-
-def whole_schedule(sigmas: Tensor, goes_on: bool) -> tuple[Tensor, int]:
-    """The schedule of an image, and the index in it at which a run begins.
-
-    `KSampler (Advanced)` and *SplitSigmas* cut a schedule by slicing. A slice shares the storage of
-    the whole, which therefore tells the steps of the other runs.
-
-    Args:
-        sigmas: (steps + 1,) of the run.
-        goes_on: whether an earlier run has left its noise.
-
-    Returns:
-        The run's own sigmas and 0 where nothing else is known.
-    """
-    first, size = sigmas.storage_offset(), sigmas.untyped_storage().nbytes() // sigmas.itemsize
-    if sigmas.stride() != (1,):
-        return sigmas, 0
-    end = first + len(sigmas) if sigmas[-1] == 0 else size
-    start = 0 if goes_on else first
-    whole = sigmas.as_strided((end - start,), (1,), start)
-    return (whole, first - start) if (whole.diff() < 0).all() else (sigmas, 0)
 
 
 def _scales(guider: Any) -> dict[str, float]:

@@ -3,8 +3,8 @@
     python -m scripts.comfyui path/to/ComfyUI            # in its samplers
     python -m scripts.comfyui path/to/ComfyUI --server   # in its server
 
-Run it with ComfyUI's Python. An SDXL and a Flux of ComfyUI's own classes, small and with random weights, draw batches with and
-without *Diverse Batch*. For each sampler:
+Run it with ComfyUI's Python. An SDXL and a Flux of ComfyUI's own classes, small and with random
+weights, generate batches with and without *Diverse Batch*. For each sampler:
 
 * diversity 0 draws what the model alone draws, bit for bit;
 * diversity 1 is more diverse, by Conditional-Vendi of the latents;

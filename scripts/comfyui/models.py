@@ -1,7 +1,7 @@
 """Small models in ComfyUI's own classes: import this only where ComfyUI can be imported."""
 
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 import comfy.latent_formats
 import comfy.model_base
@@ -64,12 +64,12 @@ def random_flux() -> Any:
 
 def flux_parameters() -> dict[str, Any]:
     """Those of FLUX that this ComfyUI has, and 0, False or [] for others that it asks for."""
-    given = {}
+    given, kinds = {}, get_type_hints(FluxParams)
     for one in fields(FluxParams):
         if one.name in FLUX:
             given[one.name] = FLUX[one.name]
         elif one.default is MISSING:
-            given[one.name] = one.type()
+            given[one.name] = kinds[one.name]()
     return given
 
 

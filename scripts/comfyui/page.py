@@ -11,7 +11,7 @@ from scripts.comfyui.server import PACK, Server
 
 EXAMPLES = "/api/workflow_templates/vendi-guidance"
 SETTINGS = {"Comfy.TutorialCompleted": True, "Comfy.Minimap.Visible": False}
-SIZE = {"width": 1680, "height": 720}
+SIZE: Any = {"width": 1680, "height": 720}
 FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "comfyui-workflow.png"
 THUMBNAIL = PACK / "example_workflows" / "Diverse Batch.jpg"
 

@@ -17,7 +17,9 @@ from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).parents[2]
 PACK = ROOT / "integrations" / "comfyui"
-EXAMPLE: dict[str, Any] = json.loads((PACK / "example_workflows" / "Diverse Batch.json").read_text())
+EXAMPLE: dict[str, Any] = json.loads(
+    (PACK / "example_workflows" / "Diverse Batch.json").read_text()
+)
 ENDS = ("execution_success", "execution_error", "execution_interrupted")
 SECONDS = 300
 """How long the server may take to start, and to send its next message."""

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from integrations.comfyui import sampling
+from integrations.comfyui.schedule import keep_schedule
 from integrations.comfyui.scoring import CELL, score
 from vendi_guidance.guidance.objectives import OBJECTIVES
 
@@ -103,7 +103,7 @@ def test_the_inputs_of_a_node_are_those_it_is_executed_with(nodes):
 def test_the_node_wraps_the_sampler_of_a_copy_of_the_model(nodes):
     model = Model()
     outer, (kind, key, wrapper) = patched(nodes, model).wrappers
-    assert outer == ("outer", "vendi_guidance", sampling.keep_schedule)
+    assert outer == ("outer", "vendi_guidance", keep_schedule)
     assert (kind, key) == ("sampler_sample", "vendi_guidance") and callable(wrapper)
     assert model.wrappers == []
 

@@ -8,7 +8,8 @@ import torch
 
 from integrations.comfyui import remembering
 from integrations.comfyui.remembering import Remembering
-from integrations.comfyui.sampling import DiverseSampling, keep_schedule, prompt_features
+from integrations.comfyui.sampling import DiverseSampling, prompt_features
+from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance.engine import CFG_STOP
 from vendi_guidance.guidance.settings import Settings
@@ -287,7 +288,7 @@ def test_a_run_that_is_interrupted_is_not_remembered_and_leaves_the_sampler_as_i
 @pytest.mark.parametrize("sigmas", [SIGMAS, SIGMAS[AT:], SIGMAS[AT + 2 :]])
 def test_progress_counts_steps_and_evaluations_of_the_rounds(tmp_path, sigmas):
     told = []
-    draw(memory(tmp_path), sigmas=sigmas, callback=lambda i, *told_of: told.append((i, told_of[-1])))
+    draw(memory(tmp_path), sigmas=sigmas, callback=lambda i, *rest: told.append((i, rest[-1])))
     steps = len(sigmas) - 1
     count = steps + evaluations(steps)
     assert told == [(i, count) for i in range(count)]

@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -42,6 +44,23 @@ def workflow(server):
         return prompt
 
     return build
+
+
+WITHOUT_DIFFUSERS = """
+import sys
+from pathlib import Path
+from scripts.comfyui.__main__ import models, start
+
+sys.modules["diffusers"] = None
+start(Path(sys.argv[1]))
+print(*(name for *_, name in models()), sep=", ")
+"""
+
+
+def test_the_script_builds_its_models_without_diffusers():
+    command = [sys.executable, "-c", WITHOUT_DIFFUSERS, os.environ["COMFYUI"]]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.stdout.splitlines()[-1:] == ["random SDXL, random Flux"], found.stderr
 
 
 def images(server, run):
