@@ -1,6 +1,7 @@
 """Fixtures: a tiny SDXL with random weights, and a tiny probe, both saved to a session folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +24,16 @@ from vendi_guidance.features.probe import Probe
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 WIDTH = 16  # of each text encoder
+
+NO_CHROMIUM = "no Chromium. apt-get install chromium"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests were skipped because there is no browser, which dots would hide."""
+    skipped = terminalreporter.getreports("skipped")
+    count = sum(NO_CHROMIUM in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} browser tests not run: {NO_CHROMIUM}", yellow=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+WEB_DIRECTORY = "./web"
+"""What ComfyUI's page loads for the nodes of this folder."""
+
 
 async def comfy_entrypoint() -> Any:
     """What ComfyUI calls for the nodes of this folder."""

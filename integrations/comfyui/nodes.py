@@ -1,6 +1,7 @@
 """The nodes: what a user of ComfyUI sees and sets."""
 
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import folder_paths
@@ -12,13 +13,12 @@ from vendi_guidance.guidance.settings import STRENGTH, Settings
 
 from .remembering import KINDS, Remembering
 from .sampling import DiverseSampling
+from .schedule import KEY, keep_schedule
 from .scoring import score
-
-KEY = "vendi_guidance"
 
 
 class DiverseBatch(io.ComfyNode):
-    """Makes the images that a model draws differ from one another."""
+    """Makes the images that a model generates differ from one another."""
 
     @classmethod
     def define_schema(cls) -> Any:
@@ -49,8 +49,8 @@ class DiverseBatch(io.ComfyNode):
                     "memory",
                     options=list(KINDS),
                     default=KINDS[0],
-                    tooltip="What else to differ from. With 'this batch', the same seed draws the "
-                    "same images again; otherwise it draws new ones.",
+                    tooltip="What else to differ from. With 'this batch', the same seed generates "
+                    "the same images again; otherwise new ones.",
                 ),
                 io.String.Input(
                     "memory_name",
@@ -62,15 +62,45 @@ class DiverseBatch(io.ComfyNode):
         )
 
     @classmethod
+    def validate_inputs(
+        cls,
+        diversity: float = STRENGTH,
+        memory: str = KINDS[0],
+        memory_name: str = "default",
+    ) -> bool | str:
+        """True, or what is wrong. ComfyUI asks before it runs a workflow, and leaves out inputs
+        that are linked, whose values are not known yet."""
+        if not 0 <= diversity <= 1:
+            return f"diversity must be between 0 and 1, got {diversity}"
+        try:
+            Remembering(memory if diversity else KINDS[0], memory_name, Path())
+        except ValueError as error:
+            return str(error)
+        return True
+
+    @classmethod
+    def fingerprint_inputs(
+        cls, memory: str = "", diversity: float = STRENGTH, **others: Any
+    ) -> str:
+        """Another value each time where images depend on those remembered, so that ComfyUI does
+        not answer with the images of the last run."""
+        return "" if memory == KINDS[0] or diversity == 0 else token_hex()
+
+    @classmethod
     def execute(
         cls, model: Any, diversity: float, objective: str, memory: str, memory_name: str
     ) -> Any:
+        wrong = cls.validate_inputs(diversity, memory, memory_name)
+        if wrong is not True:  # of linked inputs
+            raise ValueError(wrong)
         patched = model.clone()
-        patched.remove_wrappers_with_key(WrappersMP.SAMPLER_SAMPLE, KEY)  # the last node counts
+        for kind in (WrappersMP.OUTER_SAMPLE, WrappersMP.SAMPLER_SAMPLE):
+            patched.remove_wrappers_with_key(kind, KEY)  # the last node counts
         if diversity > 0:
             settings = Settings().changed(strength=diversity, objective=objective)
             folder = Path(folder_paths.get_user_directory(), KEY)
             wrapper = DiverseSampling(settings, Remembering(memory, memory_name, folder))
+            patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)
             patched.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, KEY, wrapper)
         return io.NodeOutput(patched)
 
@@ -104,7 +134,8 @@ class DiversityScore(io.ComfyNode):
         if clip_vision is not None:
             embeddings = clip_vision.encode_image(images)["image_embeds"]
         text, picture = score(images, embeddings)
-        return io.NodeOutput(text, picture, ui=ui.PreviewText(text))
+        shown = {**ui.PreviewImage(picture, cls=cls).as_dict(), "text": (text,)}
+        return io.NodeOutput(text, picture, ui=shown)
 
 
 class VendiGuidanceExtension(ComfyExtension):

@@ -28,7 +28,7 @@ class Remembering:
         folder: of files.
 
     Raises:
-        ValueError: an unknown kind, or a name that cannot be a file's.
+        ValueError: an unknown kind, or a name that is used and cannot be a file's.
     """
 
     kind: str
@@ -38,10 +38,10 @@ class Remembering:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"memory must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        if not re.fullmatch(r"[\w-][\w .-]{0,99}", self.name):
+        if self.is_lasting and not re.fullmatch(r"[\w-][\w .-]{0,99}", self.name):
             raise ValueError(
-                f"the name of a memory has letters, digits, spaces, dots and dashes only, "
-                f"100 at most, got {self.name!r}"
+                "the name of a memory begins with a letter, a digit, - or _, and has only these, "
+                f"spaces and dots, at most 100 in all; got {self.name!r}"
             )
 
     @property

@@ -3,11 +3,15 @@
 A wrapper of `sampler.sample` cuts the sampler's run at the noise level of the rounds. The sampler
 runs down to it; rounds replace its latents; and it runs on from there, as for the next of two
 `KSampler (Advanced)`. So each sampler keeps its own steps, of any order and with any noise.
+
+An image that several runs generate has the rounds of one run: where they are due, and how many
+there are, is read from the schedule that the runs' sigmas were cut from.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,6 +25,7 @@ from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Level, Step
 
 from .remembering import Remembering
+from .schedule import KEY, whole_schedule
 
 SCALES = ("cfg", "cfg1", "cfg2")
 """What ComfyUI's guiders call the scales of classifier-free guidance."""
@@ -66,17 +71,39 @@ class DiverseSampling:
         sample = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
         memory = self._remembering.open(sample)
         engine = Engine(self._settings, memory)
-        run = _Run(engine, guider, prompts, goes_on=not noise.any())
+        goes_on = not noise.any()
+        given = extra_args.get("model_options", {}).get(KEY, sigmas)
+        schedule = whole_schedule(given, goes_on)
+        progress = _Progress(callback)
+        run = _Run(engine, guider, prompts, goes_on, schedule, progress)
         patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
         patch.apply()
         try:
-            samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
+            told = callback and progress
+            samples = executor(guider, sigmas, extra_args, told, noise, *others, **named)
         finally:
             patch.remove()
         if sigmas[-1] == 0 and self._remembering.is_lasting:
             engine.remember(Step(0, 1, samples, prompts=prompts))
             self._remembering.keep(memory, sample)
         return samples
+
+
+class _Progress:
+    """A sampler's callback (step, x0, x, steps) that counts evaluations of the rounds as steps.
+
+    Attributes:
+        rounds: how many evaluations the rounds take.
+        done: how many of them are made.
+    """
+
+    rounds = done = 0
+
+    def __init__(self, callback: Callable[..., None]) -> None:
+        self._callback = callback
+
+    def __call__(self, index: int, denoised: Tensor, x: Tensor, steps: int) -> None:
+        self._callback(index + self.done, denoised, x, steps + self.rounds)
 
 
 class _Run:
@@ -87,13 +114,25 @@ class _Run:
         guider: which evaluates the model.
         prompts: (b, m) embeddings.
         goes_on: whether an earlier run has left its noise in the latents.
+        schedule: see `whole_schedule`.
+        progress: to be told of each evaluation in the rounds.
     """
 
-    def __init__(self, engine: Engine, guider: Any, prompts: Tensor, goes_on: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        guider: Any,
+        prompts: Tensor,
+        goes_on: bool,
+        schedule: tuple[Tensor, int],
+        progress: _Progress,
+    ) -> None:
         self._engine = engine
         self._guider = guider
         self._prompts = prompts
         self._goes_on = goes_on
+        self._schedule, self._first = schedule
+        self._progress = progress
 
     def sample(
         self,
@@ -107,12 +146,15 @@ class _Run:
     ) -> Tensor:
         """What a sampler's function does, with rounds where they are due: (b, ...) latents."""
         guided = _Model(model, self._engine, self._guider)
-        levels = [guided.level(sigma) for sigma in sigmas]
-        count = len(sigmas) - (1 if sigmas[-1] == 0 else 0)  # the last step ends without noise
-        guided.are_made = self._goes_on and self._is_due(x, -1, count, levels[0], levels[0])
-        at = None if guided.are_made else self._where(x, levels, count)
-        if at is None:
+        levels = [guided.level(sigma) for sigma in self._schedule.to(sigmas)]
+        count = len(levels) - (1 if self._schedule[-1] == 0 else 0)  # the last step ends at 0
+        at = self._where(x, levels, count)
+        guided.are_made = at < 0
+        if not 0 <= at < len(sigmas) - 1:
             return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
+        here = _Here((guided.level(sigmas[at]),) * 2, self._guider)  # the sampler makes the step
+        step = Step(at + self._first, count, x, prompts=self._prompts, network=here)
+        self._progress.rounds = self._engine.evaluations(step)
         if at > 0:
             given = {"extra_args": {**extra_args}, "callback": callback}  # samplers add to it
             x = function(guided, x, sigmas[: at + 1], **given, **options)
@@ -121,12 +163,16 @@ class _Run:
             sigma = sigmas[at].expand(len(latents))
             return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
-        here = _Here(
-            (levels[at], levels[at]), self._guider, denoise, denoise(x)
-        )  # the sampler makes the step
+        def tell(latents: Tensor) -> Tensor:
+            found = denoise(latents)
+            self._progress.done += 1
+            if callback:  # which also raises what interrupts the run
+                callback({"i": at - 1, "x": latents, "denoised": found, "sigma": sigmas[at]})
+            return found
+
+        here.denoise, here.denoised = tell, denoise(x)
         generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
-        step = Step(at, count, x, prompts=self._prompts, network=here, generator=generator)
-        x = self._engine.modify(step).latents
+        x = self._engine.modify(replace(step, latents=x, generator=generator)).latents
         guided.expect(x, extra_args.get("model_options"), here.found)
         # from the same seed, the sampler would draw the noise of its first steps again
         seed = _derived(extra_args.get("seed"), "from the rounds on")
@@ -140,19 +186,23 @@ class _Run:
             **options,
         )
 
-    def _where(self, x: Tensor, levels: Sequence[Level], count: int) -> int | None:
-        """The step that is repeated, or None if the level of the rounds lies in a later run."""
-        for index, (before, after) in enumerate(pairwise(levels)):
-            if self._is_due(x, index, count, before, after):
-                return index
-        last = len(levels) - 2
-        is_passed = levels[last].signal > 0 and self._is_due(x, -1, count, levels[-1], levels[-1])
-        return last if is_passed else None
+    def _where(self, x: Tensor, levels: Sequence[Level], count: int) -> int:
+        """The step of this run that is repeated; a negative number if an earlier run has done so,
+        and one beyond the run's steps if that is left to a later one."""
 
-    def _is_due(self, x: Tensor, index: int, count: int, before: Level, after: Level) -> bool:
-        return self._engine.is_due(
-            Step(index, count, x, network=_Here((before, after), self._guider))
-        )
+        def is_due(index: int, before: Level, after: Level) -> bool:
+            here = _Here((before, after), self._guider)
+            return self._engine.is_due(Step(index, count, x, network=here))
+
+        # an earlier run whose steps are not known has repeated one if it has reached the level
+        if self._goes_on and self._first == 0 and is_due(-1, levels[0], levels[0]):
+            return -1
+        for index, (before, after) in enumerate(pairwise(levels)):
+            if is_due(index, before, after):
+                return index - self._first
+        last = len(levels) - 2
+        is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
+        return last if is_passed else len(levels)
 
 
 class _Here:
@@ -162,20 +212,18 @@ class _Here:
         guider: says whether the sampler evaluates the model with CFG.
 
     Attributes:
-        found: what the rounds predicted last, (b, ...); where that is not finite, `denoised`.
+        denoise: the prediction for other latents.
+        denoised: the step's own, (b, ...).
+        found: what the rounds predicted last; where that is not finite, `denoised`.
     """
 
-    def __init__(
-        self,
-        levels: tuple[Level, Level],
-        guider: Any,
-        denoise: Any = None,
-        denoised: Any = None,
-    ):
+    denoise: Any = None
+    denoised: Any = None
+    found: Any = None
+
+    def __init__(self, levels: tuple[Level, Level], guider: Any) -> None:
         self.levels = levels
-        self.evaluations_per_step = 1 if getattr(guider, "cfg", 1.0) == 1.0 else 2
-        self.denoise = denoise
-        self.denoised = self.found = denoised
+        self.evaluations_per_step = 1 if {*_scales(guider).values()} <= {1.0} else 2
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         finite = clean.isfinite().flatten(1).all(dim=1).view(-1, *[1] * (clean.ndim - 1))
@@ -251,10 +299,14 @@ def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Ten
     return torch.stack(each).mean(dim=0).to(noise.device)
 
 
+def _scales(guider: Any) -> dict[str, float]:
+    return {name: getattr(guider, name) for name in SCALES if hasattr(guider, name)}
+
+
 @contextmanager
 def _scaled(guider: Any, share: float) -> Iterator[None]:
     """Meanwhile a guider's CFG scale w is 1 + share (w - 1)."""
-    before = {name: getattr(guider, name) for name in SCALES if hasattr(guider, name)}
+    before = _scales(guider)
     try:
         for name, scale in before.items():
             setattr(guider, name, 1 + share * (scale - 1))

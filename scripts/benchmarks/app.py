@@ -64,7 +64,7 @@ def main(pictures: int, times: int, threads: int) -> None:
                 # a visitor of their own: what others drew is not avoided, as in a run
                 client = Client(address, verbose=False, download_files=False)
                 begun, done = perf_counter(), None
-                for shown in client.submit(*asked, api_name="/draw"):
+                for shown in client.submit(*asked, api_name="/generate"):
                     if done is None and all(shows(one, total) for one in shown[:2]):
                         done = perf_counter() - begun  # the scores follow
                 if done is None:

@@ -1,26 +1,29 @@
-"""Runs the nodes through the samplers of a ComfyUI, on a CPU, and says what holds.
+"""Runs the nodes in a ComfyUI, on a CPU, and says what holds.
 
-    python -m scripts.comfyui path/to/ComfyUI
+    python -m scripts.comfyui path/to/ComfyUI            # in its samplers
+    python -m scripts.comfyui path/to/ComfyUI --server   # in its server
 
-An SDXL and a Flux of ComfyUI's own classes, small and with random weights, draw batches with and
-without *Diverse Batch*. For each sampler:
+Run it with ComfyUI's Python. An SDXL and a Flux of ComfyUI's own classes, small and with random
+weights, generate batches with and without *Diverse Batch*. For each sampler:
 
 * diversity 0 draws what the model alone draws, bit for bit;
 * diversity 1 is more diverse, by Conditional-Vendi of the latents;
 * the same seed draws the same again, with the memory "this batch";
 * nothing is NaN or infinite.
 
-Then the demo model draws in the same samplers, and its looks are counted. Exits with 1 if one of
-the checks fails.
+Then the demo model draws in the same samplers, and its looks are counted. That needs diffusers, as
+does --server: it starts ComfyUI's server with this pack and with the demo model in place of every
+checkpoint, and queues the example workflow. Exits with 1 if one of the checks fails.
 """
 
+import argparse
 import asyncio
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import torch
 from torch import Tensor
 
@@ -31,6 +34,7 @@ SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "lcm", "heun")
 SEEDS = (0, 1)
 BATCH = 8
 STEPS = 10
+NODES = ("VendiGuidanceDiverseBatch", "VendiGuidanceDiversityScore")
 PROMPTS = 4  # that the demo model draws
 SIGMA = 1.0  # of unit-length latents, which random models make nearly orthogonal
 
@@ -38,31 +42,80 @@ Draw = Callable[[Any, str, int], Tensor]
 """Latents of a model and a sampler, from a seed."""
 
 
-@click.command()
-@click.argument("checkout", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--all-samplers", is_flag=True, help="Every sampler that ComfyUI lists.")
-def main(checkout: Path, all_samplers: bool) -> None:
-    """Check the nodes with a CHECKOUT of ComfyUI, in a Python that can run it."""
+NO_DIFFUSERS = "the demo model needs diffusers: pip install diffusers transformers"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scripts.comfyui", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("checkout", type=Path, help="a clone of ComfyUI")
+    parser.add_argument("--server", action="store_true", help="queue the example in the server")
+    parser.add_argument("--figures", action="store_true", help="draw those of the docs in the page")
+    parser.add_argument("--all-samplers", action="store_true", help="all that ComfyUI lists")
+    given = parser.parse_args()
+    if not (given.checkout / "main.py").exists():
+        parser.error(f"{given.checkout} is no clone of ComfyUI: it has no main.py")
+    has_diffusers = importlib.util.find_spec("diffusers") is not None
+    if (given.server or given.figures) and not has_diffusers:
+        parser.error(NO_DIFFUSERS)
+    if given.figures:
+        from scripts.comfyui.page import draw_figures
+
+        return draw_figures(given.checkout)
+    if given.server:
+        failures = report(in_server(given.checkout))
+    else:
+        failures = in_samplers(given.checkout, given.all_samplers)
+        if has_diffusers:
+            demo_looks()
+        else:
+            print(f"demo-sdxl: skipped, {NO_DIFFUSERS}")
+    print(f"{failures} checks failed" if failures else "all checks passed")
+    sys.exit(failures > 0)
+
+
+def report(lines: Iterator[tuple[str, bool]]) -> int:
+    """Print what holds on one line; returns how many do not."""
+    found = [*lines]
+    print(", ".join(text if holds else f"NOT {text}" for text, holds in found), flush=True)
+    return sum(not holds for _, holds in found)
+
+
+def in_server(checkout: Path) -> Iterator[tuple[str, bool]]:
+    """The example in a server of its own."""
+    from scripts.comfyui.server import EXAMPLE, Server, as_prompt
+
+    with Server(checkout) as server:
+        version = server.get("/system_stats")["system"]["comfyui_version"]
+        print(f"ComfyUI {version}, torch {torch.__version__}")
+        nodes = server.get("/object_info")
+        has_nodes = all(name in nodes for name in NODES)
+        yield "the server lists the nodes", has_nodes
+        if not has_nodes:
+            return
+        run = server.run(as_prompt(EXAMPLE, nodes))
+        yield "the example ends well", run.ends == "execution_success"
+        shown = {name for outputs in run.outputs.values() for name in outputs}
+        yield "it shows a score", "text" in shown
+        yield f"the progress bar moves at {len(run.progress)} times", len(run.progress) > STEPS
+
+
+def in_samplers(checkout: Path, all_samplers: bool) -> int:
+    """How many checks fail."""
     start(checkout)
     import comfy.samplers
     import comfyui_version
     import nodes
 
-    click.echo(f"ComfyUI {comfyui_version.__version__}, torch {torch.__version__}")
+    print(f"ComfyUI {comfyui_version.__version__}, torch {torch.__version__}")
     asyncio.run(nodes.load_custom_node(str(ROOT / "integrations" / "comfyui")))
     names = comfy.samplers.SAMPLER_NAMES if all_samplers else SAMPLERS
     failures = 0
     for model, prompt, negative, name in models():
         for sampler in names:
-            draw = drawing(prompt, negative, steps=STEPS)
-            lines = [*checks(model, draw, sampler)]
-            failures += sum(not holds for _, holds in lines)
-            told = ", ".join(text if holds else f"NOT {text}" for text, holds in lines)
-            click.echo(f"{name}, {sampler}: {told}")
-    for sampler in SAMPLERS:
-        click.echo(f"demo-sdxl, {sampler}: {demo_looks(sampler)}")
-    click.echo(f"{failures} checks failed" if failures else "all checks passed")
-    sys.exit(failures > 0)
+            print(f"{name}, {sampler}: ", end="")
+            failures += report(checks(model, drawing(prompt, negative, steps=STEPS), sampler))
+    return failures
 
 
 def start(checkout: Path) -> None:
@@ -102,7 +155,7 @@ def drawing(prompt: Any, negative: Any, steps: int, cfg: float = 5.0) -> Draw:
 def guided(model: Any, diversity: float, memory: str = "this batch") -> Any:
     import nodes
 
-    node = nodes.NODE_CLASS_MAPPINGS["VendiGuidanceDiverseBatch"]
+    node = nodes.NODE_CLASS_MAPPINGS[NODES[0]]
     return node.execute(model, diversity, "conditional-vendi", memory, "check").result[0]
 
 
@@ -133,26 +186,32 @@ def diversity(batches: list[Tensor]) -> float:
     return float(torch.stack(scores).mean())
 
 
-def demo_looks(sampler: str) -> str:
-    """How many looks the demo model draws, and how many of its images show what was asked for."""
-    from scripts.comfyui.models import Demo
+def demo_looks() -> None:
+    """Print how many looks the demo model generates, and how many of its images show what was asked
+    for."""
+    from PIL import Image
+
+    from scripts.comfyui.demo import Demo
     from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
     from vendi_guidance.features.probe import ProbeLabeler, load_probe
 
-    demo = Demo(ROOT / "assets" / "demo-sdxl")
+    demo = Demo()
     labeler = ProbeLabeler(load_probe(ROOT / "assets" / "demo-probe"))
     texts = (ROOT / "assets" / "prompts" / "demo.txt").read_text().splitlines()[:PROMPTS]
-    told = []
-    for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
-        images: list[Any] = []
-        for seed, text in enumerate(texts):
-            draw = drawing(demo.prompt(text), demo.prompt(""), steps=16)
-            images += demo.pictures(draw(model, sampler, seed))
-        asked = [text for text in texts for _ in range(BATCH)]
-        labels = labeler(images, asked)
-        looks = sum(looks_by_group(asked, labels).values()) / len(texts)
-        told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {prompt_fidelity(labels):.3f})")
-    return ", ".join(told)
+    asked = [text for text in texts for _ in range(BATCH)]
+    for sampler in SAMPLERS:
+        told = []
+        for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
+            images: list[Any] = []
+            for seed, text in enumerate(texts):
+                prompt, negative = map(demo.encode_from_tokens_scheduled, (text, ""))
+                decoded = demo.decode(drawing(prompt, negative, steps=16)(model, sampler, seed))
+                images += [Image.fromarray(one.mul(255).byte().numpy()) for one in decoded]
+            labels = labeler(images, asked)
+            looks = sum(looks_by_group(asked, labels).values()) / len(texts)
+            fidelity = prompt_fidelity(labels)
+            told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")
+        print(f"demo-sdxl, {sampler}: {', '.join(told)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Small models in ComfyUI's own classes: import this only where ComfyUI can be imported."""
 
-from pathlib import Path
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Any, get_type_hints
 
 import comfy.latent_formats
 import comfy.model_base
@@ -9,8 +9,7 @@ import comfy.model_management
 import comfy.model_patcher
 import comfy.supported_models
 import torch
-from diffusers import StableDiffusionXLPipeline
-from torch import Tensor
+from comfy.ldm.flux.model import FluxParams
 
 Conditioning = list[list[Any]]
 
@@ -58,9 +57,20 @@ def random_xl() -> Any:
 
 def random_flux() -> Any:
     """A Flux with random weights, which predicts velocities."""
-    config = comfy.supported_models.Flux(FLUX)
+    config = comfy.supported_models.Flux(flux_parameters())
     config.latent_format = comfy.latent_formats.SD15()  # 4 channels
     return patcher(randomised(comfy.model_base.Flux(config)))
+
+
+def flux_parameters() -> dict[str, Any]:
+    """Those of FLUX that this ComfyUI has, and 0, False or [] for others that it asks for."""
+    given, kinds = {}, get_type_hints(FluxParams)
+    for one in fields(FluxParams):
+        if one.name in FLUX:
+            given[one.name] = FLUX[one.name]
+        elif one.default is MISSING:
+            given[one.name] = kinds[one.name]()
+    return given
 
 
 def randomised(model: Any) -> Any:
@@ -78,63 +88,6 @@ def patcher(model: Any) -> Any:
     """What ComfyUI calls a MODEL."""
     device = torch.device("cpu")
     return comfy.model_patcher.ModelPatcher(model.eval(), device, device)
-
-
-class DemoFormat(comfy.latent_formats.LatentFormat):
-    scale_factor = 0.856
-
-
-class Diffusers(torch.nn.Module):
-    """A diffusers UNet where ComfyUI expects one of its own: it has fewer groups in its norms."""
-
-    dtype = torch.float32
-
-    def __init__(self, unet: torch.nn.Module, **_: Any) -> None:
-        super().__init__()
-        self.unet = unet
-
-    def forward(self, x: Tensor, t: Tensor, context: Tensor, y: Tensor, **_: Any) -> Tensor:
-        size = torch.tensor([[64, 64, 0, 0, 64, 64]]).expand(len(x), 6)
-        added = {"text_embeds": y, "time_ids": size}
-        return self.unet(x, t, context, added_cond_kwargs=added).sample
-
-
-class Demo:
-    """The demo model in ComfyUI's samplers, and its prompts and pictures.
-
-    Args:
-        folder: of the model, as diffusers saves it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.pipeline = StableDiffusionXLPipeline.from_pretrained(folder)
-        config = comfy.supported_models.SDXL({"adm_in_channels": 128})
-        config.latent_format = DemoFormat()
-        config.sampling_settings = {"zsnr": True}
-
-        class Model(comfy.model_base.BaseModel):
-            def encode_adm(self, **given: Any) -> Tensor:
-                return given["pooled_output"]
-
-        unet = self.pipeline.unet
-        kind = comfy.model_base.ModelType.V_PREDICTION
-        model = Model(config, kind, unet_model=lambda **given: Diffusers(unet, **given))
-        self.model = patcher(model)
-
-    @torch.no_grad()
-    def prompt(self, text: str) -> Conditioning:
-        """What CLIPTextEncode gives."""
-        tokens, _, pooled, _ = self.pipeline.encode_prompt(
-            text, device="cpu", do_classifier_free_guidance=False
-        )
-        return [[tokens, {"pooled_output": pooled}]]
-
-    @torch.no_grad()
-    def pictures(self, latents: Tensor) -> list[Any]:
-        """What VAEDecode would give, as PIL images."""
-        vae = self.pipeline.vae
-        pixels = vae.decode(latents).sample
-        return self.pipeline.image_processor.postprocess(pixels)
 
 
 def random_prompt(number: int) -> Conditioning:

@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from tests.helpers.app_at_hand import ENDS, served, visitors
-from vendi_guidance.app.request import MOST_PICTURES
+from vendi_guidance.app.request import MOST_IMAGES
 
 SECRET = "the secret of the canary"
 COUNT = 500
@@ -83,22 +83,22 @@ def hostile_value(random, canary):
             {**file, "url": canary.as_uri()},
             {**file, "is_stream": True},
             [file, file],
-            1000 * MOST_PICTURES,
+            1000 * MOST_IMAGES,
         ]
     )
 
 
 def usual(**changes):
-    """The fields of a drawing in their order."""
-    fields = {"prompts": "cat", "pictures": 1, "dial": 0.5, "seed": 0}
+    """The fields of a generation in their order."""
+    fields = {"prompts": "cat", "images": 1, "dial": 0.5, "seed": 0}
     fields |= {"steps": 1, "scale": 5, "batch": 2}
     return list({**fields, **changes}.values())
 
 
 def hostile_call(random, visitor, canary):
     """One action of the page with hostile values; returns all that the server says."""
-    action = random.choice(["draw"] * 4 + ["load"] * 4 + sorted(visitor.actions))
-    data = usual() if action == "draw" else [None] * random.randrange(3)
+    action = random.choice(["generate"] * 4 + ["load"] * 4 + sorted(visitor.actions))
+    data = usual() if action == "generate" else [None] * random.randrange(3)
     for place in range(len(data) or 1):
         if random.random() < 0.3:
             data[place : place + 1] = [hostile_value(random, canary)]
@@ -128,10 +128,11 @@ def test_hostile_inputs_do_no_harm(address, canary):
         ended = [one for one in said[0] + said[1] if one["msg"] in ENDS]
         assert len(ended) == COUNT
         assert sum(not one["success"] for one in ended) > COUNT / 4
+        assert all(one["output"]["error"] for one in ended if not one["success"])
         text = json.dumps(said)
         assert "Traceback" not in text and 'File \\"' not in text
         assert SECRET not in text
-        assert callers[0].call("draw", *usual())["success"]
+        assert callers[0].call("generate", *usual())["success"]
     assert sorted(canary.parent.iterdir()) == before
     assert canary.read_text() == SECRET
     assert not {path for path in OPENED.read if canary.parent.name in path}
@@ -142,13 +143,30 @@ def test_hostile_inputs_do_no_harm(address, canary):
 
 def test_a_mistake_is_told_and_an_accident_is_not(address, canary):
     with visitors(address) as [visitor]:
-        told = visitor.call("draw", *usual(pictures=5000))["output"]["error"]
-        assert told == "Pictures per prompt must be a whole number from 1 to 16."
-        told = visitor.call("draw", *usual(prompts=MEGABYTE))["output"]["error"]
+        told = visitor.call("generate", *usual(images=5000))["output"]["error"]
+        assert told == "Images per prompt must be a whole number from 1 to 16."
+        told = visitor.call("generate", *usual(prompts=MEGABYTE))["output"]["error"]
         assert told == "The prompts have 1000000 characters: shorten them."
         file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}}
         for refused in (file, str(canary), [str(canary)]):
             assert str(canary) not in json.dumps(visitor.call("load", refused))
+
+
+WRONG = {
+    "The dial must be a number from 0 to 1.": ("generate", usual(dial="a")),
+    "Images per prompt must be a whole number from 1 to 16.": ("generate", usual(images=[2])),
+    "Prompts must be text, one a line.": ("generate", usual(prompts={})),
+    "This is not what the page sends": ("generate", ["cat"]),
+    "This is not what the page sends: load it anew": ("load", [5]),
+    "This is not what the page sends: load": ("choose_with", []),
+}
+
+
+def test_wrong_types_are_refused_in_a_sentence_and_no_traceback(address, capfd):
+    with visitors(address) as [visitor]:
+        for message, (action, values) in WRONG.items():
+            assert message in visitor.call(action, *values)["output"]["error"]
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -175,12 +193,12 @@ def test_an_uploaded_name_stays_in_its_folder(address, canary):
     assert canary.read_text() == SECRET
 
 
-def test_visitors_cannot_choose_one_anothers_pictures(address):
+def test_visitors_cannot_choose_one_anothers_images(address):
     with visitors(address, 2) as [one, other]:
-        assert one.call("draw", *usual())["success"]
+        assert one.call("generate", *usual())["success"]
         assert one.call("choose_with", event={"index": 0, "value": None})["success"]
         refused = other.call("choose_with", event={"index": 0, "value": None})
-        assert "no such picture" in refused["output"]["error"]
+        assert "no such image" in refused["output"]["error"]
         assert "Nothing is remembered" in other.call("save")["output"]["error"]
 
 
@@ -188,6 +206,6 @@ def test_all_files_go_with_the_server(tiny_sdxl_folder, tiny_probe_folder, tmp_p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with served(tiny_sdxl_folder, tiny_probe_folder) as address:
         with visitors(address) as [visitor]:
-            assert visitor.call("draw", *usual())["success"]
+            assert visitor.call("generate", *usual())["success"]
         assert len(list(tmp_path.rglob("*.png"))) == 4  # two, each with a copy that is shown
     assert list(tmp_path.iterdir()) == []

@@ -49,9 +49,9 @@ def serve(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     return start
 
 
-def drawing(pictures=2, steps=1):
+def request(images=2, steps=1):
     """The fields of the page, in their order."""
-    return ["cat\ndog", pictures, 0.5, 0, steps, 5, 2]
+    return ["cat\ndog", images, 0.5, 0, steps, 5, 2]
 
 
 def save(visitor, path):
@@ -79,14 +79,14 @@ def whole_files(folder):
     return [path.name for path in folder.rglob("*".join(UNFINISHED))]
 
 
-def test_killed_while_drawing_what_was_saved_is_whole_and_the_next_server_loads_it(
+def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loads_it(
     serve, tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch
 ):
     with serve() as server, visitors(server.address) as [visitor]:
-        assert visitor.call("draw", *drawing())["success"]
+        assert visitor.call("generate", *request())["success"]
         saved = save(visitor, tmp_path / "saved.safetensors")
         with pytest.raises(httpx.TransportError):
-            for message in visitor.messages("draw", *drawing(pictures=4, steps=10)):
+            for message in visitor.messages("generate", *request(images=4, steps=10)):
                 if any(one["progress"] > 0.5 for one in message.get("progress_data", [])):
                     server.process.kill()
         assert server.process.wait(200) == -signal.SIGKILL
@@ -100,8 +100,8 @@ def test_killed_while_drawing_what_was_saved_is_whole_and_the_next_server_loads_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     with served(tiny_sdxl_folder, tiny_probe_folder) as address, visitors(address) as [visitor]:
         assert not left.exists()
-        assert "4 pictures are remembered" in str(load(visitor, saved))
-        assert visitor.call("draw", *drawing(pictures=1))["success"]
+        assert "4 images are remembered" in str(load(visitor, saved))
+        assert visitor.call("generate", *request(images=1))["success"]
 
 
 def test_killed_while_saving_half_a_memory_has_no_name_that_counts(serve, tmp_path):
@@ -110,7 +110,7 @@ def test_killed_while_saving_half_a_memory_has_no_name_that_counts(serve, tmp_pa
         serve(name, python=("-c", KILLED_BEFORE)) as server,
         visitors(server.address) as [visitor],
     ):
-        assert visitor.call("draw", *drawing())["success"]
+        assert visitor.call("generate", *request())["success"]
         with pytest.raises(httpx.TransportError):
             visitor.call("save")
         assert server.process.wait(200) == -signal.SIGKILL

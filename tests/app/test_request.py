@@ -7,14 +7,16 @@ import pytest
 from tests.helpers.app_at_hand import request_of
 from vendi_guidance.app.request import (
     LONGEST_PROMPT,
-    MOST_PICTURES,
+    MOST_IMAGES,
     MOST_PROMPTS,
     read_prompts,
 )
 
 
 def test_each_line_is_a_prompt_and_the_same_one_counts_once():
-    assert read_prompts("  a cat \n\n<b>\r\na cat\n") == ("a cat", "<b>")
+    assert list(read_prompts("  a cat \n\n<b>\r\na cat\n")) == ["a cat", "<b>"]
+    request = request_of("  a cat \n\n<b>\r\na cat\n")
+    assert (request.prompts, request.repeated) == (("a cat", "<b>"), {"a cat"})
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_each_line_is_a_prompt_and_the_same_one_counts_once():
         ("a cat\n\ud800", "Prompt 2 has '\\ud800', half of a surrogate pair"),
     ],
 )
-def test_prompts_that_cannot_be_drawn_are_refused(text, why):
+def test_prompts_that_cannot_be_used_are_refused(text, why):
     with pytest.raises(ValueError) as error:
         read_prompts(text)
     assert why in str(error.value)
@@ -39,18 +41,18 @@ def test_prompts_that_cannot_be_drawn_are_refused(text, why):
 @pytest.mark.parametrize(
     "value", [None, "1", [], {}, True, math.nan, math.inf, -1, 1e300, 10**400], ids=type
 )
-@pytest.mark.parametrize("field", ["pictures", "strength", "seed", "steps", "batch_size"])
+@pytest.mark.parametrize("field", ["images", "strength", "seed", "steps", "batch_size"])
 def test_values_of_the_wrong_type_or_size_are_refused(field, value):
     with pytest.raises(ValueError, match=r"must be a (whole )?number from"):
         request_of(**{field: value})
 
 
 def test_the_largest_values_are_taken():
-    assert request_of("a", pictures=float(MOST_PICTURES), strength=1).pictures == MOST_PICTURES
-    with pytest.raises(ValueError, match=f"from 1 to {MOST_PICTURES}"):
-        request_of("a", pictures=MOST_PICTURES + 1)
+    assert request_of("a", images=float(MOST_IMAGES), strength=1).images == MOST_IMAGES
+    with pytest.raises(ValueError, match=f"from 1 to {MOST_IMAGES}"):
+        request_of("a", images=MOST_IMAGES + 1)
     with pytest.raises(ValueError, match="whole"):
-        request_of("a", pictures=1.5)
+        request_of("a", images=1.5)
 
 
 def test_a_model_without_a_scale_needs_none():

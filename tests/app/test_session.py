@@ -32,10 +32,18 @@ def test_only_sessions_long_idle_make_room(tmp_path, monkeypatch):
         sessions.of("one more")
     now = room.IDLE + 1
     assert sessions.of("1") is made[1]
-    with made[0].alone():  # it is drawing
+    with made[0].alone():  # it is generating
         sessions.of("one more")
     assert sessions.of("0") is made[0] and sessions.of("1") is made[1]
     assert not made[2].folder.exists()
+
+
+def test_the_others_are_told_of_a_busy_session(tmp_path):
+    sessions = Sessions(tmp_path)
+    one, other = sessions.of("one"), sessions.of("other")
+    with one.alone():
+        assert sessions.is_another_busy(other) and not sessions.is_another_busy(one)
+    assert not sessions.is_another_busy(other)
 
 
 def test_a_session_does_one_thing_at_a_time(tmp_path):

@@ -1,5 +1,6 @@
-"""Drawing for sessions, on a tiny model."""
+"""Generating for sessions, on a tiny model."""
 
+import re
 from zipfile import ZipFile
 
 import pytest
@@ -9,10 +10,13 @@ from click.testing import CliRunner
 from tests.helpers.app_at_hand import request_of, scorer_of, studio_of
 from tests.helpers.runs import read_run
 from vendi_guidance.app.packing import pack
-from vendi_guidance.app.scoring import table_of
+from vendi_guidance.app.scoring import SAME_WORDS, table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
+from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.report import writer
+from vendi_guidance.features.base import Labels
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +31,11 @@ def session(tmp_path):
     return Session(folder)
 
 
-def draw(studio, session, request, on_progress=lambda share, what: None):
-    """All of a drawing; returns how many pictures of each kind there were after each batch."""
+def finish(studio, session, request, on_progress=lambda share, what: None):
+    """All of a generation; returns how many images of each kind there were after each batch."""
     return [
-        tuple(arm.done for arm in drawing.arms.values())
-        for drawing in studio.draw(session, request, on_progress)
+        tuple(arm.done for arm in generation.arms.values())
+        for generation in studio.generate(session, request, on_progress)
     ]
 
 
@@ -41,52 +45,52 @@ def pixels(arm):
 
 def test_both_kinds_appear_batch_by_batch(studio, session):
     told = []
-    request = request_of("cat\ndog", pictures=3, batch_size=2)
-    found = draw(studio, session, request, lambda share, what: told.append((share, what)))
+    request = request_of("cat\ndog", images=3, batch_size=2)
+    found = finish(studio, session, request, lambda share, what: told.append((share, what)))
     assert found == [(2, 0), (2, 2), (4, 2), (4, 4), (6, 4), (6, 6)]
-    assert session.drawing.is_complete
+    assert session.generation.is_complete
     shares = [share for share, _ in told]
     assert shares == sorted(shares) and shares[-1] == 1 and len(shares) == 6 * request.steps
     assert told[0][1] == "without guidance, step 1 of 2"
     assert told[-1][1] == "with guidance, step 2 of 2"
 
 
-def test_pictures_are_those_of_generate(studio, session, tiny_sdxl_folder, tmp_path):
-    draw(studio, session, request_of("cat", pictures=3, seed=5))
-    for strength, arm in zip((0, 0.5), session.drawing.arms.values(), strict=True):
+def test_images_are_those_of_generate(studio, session, tiny_sdxl_folder, tmp_path):
+    finish(studio, session, request_of("cat", images=3, seed=5))
+    for strength, arm in zip((0, 0.5), session.generation.arms.values(), strict=True):
         folder = tmp_path / str(strength)
         words = ["cat", "--model", tiny_sdxl_folder, "--images-per-prompt", 3, "--seed", 5]
         words += ["--steps", 2, "--batch-size", 2, "--diversity", strength, "--output", folder]
-        words += ["--guidance-scale", 5, "--device", "cpu"]
+        words += ["--guidance-scale", 5, "--device", "cpu", "--dtype", "float32"]
         assert CliRunner().invoke(generate, list(map(str, words))).exit_code == 0
         assert [image.tobytes() for image in read_run(folder).images] == pixels(arm)
 
 
-def test_the_memory_goes_on_from_drawing_to_drawing(studio, session):
+def test_the_memory_goes_on_from_generation_to_generation(studio, session):
     request = request_of("cat")
-    draw(studio, session, request)
-    first = pixels(session.drawing.arms["with"])
-    plain = pixels(session.drawing.arms["without"])
+    finish(studio, session, request)
+    first = pixels(session.generation.arms["with"])
+    plain = pixels(session.generation.arms["without"])
     assert len(session.window) == 2
-    draw(studio, session, request)
+    finish(studio, session, request)
     assert len(session.window) == 4
-    assert pixels(session.drawing.arms["without"]) == plain
-    assert pixels(session.drawing.arms["with"]) != first
+    assert pixels(session.generation.arms["without"]) == plain
+    assert pixels(session.generation.arms["with"]) != first
     session.forget()
-    draw(studio, session, request)
-    assert pixels(session.drawing.arms["with"]) == first
+    finish(studio, session, request)
+    assert pixels(session.generation.arms["with"]) == first
 
 
 def test_sessions_share_no_memory(studio, session, tmp_path):
     other = Session(tmp_path / "other")
     other.folder.mkdir()
-    draw(studio, session, request_of("cat"))
-    for _ in studio.draw(other, request_of("cat"), lambda share, what: None):
-        draw(studio, session, request_of("dog"))  # in turn, with the same model
-    assert pixels(other.drawing.arms["with"]) != []
+    finish(studio, session, request_of("cat"))
+    for _ in studio.generate(other, request_of("cat"), lambda share, what: None):
+        finish(studio, session, request_of("dog"))  # in turn, with the same model
+    assert pixels(other.generation.arms["with"]) != []
     assert (len(session.window), len(other.window)) == (2 + 2 * 2, 2)
-    draw(studio, session, request_of("dog"))
-    assert other.drawing.folder.is_dir()
+    finish(studio, session, request_of("dog"))
+    assert other.generation.folder.is_dir()
 
 
 def test_a_stop_ends_it_within_a_batch_and_keeps_whole_batches(studio, session):
@@ -94,11 +98,11 @@ def test_a_stop_ends_it_within_a_batch_and_keeps_whole_batches(studio, session):
         if share > 0.5:
             session.stop.set()
 
-    found = draw(studio, session, request_of("cat\ndog"), stop_in_the_third_batch)
+    found = finish(studio, session, request_of("cat\ndog"), stop_in_the_third_batch)
     assert found == [(2, 0), (2, 2)]
-    assert not session.drawing.is_complete and not session.is_busy
+    assert not session.generation.is_complete and not session.is_busy
     assert len(session.window) == 2
-    for arm in session.drawing.arms.values():
+    for arm in session.generation.arms.values():
         assert len(read_run(arm.folder).images) == 2
         assert sorted(path.name for path in arm.folder.glob("*.png")) == [
             "000000.png",
@@ -106,66 +110,72 @@ def test_a_stop_ends_it_within_a_batch_and_keeps_whole_batches(studio, session):
         ]
 
 
-def test_a_drawing_that_is_abandoned_lets_go_of_the_session(studio, session):
-    drawing = studio.draw(session, request_of("cat\ndog"), lambda share, what: None)
-    next(drawing)
-    with pytest.raises(ValueError, match="being drawn: wait"):
-        next(studio.draw(session, request_of("cat"), lambda share, what: None))
-    drawing.close()
+def test_a_generation_that_is_abandoned_lets_go_of_the_session(studio, session):
+    generation = studio.generate(session, request_of("cat\ndog"), lambda share, what: None)
+    next(generation)
+    with pytest.raises(ValueError, match="being generated: wait"):
+        next(studio.generate(session, request_of("cat"), lambda share, what: None))
+    generation.close()
     assert not session.is_busy
-    assert draw(studio, session, request_of("cat")) == [(2, 0), (2, 2)]
+    assert finish(studio, session, request_of("cat")) == [(2, 0), (2, 2)]
 
 
 @pytest.mark.parametrize("arm", ["without", "with"])
-def test_not_like_this_remembers_the_picture_more_often(studio, session, arm):
-    draw(studio, session, request_of("cat\ndog"))
-    assert session.choose(arm, 3) == "dog"
-    features, prompt = session.drawing.arms[arm].sample(3)
+def test_not_like_this_remembers_the_image_more_often(studio, session, arm):
+    finish(studio, session, request_of("cat\ndog"))
+    session.choose(arm, 3)
+    assert session.selected == f"“dog”, seed 3, {arm} guidance"
+    features, prompt = session.generation.arms[arm].sample(3)
     before = len(session.window)
     session.not_like_it()
     assert len(session.window) == before + COPIES
     assert torch.allclose(session.window.features[-1], features.flatten())
     assert torch.allclose(session.window.prompts[-1], prompt)
-    draw(studio, session, request_of("dog"))
+    finish(studio, session, request_of("dog"))
     assert len(session.window) == before + COPIES + 2
 
 
-def test_more_like_this_changes_what_is_drawn_and_is_said_in_its_metadata(studio, session):
-    draw(studio, session, request_of("cat"))
-    first = pixels(session.drawing.arms["with"])
+def test_more_like_this_changes_what_is_generated_and_is_said_in_its_metadata(studio, session):
+    finish(studio, session, request_of("cat"))
+    first = pixels(session.generation.arms["with"])
     session.choose("without", 1)
     session.more_like_it()
     session.window.clear()
-    draw(studio, session, request_of("cat"))
-    assert pixels(session.drawing.arms["with"]) != first
-    row = read_run(session.drawing.arms["with"].folder).rows[0]
+    finish(studio, session, request_of("cat"))
+    assert pixels(session.generation.arms["with"]) != first
+    row = read_run(session.generation.arms["with"].folder).rows[0]
     assert (row["diversity_exemplars"], row["diversity_beta"]) == (1, 1.0)
 
 
-def test_a_picture_must_be_selected_and_there(studio, session):
-    with pytest.raises(ValueError, match="Select a picture first"):
+def test_a_image_must_be_selected_and_there(studio, session):
+    with pytest.raises(ValueError, match="Select an image first"):
         session.not_like_it()
-    draw(studio, session, request_of("cat"))
+    finish(studio, session, request_of("cat"))
     for arm, number in (("with", 2), ("with", -1), ("with", True), ("../..", 0), ([], 0)):
-        with pytest.raises(ValueError, match="no such picture"):
+        with pytest.raises(ValueError, match="no such image"):
             session.choose(arm, number)
     session.choose("with", 0)
     session.new_folder()
-    with pytest.raises(ValueError, match="Select a picture first"):
+    with pytest.raises(ValueError, match="Select an image first"):
         session.more_like_it()
 
 
-def test_scores_and_report_of_a_drawing(studio, session, tiny_probe_folder, tmp_path):
-    draw(studio, session, request_of("cat\n<b>x</b>", pictures=4))
+def test_what_a_model_cannot_read_of_a_prompt_is_known(studio):
+    assert studio.unread("x" * 30 + "dog") == (30, "dog")  # 32 tokens, with those of its ends
+    assert studio.unread("x" * 30) == (30, "")
+
+
+def test_scores_and_report_of_a_generation(studio, session, tiny_probe_folder, tmp_path):
+    finish(studio, session, request_of("cat\n<b>x</b>", images=4))
     scorer = scorer_of(studio, tiny_probe_folder)
-    session.drawing.comparison = scorer.compare(session.drawing)
-    table = table_of(session.drawing.comparison)
+    session.generation.comparison = scorer.compare(session.generation)
+    table = table_of(session.generation.comparison)
     for title in ("Conditional-Vendi", "looks", "named kept"):
         assert title in table
     assert "<b>x" not in table
-    with ZipFile(pack(session.drawing)) as packed:
+    with ZipFile(pack(session.generation)) as packed:
         packed.extractall(tmp_path / "taken")
-    for name, arm in session.drawing.arms.items():
+    for name, arm in session.generation.arms.items():
         run = read_run(tmp_path / "taken" / name)
         assert run.prompts == ["cat"] * 4 + ["<b>x</b>"] * 4
         assert [image.tobytes() for image in run.images] == pixels(arm)
@@ -173,17 +183,30 @@ def test_scores_and_report_of_a_drawing(studio, session, tiny_probe_folder, tmp_
     assert "&lt;b&gt;x&lt;/b&gt;" in page and "<b>x" not in page
 
 
+def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_has():
+    prompts = [name for name in ("hand", "thumb", "baby") for _ in range(8)]
+
+    def label(images, prompts):
+        return Labels(prompts, prompts, [0] * 23 + [1])  # one look a prompt, but one image's
+
+    images = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    embedders = {"image_embedder": "pixels", "prompt_embedder": SAME_WORDS}
+    report = evaluate(images, prompts, labels=label, **embedders)
+    assert report.scores["looks_per_prompt"].low < 1
+    low = re.search(r">looks<.*?<small>([\d.]+) to", table_of(compare(report, report)))
+    assert float(low[1]) == 1
+
+
 def test_a_report_that_was_written_in_part_is_written_again(
     studio, session, tiny_probe_folder, monkeypatch
 ):
-    draw(studio, session, request_of("cat", pictures=4))
-    drawing = session.drawing
-    drawing.comparison = scorer_of(studio, tiny_probe_folder).compare(drawing)
+    finish(studio, session, request_of("cat", images=4))
+    generation = session.generation
+    generation.comparison = scorer_of(studio, tiny_probe_folder).compare(generation)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         full.setattr(writer, "as_markdown", no_space)
-        pack(drawing)
-    assert (drawing.folder / "report" / "report.json").exists()
-    with ZipFile(pack(drawing)) as packed:
+        pack(generation)
+    with ZipFile(pack(generation)) as packed:
         assert {"report/report.html", "report/report.md"} <= set(packed.namelist())
 
 
@@ -191,9 +214,6 @@ def no_space(*_):
     raise OSError("no space is left")
 
 
-def test_a_memory_of_other_pictures_is_refused_until_it_is_forgotten(studio, session):
+def test_a_memory_of_images_of_another_shape_is_no_obstacle(studio, session):
     session.window.append(torch.randn(1, 4, 5, 5), torch.randn(1, 16))
-    with pytest.raises(ValueError, match="latents of shape"):
-        draw(studio, session, request_of("cat"))
-    session.forget()
-    assert draw(studio, session, request_of("cat")) == [(2, 0), (2, 2)]
+    assert finish(studio, session, request_of("cat")) == [(2, 0), (2, 2)]

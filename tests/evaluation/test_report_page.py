@@ -1,5 +1,8 @@
 """The page of a report as a browser shows it: headless Chromium, driven by playwright."""
 
+import os
+import subprocess
+import sys
 from urllib.parse import urlparse
 
 import pytest
@@ -137,3 +140,17 @@ def test_on_paper_there_is_no_navigation_and_every_detail(visit, pages):
     assert not page.locator("nav").is_visible()
     assert page.locator("#computed dl").is_visible()
     assert page.pdf().startswith(b"%PDF")
+
+
+def test_a_run_without_chromium_ends_with_how_to_install_it():
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    tests = f"{__file__}::test_axe_finds_nothing_that_keeps_people_out"
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", tests, "--numprocesses=1"],
+        env=environment | {"PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout
+    *_, line, _ = ran.stdout.splitlines()
+    assert line == "4 browser tests not run: no Chromium. apt-get install chromium"

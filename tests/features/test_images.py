@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from torchvision.models import Inception_V3_Weights, inception_v3, resnet50
 from torchvision.transforms import v2
 from transformers import AutoImageProcessor, Dinov2Model
 
+from tests.helpers.damage import drop_weight, write_bomb
 from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.network import digest_of
@@ -260,6 +262,32 @@ def test_damaged_weights_are_refused(tmp_path, tiny_probe_folder):
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"the probe in .* is damaged"):
         open_image_embedder(f"probe:{tmp_path}")
+
+
+@pytest.mark.parametrize("kind", ["dinov2", "clip", "timm", "probe"])
+def test_networks_whose_files_lack_weights_are_refused(kind, tmp_path, lite, tiny_probe_folder):
+    if kind in ("timm", "probe"):
+        saved = {"timm": lite[0], "probe": tiny_probe_folder}[kind]
+        shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    else:
+        {"dinov2": save_dinov2, "clip": save_open_clip}[kind](tmp_path)
+    dropped = drop_weight(tmp_path, "weight")
+    with pytest.raises(ValueError, match=re.escape(dropped)) as refused:
+        open_image_embedder(f"{kind}:{tmp_path}")
+    assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["model", "features"])
+def test_pickles_beside_timms_safetensors_are_never_read(lite, tmp_path, name):
+    folder, trace = tmp_path / "lite", tmp_path / "trace"
+    shutil.copytree(lite[0], folder)
+    for pickled in ("pytorch_model.bin", "model.pth", "features.pth", "a.pth.tar"):
+        write_bomb(folder / pickled, trace)
+    (folder / "model.safetensors").rename(folder / f"{name}.safetensors")
+    embedder = open_image_embedder(f"timm:{folder}")
+    assert not trace.exists()
+    expected = lite[1].state_dict()
+    assert all(torch.equal(expected[name], x) for name, x in embedder.network.state_dict().items())
 
 
 def test_missing_clip_weights_are_not_drawn_at_random(tmp_path):

@@ -1,6 +1,7 @@
 """Text encoders against their own libraries, with random weights and with MiniLM's."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -18,6 +19,7 @@ from transformers import (
     CLIPTokenizer,
 )
 
+from tests.helpers.damage import drop_weight
 from tests.helpers.tiny_encoders import save_bert, save_open_clip
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 
@@ -158,6 +160,26 @@ def test_what_is_no_embedder_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="cannot be used"):
         open_prompt_embedder(f"transformers:{tmp_path}")
+
+
+@pytest.mark.parametrize("kind", ["clip", "transformers", "sdxl"])
+def test_text_encoders_whose_files_lack_weights_are_refused(kind, tmp_path, tiny_sdxl_folder):
+    folder = tmp_path / "text_encoder_2" if kind == "sdxl" else tmp_path
+    if kind == "sdxl":
+        shutil.copytree(tiny_sdxl_folder, tmp_path, dirs_exist_ok=True)
+    else:
+        {"clip": save_open_clip, "transformers": save_bert}[kind](tmp_path)
+    dropped = drop_weight(folder, "embedding")
+    with pytest.raises(ValueError, match=re.escape(dropped)) as refused:
+        open_prompt_embedder(f"{kind}:{tmp_path}")
+    assert str(folder) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_pooler_that_no_feature_needs_may_be_missing(tmp_path):
+    save_bert(tmp_path)
+    expected = open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS)
+    drop_weight(tmp_path, "pooler")
+    assert torch.equal(open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS), expected)
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def test_the_step_ends_at_its_level_with_what_the_rounds_found():
 
 def test_a_round_evaluates_each_candidate_once():
     settings = Settings(rounds=3, candidates=2)
-    _, network, _ = guided(settings)
-    assert network.evaluations == settings.rounds * settings.candidates
+    engine, network, step = guided(settings)
+    assert network.evaluations == settings.rounds * settings.candidates == engine.evaluations(step)
 
 
 def test_a_call_that_affords_a_quarter_of_the_evaluations_has_moves_four_times_as_long():

@@ -36,7 +36,7 @@ def scorer_of(studio: Studio, probe: Path) -> Scorer:
 
 
 def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
-    fields = {"pictures": 2, "strength": 0.5, "seed": 0, "steps": 2}
+    fields = {"images": 2, "strength": 0.5, "seed": 0, "steps": 2}
     fields |= {"guidance_scale": 5.0, "batch_size": 2}
     return read_request(prompts, **{**fields, **changes})
 

@@ -11,8 +11,9 @@ from urllib.parse import urlparse
 from zipfile import ZipFile
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
+from tests.conftest import NO_CHROMIUM
 from tests.helpers.runs import read_run
 from vendi_guidance.guidance.window import SlidingWindow
 
@@ -27,7 +28,7 @@ def chromium() -> Iterator[Browser]:
     if found is None:
         if "CI" in os.environ:
             pytest.fail("there is no chromium, which .ci/run installs")
-        pytest.skip("there is no chromium: install the distribution's package of that name")
+        pytest.skip(NO_CHROMIUM)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, timeout=PATIENCE)
         yield started
@@ -41,6 +42,11 @@ def visits(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     asked: list[str] = []
     contexts: list[Any] = []
 
+    def answer(dialog: Dialog) -> None:
+        if dialog.type != "beforeunload":  # what a reload asks is expected
+            heard.append(dialog.message)
+        dialog.accept()
+
     def open_page(width: int = 1280, scheme: Any = "light") -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
@@ -51,11 +57,12 @@ def visits(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
-        for event in ("console", "pageerror", "dialog"):
+        for event in ("console", "pageerror"):
             page.on(event, lambda what: heard.append(str(what)))
+        page.on("dialog", answer)
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
-        page.get_by_text("No pictures are remembered").wait_for()
+        page.get_by_text("No images are remembered").wait_for()
         return page
 
     yield open_page
@@ -66,16 +73,16 @@ def visits(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     assert servers == {urlparse(address).netloc}
 
 
-def draw(page: Page, **fields: object) -> None:
-    """Fill in fields by their labels, draw, and wait until the pictures are scored."""
+def generate(page: Page, **fields: object) -> None:
+    """Fill in fields by their labels, generate, and wait until the images are scored."""
     for label, value in fields.items():
         page.get_by_label(re.compile(label)).first.fill(str(value))
-    page.get_by_role("button", name="Draw").click()
-    page.get_by_text("Drawn. Select a picture").wait_for()
+    page.get_by_role("button", name="Generate").click()
+    page.get_by_text("Generated. Select an image").wait_for()
 
 
-def pictures(page: Page, arm: str) -> list[str]:
-    """The addresses of the pictures of one kind."""
+def images(page: Page, arm: str) -> list[str]:
+    """The addresses of the images of one kind."""
     thumbnails = page.locator(f"#{arm} .thumbnail-item img")
     return thumbnails.evaluate_all("images => images.map(image => image.src)")
 
@@ -88,27 +95,27 @@ def download(page: Page, name: str, path: Path) -> Path:
 
 
 def whole_session(page: Page, folder: Path) -> None:
-    """Prompt, dial, pictures, scores, "not like this", save, download, reload, load, forget.
+    """Prompt, dial, images, scores, "not like this", save, download, reload, load, forget.
 
     Args:
         page: of a server with the tiny SDXL and the tiny probe.
         folder: for what is downloaded.
     """
     page.get_by_label("number input for The dial").fill("0.8")
-    draw(page, Prompts=f"cat\n{HOSTILE}", Pictures=3, Seed=7)
-    first = pictures(page, "with")
-    assert len(first) == len(pictures(page, "without")) == 6
+    generate(page, Prompts=f"cat\n{HOSTILE}", Images=3, Seed=7)
+    first = images(page, "with")
+    assert len(first) == len(images(page, "without")) == 6
     assert {"Conditional-Vendi", "looks", "named kept"} <= set(
         page.locator("#scores tbody th").evaluate_all("all => all.map(th => th.firstChild.data)")
     )
     page.locator("#with .thumbnail-item").nth(4).click()
-    page.get_by_text(f"Selected: a picture of “{HOSTILE}”, with guidance.").wait_for()
+    page.get_by_text(f"Selected: “{HOSTILE}”, seed 11, with guidance.").wait_for()
     page.get_by_role("button", name="Not like this").click()
-    page.get_by_text("8 pictures are remembered, of 300 at most. Marked to avoid: 1").wait_for()
+    page.get_by_text("8 images are remembered, of 300 at most. Marked to avoid: 1").wait_for()
 
     saved = download(page, "Save", folder / "saved.safetensors")
     assert len(SlidingWindow.load(saved)) == 8
-    with ZipFile(download(page, "Download pictures and report", folder / "all.zip")) as packed:
+    with ZipFile(download(page, "Download images and report", folder / "all.zip")) as packed:
         packed.extractall(folder / "all")
     run = read_run(folder / "all" / "with")
     assert run.prompts == ["cat"] * 3 + [HOSTILE] * 3
@@ -117,16 +124,16 @@ def whole_session(page: Page, folder: Path) -> None:
     assert (folder / "all" / "report" / "report.html").is_file()
 
     page.reload()  # a new session
-    page.get_by_text("No pictures are remembered").wait_for()
+    page.get_by_text("No images are remembered").wait_for()
     with page.expect_file_chooser() as waiting:
         page.get_by_role("button", name="Load", exact=True).click()
     waiting.value.set_files(saved)
-    page.get_by_text("8 pictures are remembered").wait_for()
+    page.get_by_text("8 images are remembered").wait_for()
     page.get_by_label("number input for The dial").fill("0.8")
-    draw(page, Prompts=f"cat\n{HOSTILE}", Pictures=3, Seed=7)
-    assert page.get_by_text("14 pictures are remembered").is_visible()
-    assert pictures(page, "with") != first
+    generate(page, Prompts=f"cat\n{HOSTILE}", Images=3, Seed=7)
+    assert page.get_by_text("14 images are remembered").is_visible()
+    assert images(page, "with") != first
     page.get_by_role("button", name="Forget").click()
-    page.get_by_text("No pictures are remembered").wait_for()
+    page.get_by_text("No images are remembered").wait_for()
     assert page.title() == "Vendi Guidance"
     assert page.locator("img[src=x]").count() == 0

@@ -3,18 +3,23 @@
 import asyncio
 import importlib
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 
+from integrations.comfyui.schedule import keep_schedule
 from integrations.comfyui.scoring import CELL, score
 from vendi_guidance.guidance.objectives import OBJECTIVES
 
 PACK = Path(__file__).parents[2] / "integrations" / "comfyui"
-WORKFLOW = json.loads((PACK / "example_workflows" / "diverse_batch.json").read_text())
+[EXAMPLE] = (PACK / "example_workflows").glob("*.json")
+WORKFLOW = json.loads(EXAMPLE.read_text())
 
 
 class Kind:
@@ -53,12 +58,14 @@ def nodes(monkeypatch, tmp_path):
             NodeOutput=lambda *result, ui=None: SimpleNamespace(result=result, ui=ui),
             **{kind: Kind(kind) for kind in kinds},
         ),
-        ui=SimpleNamespace(PreviewText=lambda text: text),
+        ui=SimpleNamespace(
+            PreviewImage=lambda image, cls: SimpleNamespace(as_dict=lambda: {"images": [image]})
+        ),
     )
     stand_ins = {
         "comfy_api.latest": latest,
         "comfy.patcher_extension": SimpleNamespace(
-            WrappersMP=SimpleNamespace(SAMPLER_SAMPLE="sampler_sample")
+            WrappersMP=SimpleNamespace(OUTER_SAMPLE="outer", SAMPLER_SAMPLE="sampler_sample")
         ),
         "folder_paths": SimpleNamespace(get_user_directory=lambda: str(tmp_path)),
     }
@@ -95,7 +102,8 @@ def test_the_inputs_of_a_node_are_those_it_is_executed_with(nodes):
 
 def test_the_node_wraps_the_sampler_of_a_copy_of_the_model(nodes):
     model = Model()
-    [(kind, key, wrapper)] = patched(nodes, model).wrappers
+    outer, (kind, key, wrapper) = patched(nodes, model).wrappers
+    assert outer == ("outer", "vendi_guidance", keep_schedule)
     assert (kind, key) == ("sampler_sample", "vendi_guidance") and callable(wrapper)
     assert model.wrappers == []
 
@@ -107,18 +115,65 @@ def test_diversity_0_leaves_the_model_as_it_is(nodes):
 def test_of_two_nodes_in_a_row_the_last_one_counts(nodes):
     others = [("sampler_sample", "another", print)]
     twice = patched(nodes, patched(nodes, Model(others)), diversity=1.0)
-    [other, (*_, wrapper)] = twice.wrappers
+    [other, _, (*_, wrapper)] = twice.wrappers
     assert other == others[0]
-    assert wrapper._settings.scale == patched(nodes, diversity=1.0).wrappers[0][2]._settings.scale
+    assert wrapper._settings.scale == patched(nodes, diversity=1.0).wrappers[1][2]._settings.scale
     assert patched(nodes, twice, diversity=0.0).wrappers == others
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_settings_are_those_of_the_node(nodes, tmp_path, objective):
-    [(*_, wrapper)] = patched(nodes, objective=objective, memory="file").wrappers
+    *_, (*_, wrapper) = patched(nodes, objective=objective, memory="file").wrappers
     assert wrapper._settings.objective == objective
     assert wrapper._remembering.kind == "file"
     assert wrapper._remembering.folder == tmp_path / "vendi_guidance"
+
+
+NAME = "begins with a letter, a digit, - or _, .* spaces and dots, at most 100 in all; got '%s'"
+WRONG = [
+    ({"diversity": math.nan}, "diversity must be between 0 and 1, got nan"),
+    ({"diversity": 1.5}, "diversity must be between 0 and 1, got 1.5"),
+    ({"memory": "forever"}, "one of this batch, session, file, got 'forever'"),
+    ({"memory": "session", "memory_name": ".hidden"}, NAME % ".hidden"),
+    ({"memory": "file", "memory_name": ".."}, NAME % r"\.\."),
+]
+
+
+@pytest.mark.parametrize(("inputs", "message"), WRONG)
+def test_wrong_inputs_are_refused_before_a_workflow_runs_and_when_they_are_linked(
+    nodes, inputs, message
+):
+    told = nodes.DiverseBatch.validate_inputs(**inputs)
+    assert re.search(message, told)
+    given = {"diversity": 0.5, "objective": "vendi", "memory": "file", "memory_name": "a"}
+    with pytest.raises(ValueError, match=re.escape(told)):
+        nodes.DiverseBatch.execute(Model(), **{**given, **inputs})
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {},  # all are linked
+        {"diversity": 0.5, "memory": "this batch", "memory_name": ".."},
+        {"diversity": 0.0, "memory": "file", "memory_name": ".."},
+        {"diversity": 1.0, "memory": "file", "memory_name": "a.b 1-_"},
+    ],
+)
+def test_a_name_matters_only_where_it_is_used(nodes, inputs):
+    assert nodes.DiverseBatch.validate_inputs(**inputs) is True
+
+
+def test_comfyui_may_answer_from_its_cache_only_where_nothing_is_remembered(nodes):
+    def changes(**inputs):
+        one, two = (nodes.DiverseBatch.fingerprint_inputs(**inputs) for _ in range(2))
+        return one != two
+
+    others = {"objective": "vendi", "memory_name": "default"}
+    assert not changes(diversity=0.5, memory="this batch", **others)
+    assert not changes(diversity=0.0, memory="file", **others)
+    assert changes(diversity=0.5, memory="session", **others)
+    assert changes(memory="file", **others)
+    assert changes(diversity=0.5, **others)  # the memory is linked, and not known yet
 
 
 # The score
@@ -143,7 +198,8 @@ def test_with_clip_what_images_show_is_compared(nodes):
     shown = nodes.DiversityScore.execute(images, clip)
     text, picture = shown.result
     assert "of 3 (Vendi score of CLIP features)\nmost alike: 1 and 3" in text
-    assert 1.8 < float(text.split()[0]) < 2 and shown.ui == text and picture.shape[0] == 1
+    assert 1.8 < float(text.split()[0]) < 2 and picture.shape[0] == 1
+    assert shown.ui == {"images": [picture], "text": (text,)}
 
 
 def test_one_image_is_one():
@@ -175,6 +231,17 @@ def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
         sockets = [one["name"] for one in drawn["inputs"]]
         widgets = [one for one in schema.inputs if one.id not in sockets]
         assert drawn["widgets_values"] == [one.about["default"] for one in widgets]
+
+
+def test_the_template_has_a_title_a_thumbnail_and_says_what_to_choose():
+    assert EXAMPLE.stem == "Diverse Batch"
+    with Image.open(EXAMPLE.with_suffix(".jpg")) as thumbnail:
+        assert thumbnail.format == "JPEG"
+    by_type = {node["type"]: node for node in WORKFLOW["nodes"]}
+    loader = by_type["CheckpointLoaderSimple"]
+    [model] = loader["properties"]["models"]
+    assert [model["name"]] == loader["widgets_values"] and model["url"].endswith(model["name"])
+    assert "choose any checkpoint" in by_type["MarkdownNote"]["widgets_values"][0]
 
 
 def test_the_pack_needs_no_package_that_comfyui_does_not_have():

@@ -9,6 +9,7 @@ import torch
 from integrations.comfyui import remembering
 from integrations.comfyui.remembering import Remembering
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
+from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance.engine import CFG_STOP
 from vendi_guidance.guidance.settings import Settings
@@ -78,7 +79,10 @@ class Sampler:
         disable_pbar=False,
     ):
         x = model_wrap.inner_model.model_sampling.noise_scaling(sigmas[0], noise, latent_image)
-        told = callback and (lambda state: callback(state["i"], state["x"]))
+        steps = len(sigmas) - 1
+        told = callback and (
+            lambda state: callback(state["i"], state["denoised"], state["x"], steps)
+        )
         return self.sampler_function(
             model_wrap, x, sigmas, extra_args=extra_args, callback=told, disable=disable_pbar
         )
@@ -134,7 +138,8 @@ def memory(tmp_path, kind="this batch", name="test"):
 def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=None, **given):
     """Samples with guidance, where `where` says; without it for None."""
     guider = guider or Guider()
-    extra_args = {"model_options": {"transformer_options": {}}, "seed": seed}
+    options = given.get("model_options", {"transformer_options": {}})
+    extra_args = {"model_options": options, "seed": seed}
     noise = given.get("noise", noise_of(seed))
     latents = given.get("latents", torch.zeros(SHAPE))
     run = Executor(Sampler(function))
@@ -197,7 +202,7 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
 
 def test_the_scales_of_a_guider_with_two_are_both_off(tmp_path):
     guider = Guider()
-    guider.cfg1, guider.cfg2 = 3.0, 2.0
+    guider.cfg, guider.cfg1, guider.cfg2 = 1.0, 3.0, 2.0  # as DualCFGGuider leaves them
     scales = []
     inner = type(guider).__call__
 
@@ -268,8 +273,8 @@ def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
 
 
 def test_a_run_that_is_interrupted_is_not_remembered_and_leaves_the_sampler_as_it_was(tmp_path):
-    def interrupt(i, x):
-        if i == 4:
+    def interrupt(i, *_):
+        if i == AT + EVALUATIONS + 1:
             raise KeyboardInterrupt
 
     sampler, guider = Sampler(euler), Guider()
@@ -280,39 +285,84 @@ def test_a_run_that_is_interrupted_is_not_remembered_and_leaves_the_sampler_as_i
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_counts_all_steps_once(tmp_path):
+@pytest.mark.parametrize("sigmas", [SIGMAS, SIGMAS[AT:], SIGMAS[AT + 2 :]])
+def test_progress_counts_steps_and_evaluations_of_the_rounds(tmp_path, sigmas):
     told = []
-    draw(memory(tmp_path), callback=lambda i, x: told.append(i))
-    assert told == [*range(len(SIGMAS) - 1)]
+    draw(memory(tmp_path), sigmas=sigmas, callback=lambda i, *rest: told.append((i, rest[-1])))
+    steps = len(sigmas) - 1
+    count = steps + evaluations(steps)
+    assert told == [(i, count) for i in range(count)]
+
+
+def test_an_interrupt_in_the_rounds_does_not_wait_for_them(tmp_path):
+    def interrupt(i, *_):
+        if i == AT + 2:
+            raise KeyboardInterrupt
+
+    guider = Guider()
+    with pytest.raises(KeyboardInterrupt):
+        draw(memory(tmp_path), guider, callback=interrupt)
+    assert len(guider.seen) == AT + 1 + 3
 
 
 # One image in two runs, as KSampler (Advanced) draws it
 
 
-def in_two_runs(where, sigmas, cut, **given):
-    first = draw(where, sigmas=sigmas[: cut + 1], **given)
-    return draw(where, sigmas=sigmas[cut:], noise=torch.zeros(SHAPE), latents=first, **given)
+def in_two_runs(where, sigmas, cut, runs=draw, **given):
+    first = runs(where, sigmas=sigmas[: cut + 1], **given)
+    return runs(where, sigmas=sigmas[cut:], noise=torch.zeros(SHAPE), latents=first, **given)
 
 
+def on_a_gpu(where, sigmas, **given):
+    """A run whose sampler is given copies of sigmas that lay on the CPU."""
+    guider = given["guider"]
+    guider.model_options = {}
+
+    class Outer:
+        class_obj = guider
+
+        def __call__(self, noise, latents, sampler, sigmas, *others):
+            options = {**guider.model_options, "transformer_options": {}}
+            return draw(where, sigmas=sigmas.clone(), model_options=options, **given)
+
+    return keep_schedule(Outer(), None, None, None, sigmas, None)
+
+
+@pytest.mark.parametrize("runs", [draw, on_a_gpu])
+@pytest.mark.parametrize("cfg", [1.0, CFG])
 @pytest.mark.parametrize("near", [1.1, 1.5, 1.7, 3.0])  # the level is 1.6
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
-def test_in_two_runs_rounds_are_made_once(tmp_path, cut, near):
+def test_two_runs_give_the_image_of_one(tmp_path, cut, near, cfg, runs):
+    sigmas = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0])
+    one, two = Guider(), Guider()
+    one.cfg = two.cfg = cfg
+    expected = draw(memory(tmp_path), one, sigmas=sigmas)
+    found = in_two_runs(memory(tmp_path, "file"), sigmas, cut, runs, guider=two)
+    assert torch.equal(found, expected)
+    assert one.seen == two.seen
+    [path] = tmp_path.iterdir()
+    assert len(SlidingWindow.load(path)) == len(found)  # the finished ones alone
+
+
+@pytest.mark.parametrize("near", [1.1, 1.5, 1.7, 3.0])
+@pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
+def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, near):
     sigmas = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0])
     guider = Guider()
-    samples = in_two_runs(memory(tmp_path, "file"), sigmas, cut, guider=guider)
+
+    def apart(where, sigmas, **given):
+        return draw(where, sigmas=sigmas.clone(), **given)
+
+    in_two_runs(memory(tmp_path), sigmas, cut, apart, guider=guider)
     steps = len(sigmas) - 1
     assert len(guider.seen) - steps in {evaluations(cut), evaluations(steps - cut)}
-    assert samples.isfinite().all()
-    [path] = tmp_path.iterdir()
-    assert len(SlidingWindow.load(path)) == len(samples)  # the finished ones alone
 
 
-@pytest.mark.parametrize("cut", [2, 3, 5])
-def test_in_two_runs_cfg_is_that_of_one(tmp_path, cut):
-    one, two = Guider(), Guider()
-    draw(memory(tmp_path), one)
-    in_two_runs(memory(tmp_path), SIGMAS, cut, guider=two)
-    assert one.seen == two.seen
+def test_noise_that_is_added_begins_an_image_wherever_its_schedule_begins(tmp_path):
+    guider = Guider()
+    draw(memory(tmp_path), guider, sigmas=SIGMAS[AT:])  # KSampler with denoise below 1
+    steps = len(SIGMAS[AT:]) - 1
+    assert len(guider.seen) == steps + evaluations(steps)
 
 
 def test_an_image_that_starts_at_low_noise_is_guided_at_its_first_step(tmp_path):
@@ -358,8 +408,8 @@ def test_a_sampler_without_a_function_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "a" * 101, "a\nb"])
 def test_names_that_are_no_file_names_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="the name of a memory has letters"):
-        memory(tmp_path, name=name)
+    with pytest.raises(ValueError, match="the name of a memory begins with"):
+        memory(tmp_path, "file", name)
 
 
 def test_an_unknown_memory_is_refused(tmp_path):

@@ -42,6 +42,17 @@ def test_every_python_that_the_package_allows_is_tested():
     assert tested["matrix"]["python"][0] == least
 
 
+def test_contributors_can_repeat_the_job_of_oldest_packages():
+    steps = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["oldest"]["steps"]
+    commands = " ".join(step.get("run", "") for step in steps)
+    advice = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    folders = re.compile(r"tests/\{(.*)\}")
+    assert folders.findall(commands) == folders.findall(advice)
+    assert {"app", "commands", "features"} <= set(folders.findall(advice)[0].split(","))
+    install = re.compile(r"--resolution.*")
+    assert install.findall(advice)[0] in commands
+
+
 def test_publishing_waits_for_the_tests():
     jobs = read(ROOT / ".github" / "workflows" / "publish.yml")["jobs"]
     assert jobs["publish"]["needs"] == "tests"

@@ -2,18 +2,19 @@
 
 import hashlib
 import json
-import os
-import pickle
 import shutil
 from pathlib import Path
 
 import diffusers
 import pytest
 import torch
+from diffusers import ModelMixin
 from diffusers.models.autoencoders.vae import AutoencoderMixin
 from huggingface_hub import constants
 from safetensors.torch import load_file
+from transformers import PreTrainedModel
 
+from tests.helpers.damage import drop_weight, write_bomb
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.models import (
     BLOCK,
@@ -24,16 +25,6 @@ from vendi_guidance.runs.models import (
     fingerprint,
     load_model,
 )
-
-
-class Bomb:
-    """Unpickled, it leaves a trace."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.trace),)
 
 
 class CountingDigest:
@@ -92,16 +83,26 @@ def test_a_pickle_that_runs_code_is_never_run(model, trace, part):
     [weights] = (model / part).glob("*.safetensors")
     weights.unlink()
     for name in ("pytorch_model.bin", "diffusion_pytorch_model.bin"):
-        (model / part / name).write_bytes(pickle.dumps(Bomb(trace)))
+        write_bomb(model / part / name, trace)
     with pytest.raises(ValueError, match="cannot be loaded"):
         load(model)
     assert not trace.exists()
 
 
 def test_safetensors_are_preferred_to_pickles_beside_them(model, trace):
-    (model / "unet" / "diffusion_pytorch_model.bin").write_bytes(pickle.dumps(Bomb(trace)))
+    write_bomb(model / "unet" / "diffusion_pytorch_model.bin", trace)
     load(model)
     assert not trace.exists()
+
+
+@pytest.mark.parametrize("part", ["unet", "vae", "text_encoder", "text_encoder_2"])
+def test_a_model_whose_files_lack_weights_is_refused(model, part):
+    before = [vars(kind)["from_pretrained"] for kind in (PreTrainedModel, ModelMixin)]
+    dropped = drop_weight(model / part)
+    words = rf"the model in {model} cannot be loaded: .*{part} lacks the weights {dropped} of its "
+    with pytest.raises(ValueError, match=words):
+        load(model)
+    assert before == [vars(kind)["from_pretrained"] for kind in (PreTrainedModel, ModelMixin)]
 
 
 @pytest.mark.parametrize(

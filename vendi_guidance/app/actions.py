@@ -16,15 +16,18 @@ from markupsafe import Markup, escape
 from vendi_guidance.app.packing import pack
 from vendi_guidance.app.request import read_request
 from vendi_guidance.app.scoring import Scorer, table_of
-from vendi_guidance.app.session import ARMS, Drawing, Session, Sessions
+from vendi_guidance.app.session import ARMS, MOST_MARKS, Generation, Session, Sessions
+from vendi_guidance.app.showing import galleries, memory_text, request_text, status_text
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.setup import DEFAULT_WINDOW
 
 logger = logging.getLogger(__name__)
 
-MOST_IN_A_ROW = 8
-LOADED = "Memory loaded: what is drawn now differs from it."
+LOADED = "Memory loaded: what is generated now differs from it."
+WAITING = "Another visitor is generating. Yours begins when they are done."
+
+AGAIN = "Press Generate to see them; Forget takes all marks back."
 
 
 @contextmanager
@@ -53,27 +56,34 @@ class Actions:
         with plain_errors():
             return memory_text(self._session(request))
 
-    def begin(self, request: gr.Request) -> tuple[Any, Any]:
-        """Before a drawing, which may have to wait: let Stop be pressed."""
+    def begin(self, request: gr.Request) -> tuple[Any, Any, Any]:
+        """Before a generation, which may have to wait: let Stop be pressed."""
         with plain_errors():
             session = self._session(request)
             if not session.is_busy:
                 session.stop.clear()
-        return gr.update(interactive=False), gr.update(interactive=True)
+            is_waiting = self._sessions.is_another_busy(session)
+        text = status_text(WAITING) if is_waiting else gr.skip()
+        return gr.update(interactive=False), gr.update(interactive=True), text
 
     def end(self) -> tuple[Any, Any]:
-        """After a drawing, however it ended."""
+        """After a generation that was finished or stopped."""
         return gr.update(interactive=True), gr.update(interactive=False)
 
+    def fail(self) -> tuple[Any, Any, Any]:
+        """After a generation that was refused or failed."""
+        text = "That did not work. Correct what the message names, and generate again."
+        return *self.end(), status_text(text)
+
     def stop(self, request: gr.Request) -> None:
-        """End the drawing after the current denoising step."""
+        """End the generation after the current denoising step."""
         with plain_errors():
             self._session(request).stop.set()
 
-    def draw(
+    def generate(
         self,
         prompts: str,
-        pictures: float,
+        images: float,
         strength: float,
         seed: float,
         steps: float,
@@ -82,27 +92,33 @@ class Actions:
         request: gr.Request,
         progress: Any = gr.Progress(),  # noqa: B008
     ) -> Iterator[tuple[Any, ...]]:
-        """Both kinds of pictures as they are made, what they show, the scores and the memory."""
+        """Both kinds of images as they are made, what they show, the scores and the memory."""
         with plain_errors():
             session = self._session(request)
             scale = guidance_scale if self._studio.options.guidance_scale is not None else None
-            asked = read_request(prompts, pictures, strength, seed, steps, scale, batch_size)
-            yield [], [], status_text("Drawing."), "", memory_text(session)
-            for drawn in self._studio.draw(session, asked, progress):
-                yield *galleries(drawn), gr.skip(), gr.skip(), memory_text(session)
-            drawing = session.drawing
-            if drawing is None or not any(arm.done for arm in drawing.arms.values()):
-                text, scores = "Stopped: no picture is finished.", ""
+            asked = read_request(prompts, images, strength, seed, steps, scale, batch_size)
+            empty = gr.Gallery([], visible=False)
+            about = request_text(asked, self._studio)
+            yield empty, empty, about, status_text("Generating."), "", memory_text(session)
+            for made in self._studio.generate(session, asked, progress):
+                shown = galleries(made, self._studio.name)
+                yield *shown, gr.skip(), gr.skip(), gr.skip(), memory_text(session)
+            generation = session.generation
+            if generation is None or not any(arm.done for arm in generation.arms.values()):
+                text, scores = "Stopped: no image is finished.", ""
             else:
-                done = "Drawn." if drawing.is_complete else "Stopped: what is finished stays."
-                text = f"{done} Select a picture to say what others should be like."
-                scores = self._score(session, drawing)
-            yield gr.skip(), gr.skip(), status_text(text), scores, memory_text(session)
+                is_stopped = not generation.is_complete
+                done = "Stopped: what is finished stays." if is_stopped else "Generated."
+                text = f"{done} Select an image to say what others should be like."
+                scores = self._score(session, generation)
+            unchanged = (gr.skip(),) * 3
+            yield *unchanged, status_text(text), scores, memory_text(session)
 
     def choose(self, arm: str, request: gr.Request, number: Any) -> str:
         with plain_errors():
-            prompt = self._session(request).choose(arm, number)
-            return status_text(f"Selected: a picture of “{prompt}”, {arm} guidance.")
+            session = self._session(request)
+            session.choose(arm, number)
+            return status_text(f"Selected: {session.selected}.")
 
     def choose_without(self, request: gr.Request, event: gr.SelectData) -> str:
         return self.choose(ARMS[0], request, event.index)
@@ -115,7 +131,8 @@ class Actions:
             session = self._session(request)
             with session.alone():
                 session.more_like_it()
-            text = "The next pictures may be more like it."
+            text = f"Example {len(session.liked)} of at most {MOST_MARKS}: {session.selected}. "
+            text += f"The next images with guidance will be more like it. {AGAIN}"
             return status_text(text), memory_text(session)
 
     def not_like_it(self, request: gr.Request) -> tuple[str, str]:
@@ -123,7 +140,8 @@ class Actions:
             session = self._session(request)
             with session.alone():
                 session.not_like_it()
-            text = "The next pictures of similar prompts will be less like it."
+            text = f"To avoid: {session.selected}. The next images of similar prompts with "
+            text += f"guidance will be less like it. {AGAIN}"
             return status_text(text), memory_text(session)
 
     def forget(self, request: gr.Request) -> tuple[str, str]:
@@ -139,7 +157,7 @@ class Actions:
             session = self._session(request)
             with session.alone():
                 if not len(session.window):
-                    raise ValueError("Nothing is remembered yet: draw some pictures first.")
+                    raise ValueError("Nothing is remembered yet: generate some images first.")
                 path = session.folder / "memory.safetensors"
                 session.window.save(path)
                 return str(path)
@@ -152,13 +170,13 @@ class Actions:
             return status_text(LOADED), memory_text(session)
 
     def pack(self, request: gr.Request) -> str:
-        """The file with the pictures and their report."""
+        """The file with the images and their report."""
         with plain_errors():
             session = self._session(request)
             with session.alone():
-                if session.drawing is None:
-                    raise ValueError("There are no pictures yet: draw some first.")
-                return str(pack(session.drawing))
+                if session.generation is None:
+                    raise ValueError("There are no images yet: generate some first.")
+                return str(pack(session.generation))
 
     def close(self, request: gr.Request) -> None:
         """The page is gone."""
@@ -170,12 +188,12 @@ class Actions:
             raise ValueError("The request belongs to no session.")
         return self._sessions.of(request.session_hash)
 
-    def _score(self, session: Session, drawing: Drawing) -> str:
-        if not all(arm.done > 1 for arm in drawing.arms.values()):
-            return Markup("<p>Two pictures of each kind are the fewest that have scores.</p>")
+    def _score(self, session: Session, generation: Generation) -> str:
+        if not all(arm.done > 1 for arm in generation.arms.values()):
+            return Markup("<p>Two images of each kind are the fewest that have scores.</p>")
         with session.alone():
-            drawing.comparison = self._scorer.compare(drawing)
-        return table_of(drawing.comparison)
+            generation.comparison = self._scorer.compare(generation)
+        return table_of(generation.comparison)
 
 
 def read_window(uploaded: str | None) -> SlidingWindow:
@@ -191,31 +209,3 @@ def read_window(uploaded: str | None) -> SlidingWindow:
     except (ValueError, OSError) as error:
         text = str(error).replace(str(uploaded), "the file")
         raise ValueError(f"Not loaded: {text}.") from None
-
-
-def galleries(drawing: Drawing) -> list[Any]:
-    """The finished pictures of both kinds with their descriptions, a prompt in each row."""
-    columns = min(drawing.request.pictures, MOST_IN_A_ROW)
-    return [
-        gr.Gallery(
-            [(path, f"{drawing.prompt(i)}, {name} guidance") for i, path in enumerate(arm.paths())],
-            columns=columns,
-        )
-        for name, arm in drawing.arms.items()
-    ]
-
-
-def status_text(text: str) -> Markup:
-    return Markup('<p role="status">{}</p>').format(text)
-
-
-def memory_text(session: Session) -> Markup:
-    """What is remembered."""
-    count, size = len(session.window), session.window.size
-    pictures = "1 picture is" if count == 1 else f"{count or 'No'} pictures are"
-    text = f"{pictures} remembered, of {size} at most."
-    if session.liked:
-        text += f" Marked as examples: {len(session.liked)}."
-    if session.disliked:
-        text += f" Marked to avoid: {session.disliked}; each counts twice more."
-    return Markup("<p>{}</p>").format(text)

@@ -1,5 +1,6 @@
 """The page: its parts and what they do."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +9,43 @@ import gradio as gr
 from vendi_guidance.app.actions import Actions
 from vendi_guidance.app.request import (
     LARGEST_SCALE,
+    LARGEST_SEED,
     LONGEST_PROMPT,
-    MOST_PICTURES,
+    MOST_IMAGES,
     MOST_PROMPTS,
     MOST_STEPS,
 )
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.runs.setup import RunOptions
 
+logger = logging.getLogger(__name__)
+
 STYLE = Path(__file__).with_name("style.css")
-PICTURES = 8  # of a prompt, unless the visitor says otherwise
+IMAGES = 8  # of a prompt, unless the visitor says otherwise
 MODEL = "model"
 """What uses the model waits in one line."""
 
 INTRO = """# Vendi Guidance
 
-The same prompts and seeds, drawn **without** guidance and **with** it. Guidance remembers what it
-has drawn, and makes each new picture of a prompt differ from that."""
+The same prompts and seeds, generated **without** guidance and **with** it. Guidance remembers
+what it has generated, and makes each new image of a prompt differ from that."""
+
+AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
+
+STOPPING = """() => '<p role="status">Stopping.</p>'"""
+RANDOM_SEED = f"() => Math.floor(Math.random() * {LARGEST_SEED})"
+KEYS_AND_WARNING = """() => {
+  document.addEventListener("keydown", event => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    document.querySelector("#generate").click();
+  });
+  addEventListener("beforeunload", event => {
+    const is_busy = document.querySelector("#stop:not(:disabled)");
+    if (is_busy || document.querySelector(".images .thumbnail-item")) event.preventDefault();
+  });
+}"""
+"""Ctrl+Enter generates; a reload, which ends the session, asks first if there are images."""
 
 CACHE = (600, 86_400)
 """Every so many seconds, files that were shown are deleted once they are so old."""
@@ -42,7 +63,25 @@ def theme() -> gr.themes.Base:
         block_info_text_color_dark="*neutral_300",
         button_primary_background_fill="*primary_600",
         button_primary_background_fill_hover="*primary_700",
+        button_cancel_background_fill="#b91c1c",
+        button_cancel_background_fill_hover="#991b1b",
     )
+
+
+class Page(gr.Blocks):
+    """Refuses in a sentence what Gradio itself cannot read of a call, such as too few values, and
+    leaves no traceback of it in the terminal."""
+
+    async def process_api(self, *args: Any, **named: Any) -> dict[str, Any]:
+        try:
+            return await super().process_api(*args, **named)
+        except gr.Error:
+            raise
+        except Exception as error:
+            logger.warning("a call was refused: %s", type(error).__name__)
+            logger.debug("why it was refused", exc_info=True)
+            text = "This is not what the page sends: load it anew, or see its API for the types."
+            raise gr.Error(text, title="Not done", print_exception=False) from None
 
 
 def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
@@ -52,95 +91,89 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
         options: the model's defaults.
         examples: the prompts at first.
     """
-    with gr.Blocks(title="Vendi Guidance", analytics_enabled=False, delete_cache=CACHE) as page:
+    with Page(title="Vendi Guidance", analytics_enabled=False, delete_cache=CACHE) as page:
         gr.Markdown(INTRO)
+        inputs = request_fields(options, examples)
         with gr.Row():
-            with gr.Column(scale=3, min_width=300):
-                prompts = gr.Textbox(
-                    examples,
-                    label="Prompts, one a line",
-                    info=f"At most {MOST_PROMPTS}, of {LONGEST_PROMPT} characters.",
-                    lines=5,
-                    max_lines=10,
-                    elem_id="prompts",
-                )
-            with gr.Column(scale=2, min_width=300):
-                strength = gr.Slider(
-                    0,
-                    1,
-                    STRENGTH,
-                    step=0.05,
-                    label="The dial",
-                    info="0 is the model as it is, 1 the most variety.",
-                    elem_id="dial",
-                )
-                with gr.Row():
-                    pictures = gr.Number(
-                        PICTURES,
-                        precision=0,
-                        label=f"Pictures per prompt, 1 to {MOST_PICTURES}",
-                        min_width=120,
-                        elem_id="pictures",
-                    )
-                    seed = gr.Number(
-                        0, precision=0, label="Seed of the first", min_width=120, elem_id="seed"
-                    )
-        expert = expert_settings(options)
-        with gr.Row():
-            draw = gr.Button("Draw", variant="primary", elem_id="draw")
+            generate = gr.Button("Generate", variant="primary", elem_id="generate")
             stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
-        status = gr.HTML(elem_id="status", min_height=60)
+        status = gr.HTML(elem_id="status")
+        progress = gr.HTML(elem_id="progress")
+        about = gr.HTML(elem_id="about")
         with gr.Row():
-            shown = [gallery(f"{name} guidance") for name in ("Without", "With")]
+            shown = []
+            for name in ("Without", "With"):
+                with gr.Column(min_width=300):
+                    shown.append(gallery(f"{name} guidance"))
         with gr.Row():
             more = gr.Button("More like this", elem_id="more")
             less = gr.Button("Not like this", elem_id="less")
         scores = gr.HTML(elem_id="scores")
-        with gr.Row():
-            with gr.Column(scale=3, min_width=300):
-                gr.Markdown("## Memory")
-                memory = gr.HTML(elem_id="memory")
-                with gr.Row():
-                    forget = gr.Button("Forget", elem_id="forget", min_width=80)
-                    save = gr.Button("Save", elem_id="save", min_width=80)
-                    load = gr.UploadButton(
-                        "Load", file_types=[".safetensors"], elem_id="load", min_width=80
-                    )
-            with gr.Column(scale=2, min_width=300):
-                gr.Markdown("## Take away")
-                gr.HTML(
-                    "<p>One zip file: an imagefolder of each kind, and the report.</p>",
-                    elem_id="take",
-                )
-                get = gr.Button("Download pictures and report", elem_id="get")
-        files = [
-            gr.DownloadButton(visible="hidden", elem_id=f"{name}-file")
-            for name in ("memory", "pictures")
-        ]
+        memory = memory_and_downloads(actions, status)
 
-        inputs = [prompts, pictures, strength, seed, *expert]
-        outputs = [*shown, status, scores, memory]
-        alone: dict[str, Any] = {"concurrency_id": MODEL, "concurrency_limit": 1}
-        at_once: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
-        page.load(actions.open, None, memory, **at_once)
-        drawing = draw.click(actions.begin, None, [draw, stop], **at_once).success(
-            actions.draw, inputs, outputs, show_progress_on=status, **alone
+        page.load(actions.open, None, memory, **AT_ONCE)
+        page.load(None, js=KEYS_AND_WARNING)
+        outputs = [*shown, about, status, scores, memory]
+        generation = generate.click(
+            actions.begin, None, [generate, stop, status], **AT_ONCE
+        ).success(
+            actions.generate,
+            inputs,
+            outputs,
+            preprocess=False,  # the request checks what browsers send, and says what is wrong
+            show_progress_on=progress,
+            concurrency_id=MODEL,
+            concurrency_limit=1,
         )
-        drawing.then(actions.end, None, [draw, stop], **at_once)
-        stop.click(actions.stop, **at_once)
+        generation.success(actions.end, None, [generate, stop], **AT_ONCE)
+        generation.failure(actions.fail, None, [generate, stop, status], **AT_ONCE)
+        stop.click(None, None, status, js=STOPPING)
+        stop.click(actions.stop, **AT_ONCE)
         for one, choose in zip(shown, (actions.choose_without, actions.choose_with), strict=True):
-            one.select(choose, None, status, **at_once)
-        more.click(actions.more_like_it, None, [status, memory], **at_once)
-        less.click(actions.not_like_it, None, [status, memory], **at_once)
-        forget.click(actions.forget, None, [status, memory], **at_once)
-        load.upload(actions.load, load, [status, memory], **at_once)
-        for button, make, file in zip(
-            (save, get), (actions.save, actions.pack), files, strict=True
-        ):
-            made = button.click(make, None, file, show_progress_on=status)
-            made.success(None, js=f"() => document.querySelector('#{file.elem_id}').click()")
+            one.select(choose, None, status, **AT_ONCE)
+        more.click(actions.more_like_it, None, [status, memory], **AT_ONCE)
+        less.click(actions.not_like_it, None, [status, memory], **AT_ONCE)
         page.unload(actions.close)
     return page
+
+
+def request_fields(options: RunOptions, examples: str) -> list[Any]:
+    """The fields of a request, in the order of `read_request`."""
+    with gr.Row():
+        with gr.Column(scale=3, min_width=300):
+            prompts = gr.Textbox(
+                examples,
+                label="Prompts, one a line",
+                info=f"At most {MOST_PROMPTS}, of {LONGEST_PROMPT} characters. "
+                "Ctrl+Enter generates.",
+                lines=7,
+                max_lines=10,
+                elem_id="prompts",
+            )
+        with gr.Column(scale=2, min_width=300):
+            strength = gr.Slider(
+                0,
+                1,
+                STRENGTH,
+                step=0.05,
+                label="The dial",
+                info="0 is the model as it is, 1 the most variety.",
+                elem_id="dial",
+            )
+            with gr.Row():
+                images = gr.Number(
+                    IMAGES,
+                    label="Images",
+                    info=f"per prompt, 1 to {MOST_IMAGES}",
+                    min_width=120,
+                    elem_id="images",
+                )
+                seed = gr.Number(
+                    0, label="Seed", info="of the first image", min_width=120, elem_id="seed"
+                )
+            random = gr.Button("Random seed", size="sm", elem_id="random")
+            random.click(None, None, seed, js=RANDOM_SEED)
+    return [prompts, images, strength, seed, *expert_settings(options)]
 
 
 def expert_settings(options: RunOptions) -> list[gr.Number]:
@@ -148,28 +181,55 @@ def expert_settings(options: RunOptions) -> list[gr.Number]:
     scale = options.guidance_scale
     with gr.Accordion("Expert settings", open=False, elem_id="expert"), gr.Row():
         return [
-            gr.Number(options.steps, precision=0, label=f"Steps, at most {MOST_STEPS}"),
+            gr.Number(options.steps, label="Steps", info=f"1 to {MOST_STEPS}"),
             gr.Number(
                 scale,
-                label=f"Guidance scale (CFG), at most {LARGEST_SCALE:g}",
+                label="Guidance scale (CFG)",
+                info=f"0 to {LARGEST_SCALE:g}",
                 visible=scale is not None,
             ),
-            gr.Number(
-                options.batch_size, precision=0, label=f"Pictures at a time, 1 to {MOST_PICTURES}"
-            ),
+            gr.Number(options.batch_size, label="Images at a time", info=f"1 to {MOST_IMAGES}"),
         ]
+
+
+def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
+    """The lower part of the page; returns what says how much is remembered."""
+    with gr.Row():
+        with gr.Column(scale=3, min_width=300):
+            gr.Markdown("## Memory")
+            memory = gr.HTML(elem_id="memory")
+            with gr.Row():
+                forget = gr.Button("Forget", elem_id="forget", min_width=80)
+                save = gr.Button("Save", elem_id="save", min_width=80)
+                load = gr.UploadButton(
+                    "Load", file_types=[".safetensors"], elem_id="load", min_width=80
+                )
+        with gr.Column(scale=2, min_width=300):
+            gr.Markdown("## Take away")
+            gr.HTML(
+                "<p>One zip file: an imagefolder of each kind, and the report.</p>",
+                elem_id="take",
+            )
+            get = gr.Button("Download images and report", elem_id="get")
+    forget.click(actions.forget, None, [status, memory], **AT_ONCE)
+    load.upload(actions.load, load, [status, memory], **AT_ONCE)
+    for button, make in ((save, actions.save), (get, actions.pack)):
+        file = gr.DownloadButton(visible="hidden", elem_id=f"{button.elem_id}-file")
+        made = button.click(make, None, file, show_progress_on=status)
+        made.success(None, js=f"() => document.querySelector('#{file.elem_id}').click()")
+    return memory
 
 
 def gallery(label: str) -> gr.Gallery:
     return gr.Gallery(
         label=label,
-        columns=PICTURES,
+        columns=IMAGES,
         fit_columns=False,
         object_fit="contain",
         height="auto",
         interactive=False,
-        min_width=300,
+        visible=False,  # until there are images
         buttons=["fullscreen"],
         elem_id=label.split()[0].lower(),
-        elem_classes="pictures",
+        elem_classes="images",
     )

@@ -1,5 +1,6 @@
 """What a visitor asks for, checked: a browser may send anything."""
 
+from collections import Counter
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from vendi_guidance.storage.prompt_files import fault_of
 
 MOST_PROMPTS = 8
-MOST_PICTURES = 16
+MOST_IMAGES = 16
 """Of one prompt."""
 
 LONGEST_PROMPT = 500
@@ -18,35 +19,37 @@ LARGEST_SCALE = 30.0
 
 @dataclass(frozen=True)
 class Request:
-    """Pictures to draw.
+    """Images to generate.
 
     Attributes:
         prompts: their texts, in order.
-        pictures: of each prompt.
+        images: of each prompt.
         strength: the dial.
-        seed: of the first picture.
+        seed: of the first image.
         steps: of denoising.
         guidance_scale: of classifier-free guidance; None where the model has none.
-        batch_size: pictures made at a time.
+        batch_size: images made at a time.
+        repeated: the prompts that were given more than once.
     """
 
     prompts: tuple[str, ...]
-    pictures: int
+    images: int
     strength: float
     seed: int
     steps: int
     guidance_scale: float | None
     batch_size: int
+    repeated: frozenset[str] = frozenset()
 
     @property
     def total(self) -> int:
-        """Pictures in all, of one kind: without guidance, or with it."""
-        return len(self.prompts) * self.pictures
+        """Images in all, of one kind: without guidance, or with it."""
+        return len(self.prompts) * self.images
 
 
 def read_request(
     prompts: Any,
-    pictures: Any,
+    images: Any,
     strength: Any,
     seed: Any,
     steps: Any,
@@ -62,19 +65,21 @@ def read_request(
     Raises:
         ValueError: a value that cannot be used; the message names it and quotes no prompt.
     """
+    counts = read_prompts(prompts)
     return Request(
-        read_prompts(prompts),
-        _whole("Pictures per prompt", pictures, 1, MOST_PICTURES),
+        tuple(counts),
+        _whole("Images per prompt", images, 1, MOST_IMAGES),
         _number("The dial", strength, 0, 1),
         _whole("The seed", seed, 0, LARGEST_SEED),
         _whole("Steps", steps, 1, MOST_STEPS),
         None if guidance_scale is None else _number("The scale", guidance_scale, 0, LARGEST_SCALE),
-        _whole("Pictures at a time", batch_size, 1, MOST_PICTURES),
+        _whole("Images at a time", batch_size, 1, MOST_IMAGES),
+        frozenset(prompt for prompt, count in counts.items() if count > 1),
     )
 
 
-def read_prompts(text: Any) -> tuple[str, ...]:
-    """The prompts in a text, one a line.
+def read_prompts(text: Any) -> Counter[str]:
+    """The prompts in a text, one a line, in order, and how often each is given.
 
     Raises:
         ValueError: there is none, or they are too many or too long.
@@ -84,7 +89,7 @@ def read_prompts(text: Any) -> tuple[str, ...]:
     if len(text) > 2 * MOST_PROMPTS * LONGEST_PROMPT:
         raise ValueError(f"The prompts have {len(text)} characters: shorten them.")
     lines = [line.strip() for line in text.splitlines()]
-    prompts = tuple(dict.fromkeys(filter(None, lines)))
+    prompts = Counter(filter(None, lines))
     if not prompts:
         raise ValueError("Write a prompt first, one a line.")
     if len(prompts) > MOST_PROMPTS:

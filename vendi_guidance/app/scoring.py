@@ -1,4 +1,4 @@
-"""What the pictures of a drawing are scored by, and the table of scores."""
+"""What the images of a generation are scored by, and the table of scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +10,12 @@ from diffusers import StableDiffusionXLPipeline
 from markupsafe import Markup
 from torch import Tensor
 
-from vendi_guidance.app.session import Drawing
+from vendi_guidance.app.session import Generation
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.labels import looks_by_group
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.features.base import FromFunction, ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
@@ -21,21 +23,21 @@ from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.runs.setup import Model
 
 SHOWN = {
-    "conditional_vendi": "Conditional-Vendi: how many different pictures a prompt has, in effect",
+    "conditional_vendi": "Conditional-Vendi: how many different images a prompt has, in effect",
     "looks_per_prompt": "looks: how many different correct ones a prompt has",
-    "fidelity": "named kept: the share of pictures that show all that their prompt names",
+    "fidelity": "named kept: the share of images that show all that their prompt names",
 }
 """The scores on the page, and what they are."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores drawings.
+    """Scores generations.
 
     Attributes:
         images, prompts: the embedders.
-        labeler: says what pictures show, for the prompts that it knows.
-        of_known: the embedder of pictures whose prompts the labeler knows.
+        labeler: says what images show, for the prompts that it knows.
+        of_known: the embedder of images whose prompts the labeler knows.
     """
 
     images: ImageEmbedder
@@ -43,20 +45,20 @@ class Scorer:
     labeler: ProbeLabeler | None = None
     of_known: ImageEmbedder | None = None
 
-    def compare(self, drawing: Drawing) -> Comparison:
-        """Of the two kinds of pictures.
+    def compare(self, generation: Generation) -> Comparison:
+        """Of the two kinds of images.
 
         Raises:
-            ValueError: there are too few pictures for any score.
+            ValueError: there are too few images for any score.
         """
         labeler = self.labeler
-        if labeler is not None and not any(labeler.probe.asked(drawing.request.prompts)):
+        if labeler is not None and not any(labeler.probe.asked(generation.request.prompts)):
             labeler = None
         images = self.images if labeler is None or self.of_known is None else self.of_known
         settings: dict[str, Any] = {"image_embedder": images, "prompt_embedder": self.prompts}
         reports = []
-        for name, arm in drawing.arms.items():
-            about = name + (f" {drawing.request.strength:g}" if name == "with" else "")
+        for name, arm in generation.arms.items():
+            about = name + (f" {generation.request.strength:g}" if name == "with" else "")
             report = evaluate(arm.folder, name=about, labels=labeler, **settings)
             settings |= {"kernel_image": report.inputs.kernel_x}
             settings |= {"kernel_prompt": report.inputs.kernel_t}
@@ -72,8 +74,8 @@ def open_scorer(
     Args:
         images, prompts: names as of `evaluate`. None is pixels; and the second text encoder of an
             SDXL, for other models one that only tells whether two prompts are the same.
-        probe: a folder with a classifier of what pictures show, or None.
-        model: the one that draws.
+        probe: a folder with a classifier of what images show, or None.
+        model: the one that generates.
 
     Raises:
         ValueError, OSError, ImportError: one of them cannot be opened.
@@ -106,10 +108,13 @@ def table_of(comparison: Comparison) -> Markup:
         if found is None:
             continue
         measure = MEASURES[name]
-        cells = [
-            (measure.format(score.value), measure.format_interval(score.low, score.high))
-            for score in (comparison.first.scores[name], comparison.second.scores[name])
-        ]
+        cells = []
+        for report in (comparison.first, comparison.second):
+            score = report.scores[name]
+            low = score.low
+            if low is not None and name == "looks_per_prompt":
+                low = max(low, fewest_looks(report))
+            cells.append((measure.format(score.value), measure.format_interval(low, score.high)))
         cells.append((found.format_change(measure), found.format_interval(measure)))
         shown = (Markup("<td>{} <small>{}</small></td>").format(*cell) for cell in cells)
         title = Markup('<th scope="row">{}<small>{}</small></th>').format(*about.split(": "))
@@ -121,3 +126,12 @@ def table_of(comparison: Comparison) -> Markup:
     basis = comparison.second.scores["conditional_vendi"].basis
     note = f"{comparison.verdict()} In small type: 95% confidence intervals. Scored on {basis}."
     return Markup('<div class="scores">{}<p>{}</p></div>').format(table, note)
+
+
+def fewest_looks(report: ReportData) -> float:
+    """The fewest looks per prompt that there can be: one wherever some image is correct."""
+    inputs = report.inputs
+    if inputs.groups is None or inputs.labels is None:
+        return 0.0
+    looks = looks_by_group(inputs.groups, inputs.labels).values()
+    return sum(look > 0 for look in looks) / len(looks)

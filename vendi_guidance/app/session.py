@@ -1,4 +1,4 @@
-"""What one visitor has: pictures, the memory of guidance, and marks on pictures.
+"""What one visitor has: images, the memory of guidance, and marks on images.
 
 Sessions share nothing but the model. Each has a folder of its own, which goes with it.
 """
@@ -22,7 +22,7 @@ from vendi_guidance.runs.setup import DEFAULT_WINDOW
 from vendi_guidance.storage.imagefolder import picture_name
 
 ARMS = ("without", "with")
-"""The two kinds of pictures, by the names of their folders."""
+"""The two kinds of images, by the names of their folders."""
 
 MOST_SESSIONS = 32
 IDLE = 1800.0
@@ -30,20 +30,20 @@ IDLE = 1800.0
 
 MOST_MARKS = 16
 COPIES = 2
-"""How many more times a picture is remembered that others must not be like. More have no more
+"""How many more times an image is remembered that others must not be like. More have no more
 effect: guidance moves by a fixed length."""
 
 
 @dataclass
 class Arm:
-    """Pictures of one kind.
+    """Images of one kind.
 
     Attributes:
-        folder: an imagefolder, once a picture is finished.
-        window: what remembers the finished pictures.
+        folder: an imagefolder, once an image is finished.
+        window: what remembers the finished images.
         before: how many samples had entered it before the first of them.
         entered: how many have entered it with the last of them.
-        done: how many pictures are finished.
+        done: how many images are finished.
     """
 
     folder: Path
@@ -53,28 +53,30 @@ class Arm:
     done: int = 0
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """See `RunWindow.sample`: of a finished picture."""
+        """See `RunWindow.sample`: of a finished image."""
         if self.entered != self.before + self.done:  # NaN is never remembered
-            raise ValueError("Some of these pictures are broken, and which is which is not known.")
+            raise ValueError(
+                "Some images contain NaN, so marks cannot be matched to images: generate again."
+            )
         return self.window.sample(self.before + number)
 
     def paths(self) -> list[Path]:
-        """The finished pictures, in order."""
+        """The finished images, in order."""
         return [self.folder / picture_name(number) for number in range(self.done)]
 
 
 @dataclass
-class Drawing:
-    """The pictures on the page: those of one request."""
+class Generation:
+    """The images on the page: those of one request."""
 
     folder: Path
     request: Request
     arms: dict[str, Arm]
-    comparison: Any = None  # a `Comparison`, once the pictures are scored
+    comparison: Any = None  # a `Comparison`, once the images are scored
 
     def prompt(self, number: int) -> str:
-        """That of a picture."""
-        return self.request.prompts[number // self.request.pictures]
+        """That of an image."""
+        return self.request.prompts[number // self.request.images]
 
     @property
     def is_complete(self) -> bool:
@@ -89,10 +91,10 @@ class Session:
 
     Attributes:
         window: the memory of guidance.
-        liked: (...) unit-length features of pictures that others may be like.
-        drawing: the pictures on the page.
-        chosen: arm and number of the picture that the visitor has selected.
-        stop: set to end the drawing after the current denoising step.
+        liked: (...) unit-length features of images that others may be like.
+        generation: the images on the page.
+        chosen: arm and number of the image that the visitor has selected.
+        stop: set to end the generation after the current denoising step.
         used: when the visitor last did something, in seconds.
     """
 
@@ -100,10 +102,10 @@ class Session:
         self.folder = folder
         self.stop = Event()
         self.used = monotonic()
-        self.drawing: Drawing | None = None
+        self.generation: Generation | None = None
         self.chosen: tuple[str, int] | None = None
         self._busy = Lock()
-        self._drawn = 0
+        self._generated = 0
         self.forget()
 
     @contextmanager
@@ -114,7 +116,7 @@ class Session:
             ValueError: something else does; the message is for the visitor.
         """
         if not self._busy.acquire(blocking=False):
-            raise ValueError("Your pictures are being drawn: wait until they are, or stop them.")
+            raise ValueError("Your images are being generated: wait until they are, or stop them.")
         try:
             yield
         finally:
@@ -125,42 +127,51 @@ class Session:
         return self._busy.locked()
 
     def new_folder(self) -> Path:
-        """An empty folder for a drawing; those of earlier ones are deleted."""
-        self.drawing, self.chosen = None, None
+        """An empty folder for a generation; those of earlier ones are deleted."""
+        self.generation, self.chosen = None, None
         for old in self.folder.iterdir():
             if old.is_dir():
                 shutil.rmtree(old, ignore_errors=True)
-        self._drawn += 1
-        folder = self.folder / f"drawing-{self._drawn}"
+        self._generated += 1
+        folder = self.folder / f"generation-{self._generated}"
         folder.mkdir()
         return folder
 
-    def choose(self, arm: Any, number: Any) -> str:
-        """Select a picture; returns its prompt.
+    def choose(self, arm: Any, number: Any) -> None:
+        """Select an image.
 
         Raises:
-            ValueError: there is no such picture.
+            ValueError: there is no such image.
         """
-        done = self.drawing.arms[arm].done if self.drawing and arm in ARMS else 0
+        done = self.generation.arms[arm].done if self.generation and arm in ARMS else 0
         if type(number) is not int or not 0 <= number < done:
-            raise ValueError("There is no such picture any more: choose another one.")
-        assert self.drawing is not None
+            raise ValueError("There is no such image any more: choose another one.")
         self.chosen = arm, number
-        return self.drawing.prompt(number)
+
+    @property
+    def selected(self) -> str:
+        """Which image is selected.
+
+        Raises:
+            ValueError: none is.
+        """
+        generation, (arm, number) = self._selected()
+        seed = generation.request.seed + number
+        return f"“{generation.prompt(number)}”, seed {seed}, {arm} guidance"
 
     def more_like_it(self) -> None:
-        """Let later pictures be like the selected one.
+        """Let later images be like the selected one.
 
         Raises:
             ValueError: none is selected, or too many are marked.
         """
         features, _ = self._sample()
         if len(self.liked) >= MOST_MARKS:
-            raise ValueError(f"At most {MOST_MARKS} pictures can be marked: forget them first.")
+            raise ValueError(f"At most {MOST_MARKS} images can be marked: forget them first.")
         self.liked.append(features)
 
     def not_like_it(self) -> None:
-        """Let later pictures of similar prompts differ from the selected one more than from others.
+        """Let later images of similar prompts differ from the selected one more than from others.
 
         Raises:
             ValueError: none is selected.
@@ -178,15 +189,18 @@ class Session:
 
     @property
     def exemplars(self) -> Tensor | None:
-        """(n, ...) of the pictures that others may be like."""
+        """(n, ...) of the images that others may be like."""
         return torch.stack(self.liked) if self.liked else None
 
     def _sample(self) -> tuple[Tensor, Tensor | None]:
-        """Features and prompt embedding of the selected picture."""
-        if self.chosen is None or self.drawing is None:
-            raise ValueError("Select a picture first: click on one.")
-        name, number = self.chosen
-        return self.drawing.arms[name].sample(number)
+        """Features and prompt embedding of the selected image."""
+        generation, (arm, number) = self._selected()
+        return generation.arms[arm].sample(number)
+
+    def _selected(self) -> tuple[Generation, tuple[str, int]]:
+        if self.chosen is None or self.generation is None:
+            raise ValueError("Select an image first: click on one.")
+        return self.generation, self.chosen
 
 
 class Sessions:
@@ -219,6 +233,11 @@ class Sessions:
             self._sessions[key].used = monotonic()
             return self._sessions[key]
 
+    def is_another_busy(self, session: Session) -> bool:
+        """Whether some other session generates."""
+        with self._lock:
+            return any(one.is_busy for one in self._sessions.values() if one is not session)
+
     def _make_room(self) -> None:
         if len(self._sessions) < MOST_SESSIONS:
             return
@@ -229,7 +248,7 @@ class Sessions:
         self._end(oldest)
 
     def end(self, key: str) -> None:
-        """End a session, if there is one; what it draws stops."""
+        """End a session, if there is one; what it generates stops."""
         with self._lock:
             if key in self._sessions:
                 self._end(key)

@@ -1,9 +1,10 @@
-"""Drawing: the same prompts and seeds without and with guidance, as two runs that take turns.
+"""Generates the same prompts and seeds without and with guidance, as two runs that take turns.
 
 They are runs as `vendi-guidance generate` makes them, in folders of the session. The guided one
 begins with the session's memory, and goes on with it.
 """
 
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,8 +13,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from vendi_guidance.app.request import Request
-from vendi_guidance.app.session import ARMS, Arm, Drawing, Session
+from vendi_guidance.app.session import ARMS, Arm, Generation, Session
 from vendi_guidance.checks import check_device
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.runner import Runner
@@ -29,20 +32,20 @@ from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import whole_file
 
 BETA = 1.0
-"""The weight of pictures that others may be like: with less they attract little, with more all
-pictures become alike."""
+"""The weight of images that others may be like: with less they attract little, with more all
+images become alike."""
 
 OnProgress = Callable[[float, str], None]
-"""Gets the share of a drawing that is done, and what is being made."""
+"""Gets the share of a generation that is done, and what is being made."""
 
 
-class StopDrawing(Exception):  # noqa: N818
+class StopGenerating(Exception):  # noqa: N818
     """The visitor has asked to stop."""
 
 
 @dataclass
 class _Turn:
-    """A run of a drawing."""
+    """A run of a generation."""
 
     run: Runner
     guidance: Any
@@ -51,7 +54,7 @@ class _Turn:
 
 
 class Studio:
-    """A loaded model that sessions take turns to draw with.
+    """A loaded model that sessions take turns to generate with.
 
     Args:
         options: what a run needs; prompts, output and what a `Request` has are replaced.
@@ -68,23 +71,43 @@ class Studio:
         self._pipe = load(self.options, self.model, options.device)
         self._lock = Lock()
 
-    def draw(
+    @property
+    def name(self) -> str:
+        """The model's, without the folders of a path."""
+        name = self.options.model
+        return Path(name).resolve().name if Path(name).exists() else name
+
+    def unread(self, prompt: str) -> tuple[int, str]:
+        """How many tokens of a prompt the model can read, and the text beyond them, "" if none."""
+        call = inspect.signature(type(self._pipe).__call__).parameters
+        longest = getattr(call.get("max_sequence_length"), "default", inspect.Parameter.empty)
+        found = []
+        for part in self._pipe.components.values():
+            if isinstance(part, PreTrainedTokenizerBase):
+                room = part.model_max_length
+                room = min(room, longest) if isinstance(longest, int) else room
+                room -= part.num_special_tokens_to_add()
+                tokens = part(prompt, add_special_tokens=False, verbose=False).input_ids
+                found.append((room, part.decode(tokens[room:])))
+        return max(found, default=(0, ""))  # the encoder that reads most
+
+    def generate(
         self, session: Session, request: Request, on_progress: OnProgress
-    ) -> Iterator[Drawing]:
-        """Draw for a session; yields its drawing after each batch of pictures.
+    ) -> Iterator[Generation]:
+        """Generate for a session; yields its generation after each batch of images.
 
         `session.stop` ends it after the current denoising step; finished batches stay.
 
         Raises:
-            ValueError, OSError: it cannot be drawn; the message says why.
+            ValueError, OSError: it cannot be generated; the message says why.
         """
         with session.alone(), ExitStack() as stack:
             stack.callback(session.stop.clear)
             folder = session.new_folder()
-            drawing = Drawing(folder, request, {})
-            turns = [self._open(name, drawing, session, stack) for name in ARMS]
-            session.drawing = drawing
-            session.window = drawing.arms[ARMS[-1]].window
+            generation = Generation(folder, request, {})
+            turns = [self._open(name, generation, session, stack) for name in ARMS]
+            session.generation = generation
+            session.window = generation.arms[ARMS[-1]].window
             batches = len(ARMS) * -(-request.total // request.batch_size)
             made = 0
             while turns:
@@ -95,7 +118,7 @@ class Studio:
                         self._pipe.guidance = turn.guidance
                         try:
                             count = next(turn.rounds, None)
-                        except StopDrawing:
+                        except StopGenerating:
                             return
                     if count is None:
                         turns.remove(turn)
@@ -103,11 +126,11 @@ class Studio:
                     made += 1
                     turn.arm.done = turn.run.progress.done
                     turn.arm.entered = turn.run.window.entered
-                    yield drawing
+                    yield generation
 
-    def _open(self, name: str, drawing: Drawing, session: Session, stack: ExitStack) -> _Turn:
+    def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> _Turn:
         """Begin one of the two runs."""
-        request, folder = drawing.request, drawing.folder
+        request, folder = generation.request, generation.folder
         is_guided = name == ARMS[-1]
         diversity: dict[str, Any] = {"strength": request.strength if is_guided else 0.0}
         memory = None
@@ -122,7 +145,7 @@ class Studio:
             prompts=str(_save_prompts(folder / "prompts.jsonl", request.prompts)),
             steps=request.steps,
             guidance_scale=request.guidance_scale,
-            images_per_prompt=request.pictures,
+            images_per_prompt=request.images,
             batch_size=request.batch_size,
             seed=request.seed,
             output=folder / name,
@@ -136,7 +159,7 @@ class Studio:
             run = open_run(options, group, Stop(), stack, self._pipe)
             guidance = run.pipe.guidance
         arm = Arm(options.output, run.window, run.window.entered, run.window.entered)
-        drawing.arms[name] = arm
+        generation.arms[name] = arm
         return _Turn(run, guidance, run.rounds(), arm)
 
 
@@ -147,7 +170,7 @@ def _reporter(
 
     def on_step(step: int, steps: int) -> None:
         if session.stop.is_set():
-            raise StopDrawing
+            raise StopGenerating
         share = min(1.0, (made + step / steps) / batches)  # batches are halved if memory is short
         on_progress(share, f"{where} {step} of {steps}")
 

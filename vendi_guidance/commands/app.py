@@ -93,7 +93,9 @@ def main(
         with serving(folder, studio, scorer, examples, host, port) as address:
             click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
             if host != LOCAL:
-                click.echo("whoever reaches this machine can draw: no password is asked", err=True)
+                click.echo(
+                    "whoever reaches this machine can generate: no password is asked", err=True
+                )
             end.wait()
 
 

@@ -11,14 +11,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torchvision.models import Inception_V3_Weights, ResNet50_Weights, inception_v3, resnet50
-from transformers import AutoImageProcessor, AutoModel
+from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import conversion, model_folder, reason
+from vendi_guidance.features.weights import all_weights, conversion, model_folder, reason
 from vendi_guidance.storage.tensors import load_tensors
 
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
@@ -93,9 +93,11 @@ def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
 
     Raises:
         FileNotFoundError: the weights are missing; the message says how to fetch them.
+        ValueError: some of them are.
     """
     folder = model_folder(str(name))
-    model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
+    with all_weights(PreTrainedModel):
+        model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
     return model, AutoImageProcessor.from_pretrained(folder)
 
 
@@ -138,7 +140,12 @@ def _timm(name: str) -> Parts:
         if repository is None:
             raise ValueError(f"timm has no weights for a model named {name!r}")
     folder = model_folder(repository)
-    model = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0)
+    # of a folder, timm prefers some pickles to safetensors of another name
+    files = folder.glob("*.safetensors")
+    file = min(files, key=lambda file: (file.name != "model.safetensors", file.name))
+    only = {"source": "", "file": str(file), "custom_load": False}
+    model = timm.create_model(f"local-dir:{folder}", pretrained=True, pretrained_cfg_overlay=only)
+    model.reset_classifier(0)  # asked for no classifier, timm would also load incomplete weights
     how = timm.data.resolve_model_data_config(model)
     transform = timm.data.create_transform(**how, is_training=False)
     return {"weights": name, "preprocessing": how}, model, transform

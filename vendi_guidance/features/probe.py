@@ -190,7 +190,7 @@ def load_probe(folder: str | Path) -> Probe:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         with redirect_stdout(None):  # huggingface_hub prints that it loads
-            probe = Probe.from_pretrained(folder, **_of_emoji(config))
+            probe = Probe.from_pretrained(folder, strict=True, **_of_emoji(config))
         probe.check()
     except Exception as error:  # damaged files raise errors of every kind
         raise ValueError(f"the probe in {folder} is damaged: {reason(error)}") from error

@@ -9,13 +9,13 @@ from zlib import crc32
 
 import torch
 from torch import Tensor, nn
-from transformers import CLIPTextModelWithProjection, CLIPTokenizer
+from transformers import CLIPTextModelWithProjection, CLIPTokenizer, PreTrainedModel
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.network import Embedder, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
-from vendi_guidance.features.weights import model_folder
+from vendi_guidance.features.weights import all_weights, model_folder
 from vendi_guidance.kernels.ngrams import words
 
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[list[str], str], Tensor]]
@@ -98,13 +98,15 @@ def _sentence_transformer(name: str) -> Parts:
     what = "a text encoder as an embedder"
     library = optional_import("sentence_transformers", "sentence-transformers", what)
     name = name or "sentence-transformers/all-MiniLM-L6-v2"
-    model = library.SentenceTransformer(
-        str(model_folder(name)),
-        device="cpu",
-        local_files_only=True,
-        trust_remote_code=False,
-        model_kwargs={"use_safetensors": True, "dtype": torch.float32},
-    )
+    # it pools tokens itself, so that many of its models lack the pooler that BERT had
+    with all_weights(PreTrainedModel, unless=("pooler.",)):
+        model = library.SentenceTransformer(
+            str(model_folder(name)),
+            device="cpu",
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+        )
 
     def encode(prompts: list[str], device: str) -> Tensor:
         options = {"convert_to_tensor": True, "show_progress_bar": False}
@@ -120,9 +122,10 @@ def _sdxl(folder: str) -> Parts:
         if not Path(folder, part).is_dir():
             raise FileNotFoundError(f"there is no SDXL in {folder or '(no folder)'}: no {part}")
     tokenizer = CLIPTokenizer.from_pretrained(folder, subfolder="tokenizer_2")
-    model = CLIPTextModelWithProjection.from_pretrained(
-        folder, subfolder="text_encoder_2", use_safetensors=True, dtype=torch.float32
-    )
+    with all_weights(PreTrainedModel):
+        model = CLIPTextModelWithProjection.from_pretrained(
+            folder, subfolder="text_encoder_2", use_safetensors=True, dtype=torch.float32
+        )
     tokenize = partial(tokenizer, padding="max_length", truncation=True, return_tensors="pt")
 
     def encode(prompts: list[str], device: str) -> Tensor:

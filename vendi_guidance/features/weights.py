@@ -1,7 +1,12 @@
 """Where the weights of embedders come from: a folder, or the hub."""
 
 import shlex
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
+from threading import RLock
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -11,6 +16,8 @@ SETTINGS = ["*.json", "*.txt", "*.model"]
 
 LONGEST = 500
 """Characters of a library's message that are passed on."""
+
+_PATCHED = RLock()  # held while `all_weights` changes classes, which all threads share
 
 
 def model_folder(name: str, weights: str = "*.safetensors") -> Path:
@@ -57,6 +64,48 @@ def conversion(target: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's message, cut where it is long."""
-    line = next(iter(str(error).splitlines()), type(error).__name__)
+    """The first line of an error's message, and the second if it ends in a colon; cut if long."""
+    line, *rest = str(error).splitlines() or [type(error).__name__]
+    if line.endswith(":") and rest:  # torch names the weights that it misses in the second
+        line = f"{line} {rest[0].strip()}"
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+@contextmanager
+def all_weights(*kinds: Any, unless: tuple[str, ...] = ()) -> Iterator[None]:
+    """Within it, models whose files lack some of their weights are refused.
+
+    transformers and diffusers initialize such weights randomly, and only log it.
+
+    Args:
+        kinds: the base classes whose `from_pretrained` is checked, also where a library calls it.
+        unless: how the names begin of weights that are not used.
+
+    Raises:
+        ValueError: weights are missing; the message names the model's folder and some of them.
+    """
+    with _PATCHED, ExitStack() as stack:
+        for kind in kinds:
+            stack.callback(setattr, kind, "from_pretrained", vars(kind)["from_pretrained"])
+            kind.from_pretrained = _checked(kind, unless)
+        yield
+
+
+def _checked(kind: type, unless: tuple[str, ...]) -> Any:
+    load: Callable[..., Any] = vars(kind)["from_pretrained"].__func__
+    library = kind.__module__.partition(".")[0]
+
+    def from_pretrained(cls: type, source: Any, *args: Any, **options: Any) -> Any:
+        is_asked = options.pop("output_loading_info", False)
+        model, info = load(cls, source, *args, output_loading_info=True, **options)
+        missing = sorted(name for name in info["missing_keys"] if not name.startswith(unless))
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise ValueError(
+                f"{Path(source, options.get('subfolder') or '')} lacks the weights "
+                f"{', '.join(missing[:3])}{more} of its {cls.__name__}: its files are incomplete "
+                f"(fetch them again), or {library} {version(library)} cannot read them (update it)"
+            )
+        return (model, info) if is_asked else model
+
+    return classmethod(from_pretrained)

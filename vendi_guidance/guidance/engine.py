@@ -4,6 +4,8 @@ The diffusers callback, the block of modular pipelines and the ComfyUI node each
 their own way, describe its steps as `Step`, and do what an `Engine` says. It needs none of them.
 """
 
+from math import prod
+
 from vendi_guidance.guidance.ascent import Ascend
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.rounds import Rounds
@@ -54,6 +56,11 @@ class Engine:
             ValueError: samples that do not fit the memory's, or rounds that cannot be made.
         """
         return self._modifier(step, self.memory)
+
+    def evaluations(self, step: Step) -> int:
+        """How many times `modify` evaluates the network for each sample at this step."""
+        modifier = self._modifier
+        return prod(modifier.affordable(step)) if isinstance(modifier, Rounds) else 0
 
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance at a step that begins at this level: a scale w

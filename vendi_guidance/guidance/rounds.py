@@ -71,7 +71,7 @@ class Rounds:
         clean = network.denoised
         objective = memory.objective(settings, step.prompts)
         spread = _spread(clean, objective.similarity(step.prompts, clean))
-        rounds, candidates = self._affordable(step.count * network.evaluations_per_step)
+        rounds, candidates = self.affordable(step)
         fewer = settings.rounds * settings.candidates / (rounds * candidates)
         scale = settings.scale * min(fewer, LONGER / network.evaluations_per_step)
         for done in range(rounds):
@@ -95,9 +95,13 @@ class Rounds:
         finite = latents.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (latents.ndim - 1))
         return step.with_latents(latents.where(finite, step.latents).to(step.latents.dtype))
 
-    def _affordable(self, most: int) -> tuple[int, int]:
-        """How many rounds, and of how many candidates, take at most `most` evaluations of the
-        network for each sample. Rounds keep more of what prompts say than candidates do."""
+    def affordable(self, step: Step) -> tuple[int, int]:
+        """How many rounds, and of how many candidates, take no more evaluations of the network for
+        each sample than the call's steps. Rounds keep more of what prompts say than candidates do.
+        """
+        if step.network is None:
+            raise RuntimeError("rounds need the network")
+        most = step.count * step.network.evaluations_per_step
         rounds = min(self.settings.rounds, most)
         return rounds, min(self.settings.candidates, most // rounds)
 

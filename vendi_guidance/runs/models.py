@@ -17,11 +17,12 @@ from typing import Any
 import diffusers
 import torch
 import transformers
-from diffusers import DiffusionPipeline
+from diffusers import DiffusionPipeline, ModelMixin
 from huggingface_hub import hf_hub_download, model_info
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from transformers import PreTrainedModel
 
-from vendi_guidance.features.weights import reason
+from vendi_guidance.features.weights import all_weights, reason
 
 INDEX = "model_index.json"
 
@@ -133,21 +134,22 @@ def load_model(
         vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
 
     Raises:
-        ValueError: it cannot be loaded so; the message says why.
+        ValueError: it cannot be loaded so, or lacks weights; the message says why.
     """
     check_model(folder)
     check_offload(offload, device)
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
     try:
-        pipe: Any = pipeline.from_pretrained(
-            folder,
-            dtype=getattr(torch, dtype),
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            variant=variant,
-        )
+        with all_weights(PreTrainedModel, ModelMixin):
+            pipe: Any = pipeline.from_pretrained(
+                folder,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                variant=variant,
+            )
         if offload == "model":
             pipe.enable_model_cpu_offload(device=device)
         elif offload == "sequential":
@@ -156,8 +158,7 @@ def load_model(
             pipe.to(device)
     except Exception as error:  # broken files raise errors of every kind
         why = reason(error)
-        if "safetensors" in why:
-            name = str(folder)
+        if "safetensors" in why.replace(name := str(folder), ""):
             why += (
                 "; only safetensors are read, never pickle files. To convert a model that you "
                 "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("

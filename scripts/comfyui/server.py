@@ -1,0 +1,198 @@
+"""ComfyUI's server in a process of its own, and what its HTTP API answers."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+ROOT = Path(__file__).parents[2]
+PACK = ROOT / "integrations" / "comfyui"
+EXAMPLE: dict[str, Any] = json.loads(
+    (PACK / "example_workflows" / "Diverse Batch.json").read_text()
+)
+ENDS = ("execution_success", "execution_error", "execution_interrupted")
+SECONDS = 300
+"""How long the server may take to start, and to send its next message."""
+
+Prompt = dict[str, dict[str, Any]]
+"""What the API queues: the class and the inputs of each node."""
+
+
+@dataclass
+class Run:
+    """What a server told of one run.
+
+    Attributes:
+        ends: the type of its last message.
+        progress: (value, largest) of the progress bar, each time it was told.
+        cached: the nodes that were not executed.
+        outputs: what each node shows.
+    """
+
+    ends: str = ""
+    progress: list[tuple[float, float]] = field(default_factory=list)
+    cached: list[str] = field(default_factory=list)
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class Server:
+    """A context in which ComfyUI's server runs on the CPU, with this pack and `checkpoint`.
+
+    Args:
+        checkout: a clone of ComfyUI, which the Python that runs this can run.
+
+    Attributes:
+        address: of its page.
+    """
+
+    def __init__(self, checkout: Path) -> None:
+        self._checkout = checkout.resolve()
+
+    def __enter__(self) -> "Server":
+        self._folder = tempfile.TemporaryDirectory(prefix="comfyui-")
+        base = Path(self._folder.name)
+        (base / "custom_nodes").mkdir()
+        (base / "custom_nodes" / "vendi-guidance").symlink_to(PACK)
+        (base / "custom_nodes" / "checkpoint").symlink_to(Path(__file__).parent / "checkpoint")
+        checkpoints = base / "models" / "checkpoints"
+        checkpoints.mkdir(parents=True)
+        for node in EXAMPLE["nodes"]:
+            if node["type"] == "CheckpointLoaderSimple":
+                (checkpoints / node["widgets_values"][0]).touch()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        self._log = (base / "log").open("w+")
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        options = ["--cpu", "--port", str(port), "--base-directory", str(base)]
+        options += ["--database-url", f"sqlite:///{base}/database"]
+        self._process = subprocess.Popen(
+            [sys.executable, "main.py", *options, "--disable-auto-launch"],
+            cwd=self._checkout,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    def _wait(self) -> None:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until and self._process.poll() is None:
+            try:
+                self.get("/system_stats")
+            except OSError:
+                time.sleep(0.5)
+            else:
+                return
+        self._log.seek(0)
+        raise RuntimeError(f"ComfyUI's server did not start:\n{self._log.read()[-3000:]}")
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path."""
+        return json.loads(self.read(path))
+
+    def read(self, path: str) -> bytes:
+        """The bytes at a path.
+
+        Raises:
+            OSError: there is no answer, or none with status 200.
+        """
+        with urlopen(self.address + path) as answer:
+            return bytes(answer.read())
+
+    def post(self, path: str, content: Any = None) -> tuple[int, Any]:
+        """The status and the JSON that answers some JSON."""
+        headers = {"Content-Type": "application/json"}
+        request = Request(self.address + path, json.dumps(content or {}).encode(), headers)
+        try:
+            with urlopen(request) as answer:
+                status, text = answer.status, answer.read()
+        except HTTPError as error:
+            status, text = error.code, error.read()
+        return status, json.loads(text or "null")
+
+    def run(self, prompt: Prompt, watch: Callable[[Run], Any] = lambda run: None) -> Run:
+        """Queue a workflow and wait for its end.
+
+        Args:
+            watch: called after each message.
+
+        Raises:
+            ValueError: the server refuses the workflow.
+        """
+        return asyncio.run(self._run(prompt, watch))
+
+    async def _run(self, prompt: Prompt, watch: Callable[[Run], Any]) -> Run:
+        import aiohttp  # which ComfyUI has
+
+        run = Run()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{self.address}/ws?clientId=check", max_msg_size=0) as socket,
+        ):
+            status, answer = self.post("/prompt", {"prompt": prompt, "client_id": "check"})
+            if status != 200:
+                raise ValueError(f"ComfyUI refuses the workflow: {answer}")
+            while run.ends not in ENDS:
+                message = await socket.receive(timeout=SECONDS)
+                if message.type != aiohttp.WSMsgType.TEXT:
+                    continue  # a preview
+                told = json.loads(message.data)
+                data = told["data"]
+                match told["type"]:
+                    case "progress":
+                        run.progress.append((data["value"], data["max"]))
+                    case "execution_cached":
+                        run.cached += data["nodes"]
+                    case "executed":
+                        run.outputs[data["node"]] = data["output"] or {}
+                    case kind if kind in ENDS:
+                        run.ends = kind
+                watch(run)
+        return run
+
+
+def as_prompt(workflow: dict[str, Any], nodes: dict[str, Any]) -> Prompt:
+    """What the API takes, from a workflow as the page saves it.
+
+    Args:
+        nodes: what the server answers at /object_info.
+    """
+    sources = {link: [str(start), output] for link, start, output, *_ in workflow["links"]}
+    prompt: Prompt = {}
+    for node in workflow["nodes"]:
+        if node["type"] not in nodes:
+            continue  # a note
+        about = nodes[node["type"]]["input"]
+        linked = {one["name"]: sources.get(one["link"]) for one in node["inputs"]}
+        inputs = {name: source for name, source in linked.items() if source}
+        values = iter(node["widgets_values"])
+        for name, options in {**about["required"], **about.get("optional", {})}.items():
+            if name not in linked:
+                inputs[name] = next(values)
+                if len(options) > 1 and options[1].get("control_after_generate"):
+                    next(values)
+        prompt[str(node["id"])] = {"class_type": node["type"], "inputs": inputs}
+    return prompt

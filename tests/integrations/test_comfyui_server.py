@@ -1,0 +1,190 @@
+"""The nodes in ComfyUI's own server and page, with the demo model."""
+
+import io
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scripts.comfyui.page import EXAMPLES, open_example, run_example
+from scripts.comfyui.server import EXAMPLE, Server, as_prompt
+from vendi_guidance.guidance.settings import Settings
+
+if "COMFYUI" not in os.environ:
+    pytest.skip(
+        "no ComfyUI: set COMFYUI to a clone, and run this with its Python", allow_module_level=True
+    )
+
+STEPS = 10
+ROUNDS = Settings.rounds * Settings.candidates
+DIVERSE, SAMPLER, SAVED, SCORE = "5", "6", "8", "9"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server(Path(os.environ["COMFYUI"])) as server:
+        yield server
+
+
+@pytest.fixture
+def workflow(server):
+    """The example as the API takes it, with few steps of a sampler that runs can cut."""
+
+    def build(sampler=None, **inputs):
+        prompt = as_prompt(EXAMPLE, server.get("/object_info"))
+        prompt[DIVERSE]["inputs"] |= inputs
+        few = {"steps": STEPS, "sampler_name": "euler", "scheduler": "sgm_uniform"}
+        prompt[SAMPLER]["inputs"] |= few | (sampler or {})
+        return prompt
+
+    return build
+
+
+WITHOUT_DIFFUSERS = """
+import sys
+from pathlib import Path
+from scripts.comfyui.__main__ import models, start
+
+sys.modules["diffusers"] = None
+start(Path(sys.argv[1]))
+print(*(name for *_, name in models()), sep=", ")
+"""
+
+
+def test_the_script_builds_its_models_without_diffusers():
+    command = [sys.executable, "-c", WITHOUT_DIFFUSERS, os.environ["COMFYUI"]]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.stdout.splitlines()[-1:] == ["random SDXL, random Flux"], found.stderr
+
+
+def images(server, run):
+    """(n, h, w, 3) that a run saved."""
+    found = run.outputs[SAVED]["images"]
+    read = [server.read(f"/view?{urlencode(one)}") for one in found]
+    return np.stack([np.asarray(Image.open(io.BytesIO(one)), float) for one in read])
+
+
+def test_the_example_runs_as_it_is(server):
+    run = server.run(as_prompt(EXAMPLE, server.get("/object_info")))
+    assert run.ends == "execution_success"
+    assert len(images(server, run)) == 8
+    assert "different images of 8" in run.outputs[SCORE]["text"][0]
+    assert len(run.outputs[SCORE]["images"]) == 1
+
+
+def test_the_progress_bar_moves_during_the_rounds(server, workflow):
+    run = server.run(workflow({"seed": 1}))
+    assert run.progress == [(i + 1, STEPS + ROUNDS) for i in range(STEPS + ROUNDS)]
+
+
+def test_an_interrupt_does_not_wait_for_the_rounds(server, workflow):
+    asked = []
+
+    def interrupt(run):
+        if not asked and run.progress and run.progress[-1][0] >= 8:
+            asked.append(server.post("/interrupt"))
+
+    run = server.run(workflow({"seed": 2, "steps": 5}), interrupt)
+    assert run.ends == "execution_interrupted" and run.progress[-1][0] < 5 + ROUNDS / 2
+
+
+@pytest.mark.parametrize("memory", ["session", "file"])
+def test_a_lasting_memory_generates_other_images_from_a_fixed_seed(server, workflow, memory):
+    first, second = (server.run(workflow({"seed": 3}, memory=memory)) for _ in range(2))
+    assert {DIVERSE, SAMPLER}.isdisjoint(second.cached)
+    assert abs(images(server, first) - images(server, second)).mean() > 1
+
+
+def test_without_one_comfyui_answers_from_its_cache(server, workflow):
+    server.run(workflow({"seed": 4}))
+    assert {DIVERSE, SAMPLER} <= set(server.run(workflow({"seed": 4})).cached)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"memory": "file", "memory_name": ".."}, "the name of a memory begins with"),
+        ({"diversity": float("nan")}, "diversity must be between 0 and 1, got nan"),
+    ],
+)
+def test_wrong_inputs_are_refused_before_anything_is_executed(server, workflow, inputs, message):
+    status, answer = server.post("/prompt", {"prompt": workflow(**inputs)})
+    assert status == 400
+    [error, *_] = answer["node_errors"][DIVERSE]["errors"]
+    assert message in error["details"]
+
+
+def test_a_name_that_is_not_used_may_be_any(server, workflow):
+    assert server.run(workflow({"seed": 5}, memory_name="..")).ends == "execution_success"
+
+
+def advanced(prompt, node, cut, steps):
+    """Cut a workflow's KSampler into two KSampler (Advanced)."""
+    inputs = prompt[node]["inputs"]
+    del inputs["denoise"]
+    inputs["noise_seed"] = inputs.pop("seed")
+    first = {"add_noise": "enable", "start_at_step": 0, "end_at_step": cut}
+    first["return_with_leftover_noise"] = "enable"
+    later = {"add_noise": "disable", "start_at_step": cut, "end_at_step": steps}
+    later |= {"return_with_leftover_noise": "disable", "latent_image": ["first", 0]}
+    prompt["first"] = {"class_type": "KSamplerAdvanced", "inputs": inputs | first}
+    prompt[node] = {"class_type": "KSamplerAdvanced", "inputs": inputs | later}
+    return prompt
+
+
+@pytest.mark.parametrize("cut", [2, 6])  # of 8 steps, before the rounds' level and after it
+def test_two_runs_of_ksampler_advanced_give_the_images_of_one(server, workflow, cut):
+    settings = {"seed": 6, "steps": 8}
+    one = server.run(workflow(settings))
+    two = server.run(advanced(workflow(settings), SAMPLER, cut, 8))
+    difference = abs(images(server, one) - images(server, two))
+    assert difference.max() <= 2  # latents leave the first run scaled, and enter the second so
+
+
+def test_a_guider_with_two_scales_is_guided_as_one_with_the_same_cfg(server, workflow):
+    one = workflow({"seed": 7, "steps": 5, "cfg": 5.0})
+    two = workflow({"seed": 7, "steps": 5})
+    inputs = two[SAMPLER]["inputs"]
+    negative = inputs["negative"]
+    guider = {"model": inputs["model"], "cond1": inputs["positive"], "cond2": negative}
+    guider |= {"negative": negative, "cfg_conds": 5.0, "cfg_cond2_negative": 1.0}
+    schedule = {"model": inputs["model"], "scheduler": "sgm_uniform", "steps": 5, "denoise": 1.0}
+    sampled = {"latent_image": inputs["latent_image"]}
+    for name, kind, given in (
+        ("noise", "RandomNoise", {"noise_seed": 7}),
+        ("guider", "DualCFGGuider", guider | {"style": "regular"}),
+        ("sampler", "KSamplerSelect", {"sampler_name": "euler"}),
+        ("sigmas", "BasicScheduler", schedule),
+    ):
+        two[name] = {"class_type": kind, "inputs": given}
+        sampled[name] = [name, 0]
+    two[SAMPLER] = {"class_type": "SamplerCustomAdvanced", "inputs": sampled}
+    found = [images(server, server.run(prompt)) for prompt in (one, two)]
+    assert abs(found[0] - found[1]).max() <= 2
+
+
+def test_the_template_browser_finds_a_title_and_a_thumbnail(server):
+    assert server.get("/api/workflow_templates") == {"vendi-guidance": ["Diverse Batch"]}
+    thumbnail = server.read(quote(f"{EXAMPLES}/Diverse Batch.jpg"))
+    assert Image.open(io.BytesIO(thumbnail)).width == 1024
+
+
+def test_the_page_shows_the_score_and_its_image_and_no_node_covers_another(server):
+    api = pytest.importorskip("playwright.sync_api", reason="the page needs playwright")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
+        page = browser.new_page()
+        open_example(page, server)
+        shown = run_example(page)
+        browser.close()
+    assert "different images of 8" in shown["text"] and shown["images"] == 1
+    for one, other in combinations(shown["boxes"], 2):
+        beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+        above = one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
+        assert beside or above, (one, other)
