@@ -16,7 +16,7 @@ from tests.helpers.batches_at_hand import (
 )
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
 from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.features.base import FromFunction
+from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
 from vendi_guidance.scores.alignment import in_batch_similarity
@@ -264,3 +264,16 @@ def test_prompts_that_repeat_need_no_spectrum_of_all_pictures():
 def test_the_spectrum_follows_the_number_of_pictures():
     found = [spectrum_for(n) for n in (1, 3000, 3001, 20_000, 20_001)]
     assert [type(way) for way in found] == [Exact, Exact, Lanczos, Lanczos, Nystrom]
+
+
+def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_has():
+    prompts = [name for name in ("hand", "thumb", "baby") for _ in range(8)]
+
+    def label(images, prompts):
+        return Labels(prompts, prompts, [0] * 23 + [1])  # one look a prompt, but one image's
+
+    images = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    report = evaluate(
+        images, prompts, labels=label, image_embedder="pixels", prompt_embedder="words"
+    )
+    assert report.scores["looks_per_prompt"].low == 1

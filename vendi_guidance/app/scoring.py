@@ -13,9 +13,7 @@ from torch import Tensor
 from vendi_guidance.app.session import Generation
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.labels import looks_by_group
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.features.base import FromFunction, ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
@@ -111,10 +109,8 @@ def table_of(comparison: Comparison) -> Markup:
         cells = []
         for report in (comparison.first, comparison.second):
             score = report.scores[name]
-            low = score.low
-            if low is not None and name == "looks_per_prompt":
-                low = max(low, fewest_looks(report))
-            cells.append((measure.format(score.value), measure.format_interval(low, score.high)))
+            interval = measure.format_interval(score.low, score.high)
+            cells.append((measure.format(score.value), interval))
         cells.append((found.format_change(measure), found.format_interval(measure)))
         shown = (Markup("<td>{} <small>{}</small></td>").format(*cell) for cell in cells)
         title = Markup('<th scope="row">{}<small>{}</small></th>').format(*about.split(": "))
@@ -126,12 +122,3 @@ def table_of(comparison: Comparison) -> Markup:
     basis = comparison.second.scores["conditional_vendi"].basis
     note = f"{comparison.verdict()} In small type: 95% confidence intervals. Scored on {basis}."
     return Markup('<div class="scores">{}<p>{}</p></div>').format(table, note)
-
-
-def fewest_looks(report: ReportData) -> float:
-    """The fewest looks per prompt that there can be: one wherever some image is correct."""
-    inputs = report.inputs
-    if inputs.groups is None or inputs.labels is None:
-        return 0.0
-    looks = looks_by_group(inputs.groups, inputs.labels).values()
-    return sum(look > 0 for look in looks) / len(looks)

@@ -200,7 +200,11 @@ def evaluate(
     values = inputs.scores(spectrum)
     [parts] = scores_of_parts([inputs], draws, progress)
     scores = {
-        score: Score(values[score], *_interval(score, values, parts, draws), basis(score, settings))
+        score: Score(
+            values[score],
+            *_interval(score, values, parts, draws, inputs.least(score)),
+            basis(score, settings),
+        )
         for score in MEASURES
         if score in values
     }
@@ -256,9 +260,13 @@ def scores_of_parts(
 
 
 def _interval(
-    name: str, values: dict[str, float], parts: list[dict[str, float]], draws: Draws | None
+    name: str,
+    values: dict[str, float],
+    parts: list[dict[str, float]],
+    draws: Draws | None,
+    least: float,
 ) -> tuple[float | None, float | None]:
-    """The confidence interval of a score, cut to its range."""
+    """The confidence interval of a score, cut to its range and to what is at least `least`."""
     if draws is None or not all(name in part for part in parts):
         return None, None
     measure, of_parts = MEASURES[name], [part[name] for part in parts]
@@ -266,4 +274,4 @@ def _interval(
     low, high = draws.interval(values[name], of_parts, is_ratio=is_ratio)
     if low is None or high is None:
         return None, None
-    return max(low, measure.low), min(high, measure.high)
+    return max(low, least, measure.low), min(high, measure.high)

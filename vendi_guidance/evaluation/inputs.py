@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, fsum
+from math import exp, fsum, inf
 from typing import Any
 
 import torch
@@ -114,6 +114,13 @@ class ScoreInputs:
         order_2 = self.vendi_scores(Entropy(order=2), Exact())
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self._against_reference())
+
+    def least(self, name: str) -> float:
+        """The least value that a score can have with these labels, if they bound it."""
+        if name == "looks_per_prompt" and self.groups is not None and self.labels is not None:
+            looks = looks_by_group(self.groups, self.labels).values()
+            return sum(look > 0 for look in looks) / len(looks)  # one wherever an image is correct
+        return -inf
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.groups is not None and self.x.any(1).all():
