@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.patching import Patch
 
 from .remembering import Remembering
 from .schedule import KEY, whole_schedule

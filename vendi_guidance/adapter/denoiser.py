@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.prompts import has_prompts_first, is_a
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.step import Level
+from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Components that denoise; some pipelines have two, for different noise levels."""

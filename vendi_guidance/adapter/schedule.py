@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.step import Level, Prediction
+from vendi_guidance.patching import Patch
 
 
 class StepTaken(NamedTuple):

@@ -19,8 +19,8 @@ from vendi_guidance.adapter.denoiser import (
     only_rows,
     tensor_of,
 )
-from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.prompts import has_prompts_first
+from vendi_guidance.patching import Patch
 
 TOKENS = "encoder_hidden_states"
 POOLED = ("text_embeds", "pooled_projections")
