@@ -19,12 +19,12 @@ from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.models import (
     BLOCK,
     BLOCKS,
-    OFFLOADS,
     check_model,
     find_model,
     fingerprint,
     load_model,
 )
+from vendi_guidance.runs.precision import OFFLOADS
 
 
 class CountingDigest:

@@ -9,8 +9,7 @@ import click
 import torch
 
 from vendi_guidance.commands.cli import Option, asset
-from vendi_guidance.runs.models import OFFLOADS
-from vendi_guidance.runs.precision import AUTO, DTYPES
+from vendi_guidance.runs.precision import AUTO, DTYPES, OFFLOADS  # not models: diffusers is slow
 
 COUNT = click.IntRange(1)
 SIZE = click.IntRange(8, 2**14)

@@ -37,9 +37,6 @@ TIMEOUT = 10
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """What calls of a model raise that was loaded, but whose parts do not fit one another."""
 
-OFFLOADS = ("model", "sequential")
-"""How a model's parts can wait on the CPU: whole ones, or their layers (slower, least memory)."""
-
 
 def find_model(name: str, variant: str | None = None) -> Path:
     """The folder of a model, downloaded to the Hugging Face hub's cache if need be.

@@ -1,4 +1,4 @@
-"""The precision of a model: what `--dtype auto` chooses, and why.
+"""How a model is held: its precision, what `--dtype auto` chooses and why, and parts that wait.
 
 Half precision takes half the memory, and half the time or less where the device computes it itself.
 Processors without bfloat16 emulate it, many times slower than float32.
@@ -18,6 +18,9 @@ from vendi_guidance.adapter.denoiser import NETWORKS
 
 AUTO = "auto"
 DTYPES = (AUTO, "float32", "float16", "bfloat16")
+
+OFFLOADS = ("model", "sequential")
+"""How a model's parts can wait on the CPU: whole ones, or their layers (slower, least memory)."""
 
 NATIVE = 0.8
 """A product in bfloat16 takes at most this share of the time of one in float32 where the processor
