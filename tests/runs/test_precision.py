@@ -41,6 +41,13 @@ def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
     assert "--dtype" in chosen.remark
 
 
+def test_where_pytorch_has_no_onednn_the_product_alone_decides(processor, tmp_path, monkeypatch):
+    processor(0.3)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.delattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
+    assert precision.choose("auto", "cpu", tmp_path).dtype == "bfloat16"
+
+
 def test_bfloat16_by_name_warns_with_the_factor_where_it_is_emulated(processor, tmp_path):
     processor(38, known=False)
     asked = precision.choose("bfloat16", "cpu", tmp_path)
