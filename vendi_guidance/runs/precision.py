@@ -73,7 +73,7 @@ def _on_gpu(kind: str, half: str) -> tuple[str, str]:
 
 
 def computes_bfloat16() -> bool:
-    """Whether the CPU computes bfloat16 itself: oneDNN, where PyTorch has it, says so, and a product
+    """Whether the CPU computes bfloat16 itself: oneDNN says so, where PyTorch has it, and a product
     of matrices is faster than in float32. oneDNN alone also counts processors that emulate it."""
     if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
