@@ -90,7 +90,7 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
                 if any(one["progress"] > 0.5 for one in message.get("progress_data", [])):
                     server.process.kill()
         assert server.process.wait(200) == -signal.SIGKILL
-    [left] = (tmp_path / "temporary").glob(f"{PREFIX}*")  # PyTorch 2.7 leaves a folder too
+    [left] = (tmp_path / "temporary").glob(f"{PREFIX}*")  # libraries may leave others
     [session] = (left / "sessions").iterdir()
     [second] = [path for path in session.iterdir() if path.is_dir()]
     counts = [len(read_run(second / arm).images) for arm in ("without", "with")]
@@ -114,7 +114,7 @@ def test_killed_while_saving_half_a_memory_has_no_name_that_counts(serve, tmp_pa
         with pytest.raises(httpx.TransportError):
             visitor.call("save")
         assert server.process.wait(200) == -signal.SIGKILL
-    [left] = (tmp_path / "temporary").glob(f"{PREFIX}*")  # PyTorch 2.7 leaves a folder too
+    [left] = (tmp_path / "temporary").glob(f"{PREFIX}*")  # libraries may leave others
     assert len(whole_files(left)) == 1
     assert list(left.rglob(name)) == []
 
