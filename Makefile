@@ -54,7 +54,8 @@ test-portable: setup
 	done; exit $$failed
 
 docs: setup
-	$(BIN)/python -m mkdocs build --clean
+	$(BIN)/python -m scripts.docs.site
+	$(BIN)/python -m zensical build --clean --strict
 
 clean:
 	rm -rf .venv out build dist *.egg-info

@@ -1,24 +1,27 @@
-"""What the documentation's site needs beside mkdocs.yml: a hook of MkDocs.
+"""What the documentation's site needs beside mkdocs.yml: its pages, and an extension of Markdown.
 
-Pages are written so that they can be read on GitHub as they are. For the site, pages that lie
-outside docs/ are added, a notebook becomes a page, and formulas become drawings, which need no
-script and no font of the browser's.
+Pages are written so that they can be read on GitHub as they are. For the site, `python -m
+scripts.docs.site` writes them into out/pages: pages that lie outside docs/ are added and a notebook
+becomes a page. The extension turns formulas into SVG, which needs no script and no font of the
+browser's.
 """
 
 import base64
 import json
 import posixpath
 import re
+import shutil
 from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.postprocessors import Postprocessor
 from ziamath import Latex
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "out" / "pages"
 
 OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
@@ -41,26 +44,32 @@ FORMULA = re.compile(
 )
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
+def write_pages(folder: Path = PAGES) -> None:
+    """docs/ as the site has it; what `folder` held is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", folder)
     for source, name in OUTSIDE.items():
-        files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+        shutil.copyfile(ROOT / source, folder / name)
     for source, name in NOTEBOOKS.items():
-        notebook = json.loads((Path(config.docs_dir) / source).read_text("utf-8"))
-        files.append(File.generated(config, name, content=notebook_page(notebook)))
-    return files
+        notebook = json.loads((folder / source).read_text("utf-8"))
+        (folder / name).write_text(notebook_page(notebook), "utf-8")
+    for page in folder.rglob("*.md"):
+        name = page.relative_to(folder).as_posix()
+        page.write_text(site_markdown(page.read_text("utf-8"), name), "utf-8")
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that lead somewhere on the site and do not read as files, and formulas in the form that
-    the site's parser knows: GitHub shows a block of `math` as it stands."""
+def site_markdown(markdown: str, name: str) -> str:
+    """Of a page of the site: links that lead somewhere on it and do not read as files, and formulas
+    in the form that its parser knows: GitHub shows a block of `math` as it stands."""
     inside = {site: source for source, site in OUTSIDE.items()}
-    source = inside.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    source = inside.get(name, f"docs/{name}")
 
     def on_the_site(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
-        known = {f"docs/{notebook}": name for notebook, name in NOTEBOOKS.items()} | OUTSIDE
-        name = known.get(target, target.removeprefix("docs/"))
-        return posixpath.relpath(name, posixpath.dirname(page.file.src_uri))
+        known = {f"docs/{notebook}": page for notebook, page in NOTEBOOKS.items()} | OUTSIDE
+        return posixpath.relpath(
+            known.get(target, target.removeprefix("docs/")), posixpath.dirname(name)
+        )
 
     markdown = re.sub(
         r"\[(?:[\w-]+/)?([\w-]+)\.md\]\(", lambda link: f"[{in_words(link[1])}](", markdown
@@ -76,8 +85,17 @@ def in_words(name: str) -> str:
     return name.replace("-", " ") if name.islower() else name.capitalize()
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    return FORMULA.sub(drawing, html)
+class Formulas(Extension, Postprocessor):
+    """Formulas that pymdownx.arithmatex has marked become SVG."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 (Python-Markdown's name)
+        md.postprocessors.register(self, "formulas", 0)
+
+    def run(self, text: str) -> str:
+        return FORMULA.sub(drawing, text)
+
+
+makeExtension = Formulas  # noqa: N816 (Python-Markdown calls it)
 
 
 def drawing(formula: re.Match[str]) -> str:
@@ -114,3 +132,7 @@ def shown(output: dict[str, Any]) -> str:
         return f"![What the cell shows](data:image/png;base64,{picture})"
     text = "".join(output.get("text") or data["text/plain"]).rstrip()
     return f"```text\n{text}\n```"
+
+
+if __name__ == "__main__":
+    write_pages()

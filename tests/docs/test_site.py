@@ -11,12 +11,14 @@ import nbformat
 import pytest
 import yaml
 from latex2mathml.converter import convert
+from markdown import markdown
 from nbclient import NotebookClient
 from ziamath import Latex
 
 import vendi_guidance
 from scripts.docs.docstrings import Docstrings
-from scripts.docs.site import FORMULA, NOTEBOOKS, OUTSIDE, drawing, notebook_page
+from scripts.docs.site import NOTEBOOKS, OUTSIDE, PAGES, makeExtension, notebook_page, write_pages
+from tests.docs.test_docs import broken_links
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,6 +49,21 @@ def test_the_site_fetches_nothing_and_is_strict():
     assert SITE["theme"]["font"] is False
     assert SITE["strict"] is True
     assert "extra_javascript" not in SITE
+    assert "offline" in SITE["plugins"]  # which fetches this script, unless there is one:
+    [script] = SITE["extra"]["polyfills"]
+    assert script == "iframe-worker.js" and (DOCS / script).is_file()
+
+
+def test_the_pages_of_the_site_link_to_one_another(tmp_path):
+    assert ROOT / SITE["docs_dir"] == PAGES
+    (tmp_path / "stale.md").touch()
+    write_pages(tmp_path)
+    pages = {str(page.relative_to(tmp_path)): page for page in tmp_path.rglob("*.md")}
+    assert sorted(pages) == sorted(named_in(SITE["nav"]))
+    assert "[architecture](architecture.md)" in pages["contributing.md"].read_text("utf-8")
+    assert "(quickstart.md)" in pages["index.md"].read_text("utf-8")
+    assert "```math" not in pages["theory.md"].read_text("utf-8")
+    assert [link for page in pages.values() for link in broken_links(page)] == []
 
 
 def results_of_public_functions():
@@ -74,16 +91,21 @@ def test_the_reference_shows_the_settings_by_name():
         search_paths=[str(ROOT)],
         extensions=griffe.Extensions(Docstrings()),
     )
-    shown = package["guidance.callback.VendiGuidance"].docstring.value
+    shown = package["adapter.callback.VendiGuidance"].docstring.value
     assert "{" not in shown and "candidates (default 2)" in shown
-    assert str(package["guidance.callback.VendiGuidance"].parameters["strength"].default) == "0.5"
+    assert str(package["adapter.callback.VendiGuidance"].parameters["strength"].default) == "0.5"
     assert "\nExamples:\n    >>> " in shown
 
 
 def test_a_formula_becomes_a_drawing_with_its_text():
-    found = FORMULA.sub(drawing, '<p><span class="arithmatex">\\(a &lt; b\\)</span></p>')
-    assert found.startswith("<p><svg") and 'aria-label="a &lt; b"' in found
-    assert "currentColor" in found and "\\(" not in found
+    extensions = ["pymdownx.arithmatex", makeExtension()]
+    options = {"pymdownx.arithmatex": {"generic": True}}
+    shown = markdown(
+        "so $a < b$, `$c$`\n\n$$\nd\n$$", extensions=extensions, extension_configs=options
+    )
+    assert shown.startswith("<p>so <svg") and 'aria-label="a &lt; b"' in shown
+    assert "currentColor" in shown and "\\(" not in shown and "<code>$c$</code>" in shown
+    assert '<div class="formula"><svg' in shown
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
