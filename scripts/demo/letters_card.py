@@ -4,6 +4,7 @@ from pathlib import Path
 
 from scripts.demo.held_out import Measured, as_table
 from scripts.demo.letters import ATTRIBUTES, EMPTY, FAMILIES, HELD_OUT, NAMED, SHARES, Letters
+from scripts.demo.model_card import PIPELINE
 
 _ROWS = "\n".join(
     f"| {kind} | {', '.join(f'`@fontsource/{family}`' for family in families)} |"
@@ -42,12 +43,7 @@ def write_flow_card(
     """Write `folder`/README.md for the pipeline; `measured` has what it draws, by how."""
     [dtype] = {one.dtype for one in measured.values()}
     (folder / "README.md").write_text(
-        f"""---
-license: apache-2.0
-library_name: diffusers
-pipeline_tag: text-to-image
----
-# demo-flow: a real, tiny Stable Diffusion 3
+        f"""{PIPELINE}# demo-flow: a real, tiny Stable Diffusion 3
 
 A `StableDiffusion3Pipeline` of 2.6 million parameters that draws letters in typefaces, 64x64
 pixels: rectified flow with a multimodal diffusion transformer. It exists to show diversity guidance

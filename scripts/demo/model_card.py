@@ -14,6 +14,14 @@ from scripts.demo.emoji import (
 )
 from scripts.demo.held_out import Measured, as_table
 
+PIPELINE = """---
+license: apache-2.0
+library_name: diffusers
+pipeline_tag: text-to-image
+---
+"""
+"""How a pipeline's card begins."""
+
 _SOURCES = "\n".join(
     f"* {licence} (npm package `{package}`)" for package, licence in PACKAGES.values()
 )
@@ -35,12 +43,7 @@ def write_model_card(
 ) -> None:
     """Write `folder`/README.md for the demo SDXL."""
     (folder / "README.md").write_text(
-        f"""---
-license: apache-2.0
-library_name: diffusers
-pipeline_tag: text-to-image
----
-# demo-sdxl: a real, tiny SDXL
+        f"""{PIPELINE}# demo-sdxl: a real, tiny SDXL
 
 A `StableDiffusionXLPipeline` of a few million parameters that draws 64x64 emoji. It exists to show
 diversity guidance on any machine and generates only the concepts listed below.
@@ -73,12 +76,7 @@ def write_pixart_card(
         cfg, steps: of the pictures that were measured.
     """
     (folder / "README.md").write_text(
-        f"""---
-license: apache-2.0
-library_name: diffusers
-pipeline_tag: text-to-image
----
-# demo-pixart: a real, tiny PixArt-Sigma
+        f"""{PIPELINE}# demo-pixart: a real, tiny PixArt-Sigma
 
 A `PixArtSigmaPipeline` of a few million parameters that draws 64x64 emoji: a transformer on patches
 of 2x2 latents, a T5 encoder and the autoencoder of `demo-sdxl`. It shows diversity guidance on a
@@ -123,12 +121,7 @@ def write_turbo_card(
         cfg: scale of the teacher's.
     """
     (folder / "README.md").write_text(
-        f"""---
-license: apache-2.0
-library_name: diffusers
-pipeline_tag: text-to-image
----
-# demo-sdxl-turbo: a few-step student of demo-sdxl
+        f"""{PIPELINE}# demo-sdxl-turbo: a few-step student of demo-sdxl
 
 `demo-sdxl` distilled to 4 steps without classifier-free guidance (CFG), for diversity guidance of
 distilled models: they repeat themselves most, and have no CFG to switch off. 1, 2 and 8 steps work

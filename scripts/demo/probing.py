@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scripts.demo.training import to_model_range, train
+from scripts.demo.training import Training, to_model_range, train
 from scripts.demo.world import World
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
@@ -20,16 +20,7 @@ def split_tenth(count: int) -> tuple[Tensor, Tensor]:
     return order[: count // 10], order[count // 10 :]
 
 
-def train_probe(
-    probe: Probe,
-    pictures: Tensor,
-    looks: Tensor,
-    work: Path,
-    steps: int,
-    batch: int,
-    device: str,
-    dtype: torch.dtype,
-) -> None:
+def train_probe(probe: Probe, pictures: Tensor, looks: Tensor, training: Training) -> None:
     """Train all heads at once.
 
     Args:
@@ -38,13 +29,13 @@ def train_probe(
     """
 
     def loss(step: int) -> Tensor:
-        chosen = torch.randint(len(pictures), (batch,))
-        scores = probe(augment(to_model_range(pictures[chosen].to(device))))
-        targets = looks[chosen].to(device).T
+        chosen = torch.randint(len(pictures), (training.batch,))
+        scores = probe(augment(to_model_range(pictures[chosen].to(training.device))))
+        targets = looks[chosen].to(training.device).T
         losses = [F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True)]
         return torch.stack(losses).sum()
 
-    train("probe", [probe], loss, work, steps, 2e-3, device, dtype)
+    train("probe", [probe], loss, 2e-3, training)
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from scripts.demo.probing import (
 )
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
+    Training,
     dtype_option,
     encode_all,
     machine,
@@ -66,8 +67,9 @@ def main(
     fetch(data)
     emoji = load(data, concepts)
     work.mkdir(parents=True, exist_ok=True)
+    training = Training(work, unet_steps, batch_size, device, dtype)
     if stage in ("all", "probe"):
-        probe, right = train_emoji_probe(emoji, work, probe_steps, batch_size, device, dtype)
+        probe, right = train_emoji_probe(emoji, training._replace(steps=probe_steps))
         probe.half().save_pretrained(output / "demo-probe")
         save_training_features(
             probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES
@@ -75,8 +77,9 @@ def main(
         write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device, dtype))
     if stage in ("all", "diffusion"):
         pictures = emoji.pixels.flatten(0, 2)
-        vae = train_vae(pictures, (16, 32, 64), work, vae_steps, batch_size // 2, device, dtype)
-        pipeline = train_diffusion(emoji, vae, work, unet_steps, batch_size, device, dtype)
+        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        vae = train_vae(pictures, (16, 32, 64), of_vae)
+        pipeline = train_diffusion(emoji, vae, training)
         save_half(pipeline, output / "demo-sdxl")
         steps = vae_steps, unet_steps
         write_model_card(output / "demo-sdxl", emoji, *steps, batch_size, machine(device, dtype))
@@ -86,17 +89,12 @@ def main(
 
 
 def train_diffusion(
-    emoji: Emoji,
-    vae: AutoencoderKL,
-    work: Path,
-    steps: int,
-    batch: int,
-    device: str,
-    dtype: torch.dtype,
+    emoji: Emoji, vae: AutoencoderKL, training: Training
 ) -> StableDiffusionXLPipeline:
     """Velocity prediction on precomputed latents; both text encoders are trained too."""
+    batch, device = training.batch, training.device
     captions = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
-    tokenizer = make_tokenizer(captions, work / "tokenizer", TOKENS)
+    tokenizer = make_tokenizer(captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     first = CLIPTextModel(text_config(tokenizer, 64))
     second = CLIPTextModelWithProjection(text_config(tokenizer, 128))
@@ -129,7 +127,7 @@ def train_diffusion(
         return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
     loss = velocity_loss(predict, emoji, encode_all(vae, emoji, device), batch)
-    train("unet", [unet, first, second], loss, work, steps, 1e-3, device, dtype)
+    train("unet", [unet, first, second], loss, 1e-3, training)
     return StableDiffusionXLPipeline(
         vae=vae,
         text_encoder=first,
@@ -146,17 +144,15 @@ def train_diffusion(
 # The probe ------------------------------------------------------------------------------------
 
 
-def train_emoji_probe(
-    emoji: Emoji, work: Path, steps: int, batch: int, device: str, dtype: torch.dtype
-) -> tuple[Probe, dict[str, float]]:
+def train_emoji_probe(emoji: Emoji, training: Training) -> tuple[Probe, dict[str, float]]:
     """A classifier of concept, vendor and tone; accuracy on a tenth of the pictures, held out."""
     torch.manual_seed(2)
     probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
     pictures = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
     held_out, kept = split_tenth(len(pictures))
-    train_probe(probe, pictures[kept], looks[kept], work, steps, batch, device, dtype)
-    return probe, accuracy(probe, pictures[held_out], looks[held_out], device)
+    train_probe(probe, pictures[kept], looks[kept], training)
+    return probe, accuracy(probe, pictures[held_out], looks[held_out], training.device)
 
 
 if __name__ == "__main__":

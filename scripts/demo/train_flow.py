@@ -27,7 +27,15 @@ from scripts.demo.letters import ATTRIBUTES, CAPTION, CONCEPTS, Letters, caption
 from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
 from scripts.demo.probing import accuracy, split_tenth, train_probe
 from scripts.demo.texts import make_tokenizer, text_config
-from scripts.demo.training import dtype_option, encode, machine, save_half, train, train_vae
+from scripts.demo.training import (
+    Training,
+    dtype_option,
+    encode,
+    machine,
+    save_half,
+    train,
+    train_vae,
+)
 from vendi_guidance.features.probe import Probe
 
 VAE_WIDTHS = 8, 16, 32
@@ -67,20 +75,19 @@ def main(
     fetch(data)
     letters = load(data)
     work.mkdir(parents=True, exist_ok=True)
+    training = Training(work, flow_steps, batch_size, device, dtype)
     judge = output / "demo-letters-probe"
     if stage in ("all", "probe"):
-        probe, tests = train_letters_probe(
-            letters, work, probe_steps, 2 * batch_size, device, dtype
-        )
+        of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
+        probe, tests = train_letters_probe(letters, of_probe)
         probe.half().save_pretrained(judge)
         write_letters_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
 
     if stage in ("all", "diffusion"):
-        vae = train_vae(
-            letters.pictures, VAE_WIDTHS, work, vae_steps, batch_size // 2, device, dtype
-        )
+        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        vae = train_vae(letters.pictures, VAE_WIDTHS, of_vae)
         shown = letters.where(~letters.held_out)
-        pipeline = train_flow(shown, vae, work, flow_steps, batch_size, device, dtype)
+        pipeline = train_flow(shown, vae, training)
         save_half(pipeline, output / "demo-flow")
         measured = measure_flow(output / "demo-flow", prompts, judge, device, dtype)
         steps = vae_steps, flow_steps
@@ -102,17 +109,12 @@ def measure_flow(
 
 
 def train_flow(
-    letters: Letters,
-    vae: AutoencoderKL,
-    work: Path,
-    steps: int,
-    batch: int,
-    device: str,
-    dtype: torch.dtype,
+    letters: Letters, vae: AutoencoderKL, training: Training
 ) -> StableDiffusion3Pipeline:
     """Rectified flow on precomputed latents; both text encoders are trained too."""
+    batch, device = training.batch, training.device
     captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
-    tokenizer = make_tokenizer(captions, work / "tokenizer", TOKENS)
+    tokenizer = make_tokenizer(captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
     transformer = SD3Transformer2DModel(
@@ -156,7 +158,7 @@ def train_flow(
         ).sample
         return F.mse_loss(velocity.float(), noise - clean)
 
-    train("flow", [transformer, *encoders], loss, work, steps, 1.5e-3, device, dtype)
+    train("flow", [transformer, *encoders], loss, 1.5e-3, training)
     transformer.set_attn_processor(stock)
     silent, nothing = make_silent_t5(sum(TEXT_WIDTHS))
     return StableDiffusion3Pipeline(
@@ -232,7 +234,7 @@ class WeightedLastToken:
 
 
 def train_letters_probe(
-    letters: Letters, work: Path, steps: int, batch: int, device: str, dtype: torch.dtype
+    letters: Letters, training: Training
 ) -> tuple[Probe, dict[str, dict[str, float]]]:
     """A classifier of letter, class, weight and slant, and two tests of its accuracy: on a tenth of
     the pictures of the families it knows, and on families that it does not."""
@@ -241,12 +243,12 @@ def train_letters_probe(
     known = letters.where(~letters.held_out)
     unknown = letters.where(letters.held_out)
     tenth, kept = split_tenth(len(known.pictures))
-    train_probe(probe, known.pictures[kept], known.labels[kept], work, steps, batch, device, dtype)
+    train_probe(probe, known.pictures[kept], known.labels[kept], training)
     return probe, {
         "a tenth of the pictures": accuracy(
-            probe, known.pictures[tenth], known.labels[tenth], device
+            probe, known.pictures[tenth], known.labels[tenth], training.device
         ),
-        "unseen families": accuracy(probe, unknown.pictures, unknown.labels, device),
+        "unseen families": accuracy(probe, unknown.pictures, unknown.labels, training.device),
     }
 
 

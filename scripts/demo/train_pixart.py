@@ -17,6 +17,7 @@ from scripts.demo.emoji import TONES, VENDORS, Emoji, caption, load_sheets
 from scripts.demo.held_out import measure
 from scripts.demo.model_card import write_pixart_card
 from scripts.demo.training import (
+    Training,
     dtype_option,
     encode_all,
     noise_schedule,
@@ -57,7 +58,7 @@ def main(
     emoji = load_sheets(pictures)
     work.mkdir(parents=True, exist_ok=True)
     pipeline = make_pipeline(emoji, AutoencoderKL.from_pretrained(sdxl, subfolder="vae"))
-    seconds = train_pixart(pipeline, emoji, work, steps, batch_size, device, dtype)
+    seconds = train_pixart(pipeline, emoji, Training(work, steps, batch_size, device, dtype))
     save_half(pipeline, output)
     saved = PixArtSigmaPipeline.from_pretrained(output, dtype=dtype).to(device)
     sampling = {
@@ -129,18 +130,10 @@ def make_tokenizer(emoji: Emoji) -> T5Tokenizer:
     )
 
 
-def train_pixart(
-    pipeline: PixArtSigmaPipeline,
-    emoji: Emoji,
-    work: Path,
-    steps: int,
-    batch: int,
-    device: str,
-    dtype: torch.dtype,
-) -> float:
+def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training) -> float:
     """Train the transformer and the text encoder; the autoencoder stays as it is. The seconds."""
     tokenizer, text_encoder = pipeline.tokenizer, pipeline.text_encoder
-    transformer = pipeline.transformer
+    transformer, device = pipeline.transformer, training.device
 
     def predict(noisy: Tensor, times: Tensor, captions: list[str]) -> Tensor:
         tokens = tokenizer(captions, padding=True, return_tensors="pt").to(device)
@@ -151,8 +144,8 @@ def train_pixart(
 
     transformer.set_default_attn_processor()  # on CPUs, half the time of fused attention's gradient
     latents = encode_all(pipeline.vae.to(device), emoji, device)
-    loss = velocity_loss(predict, emoji, latents, batch)
-    return train("pixart", [transformer, text_encoder], loss, work, steps, 1e-3, device, dtype)
+    loss = velocity_loss(predict, emoji, latents, training.batch)
+    return train("pixart", [transformer, text_encoder], loss, 1e-3, training)
 
 
 if __name__ == "__main__":

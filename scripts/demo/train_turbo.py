@@ -18,7 +18,7 @@ from tqdm import tqdm
 from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import Measured, measure
 from scripts.demo.model_card import write_turbo_card
-from scripts.demo.training import autocast, dtype_option, train
+from scripts.demo.training import Training, autocast, dtype_option, train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
@@ -59,8 +59,9 @@ def main(
     work.mkdir(parents=True, exist_ok=True)
     pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(device)
     pipeline.set_progress_bar_config(disable=True)
-    captions, trajectories = draw_trajectories(pipeline, emoji, work, chunks, batch_size, dtype)
-    seconds = train_student(pipeline, captions, trajectories, work, steps, batch_size, dtype)
+    training = Training(work, steps, batch_size, device, dtype)
+    captions, trajectories = draw_trajectories(pipeline, emoji, chunks, training)
+    seconds = train_student(pipeline, captions, trajectories, training)
     others = shutil.ignore_patterns("unet", "README.md")
     shutil.copytree(teacher, output, ignore=others, dirs_exist_ok=True)
     pipeline.unet.half().save_pretrained(output / "unet")
@@ -74,18 +75,16 @@ def main(
     measured |= {f"{n} steps": look(output, n, 0.0) for n in (1, 2, 4, 8)}
     drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
     minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
-    training = f"{steps:,} steps of {batch_size} points took {minutes} on {machine}"
-    write_turbo_card(output, emoji, measured, drawing, training, CFG)
+    trained = f"{steps:,} steps of {batch_size} points took {minutes} on {machine}"
+    write_turbo_card(output, emoji, measured, drawing, trained, CFG)
 
 
 @torch.no_grad()
 def draw_trajectories(
     teacher: StableDiffusionXLPipeline,
     emoji: Emoji,
-    work: Path,
     chunks: int,
-    batch: int,
-    dtype: torch.dtype,
+    training: Training,
 ) -> tuple[list[str], Tensor]:
     """Latents of the teacher on the way from noise to pictures of random captions.
 
@@ -94,12 +93,16 @@ def draw_trajectories(
     """
     captions, trajectories = [], []
     for number in tqdm(range(chunks), desc="trajectories", unit="batch"):
-        file = work / f"trajectories-{number:03}.safetensors"
+        file = training.work / f"trajectories-{number:03}.safetensors"
         if not file.exists():
-            prompts = [text for text in emoji.draw(batch, np.random.default_rng(number))[1] if text]
+            prompts = [
+                text
+                for text in emoji.draw(training.batch, np.random.default_rng(number))[1]
+                if text
+            ]
             save_tensors(
                 file,
-                {"points": draw(teacher, prompts, FIRST_SEED + number, dtype)},
+                {"points": draw(teacher, prompts, FIRST_SEED + number, training.dtype)},
                 {"captions": prompts},
             )
         header, tensors = load_tensors(file)
@@ -136,17 +139,15 @@ def train_student(
     pipeline: StableDiffusionXLPipeline,
     captions: list[str],
     trajectories: Tensor,
-    work: Path,
-    steps: int,
-    batch: int,
-    dtype: torch.dtype,
+    training: Training,
 ) -> float:
     """Train the pipeline's UNet to jump to trajectories' ends; returns the seconds.
 
     A student that only sees the teacher's states drifts from them in several steps, so that it is
     later shown states that its own first jump leads to.
     """
-    device, scheduler, unet = pipeline.device, pipeline.scheduler, pipeline.unet
+    scheduler, unet = pipeline.scheduler, pipeline.unet
+    batch, device = training.batch, training.device
     with torch.no_grad():
         prompts, _, pooled, _ = pipeline.encode_prompt(captions, do_classifier_free_guidance=False)
     size = unet.config.sample_size * pipeline.vae_scale_factor
@@ -189,7 +190,7 @@ def train_student(
         target = (a * states - ends) / s
         return F.huber_loss(predict(states, points, rows), target, delta=0.1) / 0.1
 
-    return train("student", [unet], loss, work, steps, 3e-4, str(device), dtype)
+    return train("student", [unet], loss, 3e-4, training)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -23,15 +24,22 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 SAVE_EVERY = 500  # steps
 
 
+class Training(NamedTuple):
+    """How a model is trained: `work` is the folder of its checkpoints, `batch` counts images."""
+
+    work: Path
+    steps: int
+    batch: int
+    device: str
+    dtype: torch.dtype
+
+
 def train(
     name: str,
     modules: list[nn.Module],
     loss: Callable[[int], Tensor],
-    work: Path,
-    steps: int,
     rate: float,
-    device: str,
-    dtype: torch.dtype,
+    training: Training,
 ) -> float:
     """AdamW on `loss(step)` with warm-up and cosine decay; leaves averaged weights in `modules`.
 
@@ -41,6 +49,7 @@ def train(
     Returns:
         The seconds that all steps took, those before the run was resumed included.
     """
+    work, steps, _, device, dtype = training
     model = nn.ModuleList(modules).to(device).train()
     file = work / f"{name}.safetensors"
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
@@ -133,15 +142,7 @@ def restore(
     return header["step"], header.get("seconds", 0.0)  # which older checkpoints lack
 
 
-def train_vae(
-    pictures: Tensor,
-    widths: tuple[int, ...],
-    work: Path,
-    steps: int,
-    batch: int,
-    device: str,
-    dtype: torch.dtype,
-) -> AutoencoderKL:
+def train_vae(pictures: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
     """An AutoencoderKL of (n, 3, 64, 64) uint8 pictures with 3 levels of blocks of these widths.
 
     Its latents are (4, 16, 16), of unit deviation once scaled.
@@ -158,16 +159,16 @@ def train_vae(
     )
 
     def loss(step: int) -> Tensor:
-        chosen = torch.randint(len(pictures), (batch,))
-        x = to_model_range(pictures[chosen].to(device))
+        chosen = torch.randint(len(pictures), (training.batch,))
+        x = to_model_range(pictures[chosen].to(training.device))
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
         # edges carry most of a 64-pixel picture, so differences of neighbours count as well
         edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
         return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
-    train("vae", [vae], loss, work, steps, 2e-3, device, dtype)
-    latents = encode(vae, pictures, device)
+    train("vae", [vae], loss, 2e-3, training)
+    latents = encode(vae, pictures, training.device)
     vae.register_to_config(scaling_factor=round(1 / latents.std().item(), 4))
     return vae
 

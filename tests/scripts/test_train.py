@@ -57,7 +57,8 @@ def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
             return (model(torch.randn(8, 4)) - 1).square().mean()
 
         folder.mkdir(exist_ok=True)
-        training.train("model", [model], loss, folder, 8, 1e-2, "cpu", torch.float32)
+        how = training.Training(folder, 8, 1, "cpu", torch.float32)
+        training.train("model", [model], loss, 1e-2, how)
         return model.weight
 
     with pytest.raises(KeyboardInterrupt):
