@@ -22,10 +22,10 @@ from vendi_guidance.app.scoring import open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.app import EXAMPLES, app_options
-from vendi_guidance.commands.cli import asset
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.assets import asset
 
 BATCH = 8
 UNSET = ("variant", "steps", "guidance_scale", "negative_prompt", "height", "width", "offload")

@@ -33,12 +33,12 @@ from vendi_guidance.adapter.denoiser import input_of
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.network import rows_counted
 from vendi_guidance.guidance.settings import STRENGTH
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.pipelines import guided_class
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 
-BATCH, WINDOW = 8, 300
-"""The defaults of `vendi-guidance generate`."""
+BATCH = 8
+"""The default of `vendi-guidance generate`."""
 
 SHARE = 0.4
 """Of a card's and a bus's peak that is assumed to be reached."""

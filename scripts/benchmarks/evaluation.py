@@ -23,7 +23,7 @@ from PIL import Image
 
 from scripts.benchmarks.measuring import machine
 from scripts.demo.emoji import VENDORS, Emoji, caption, load_sheets
-from vendi_guidance.commands.cli import REPOSITORY, asset
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import METADATA, picture_name
 
 SHIFT, SHADE = 4, 0.3
@@ -42,8 +42,8 @@ def main(pictures: int, runs: int, threads: int) -> None:
         folders = [Path(name, f"run-{number}") for number in range(runs)]
         for seed, folder in enumerate(folders):
             draw(emoji, folder, pictures, np.random.default_rng(seed))
-        script = REPOSITORY / "scripts" / "evaluate.py"
-        words = [sys.executable, script, *folders, "--output", Path(name, "report")]
+        words = [sys.executable, "-m", "vendi_guidance", "evaluate", *folders]
+        words += ["--output", Path(name, "report")]
         command = [str(word) for word in words]
         begun = perf_counter()
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)})

@@ -27,14 +27,15 @@ from PIL import Image
 from scripts.comparison.models import MODELS
 from scripts.comparison.showing import markdown, number, save_figure, save_grids
 from vendi_guidance.commands import compare
-from vendi_guidance.commands.cli import Command, asset
+from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
 from vendi_guidance.comparison.figures import GREY, STYLES as LINES
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.guidance.settings import STRENGTH
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_file
-from vendi_guidance.storage.prompt_files import open_prompts
+from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 
 OPEN, NAMED = "open", "named"
 COUNTS = {OPEN: (8, 16), NAMED: (16, 8)}
@@ -90,11 +91,8 @@ class Job(NamedTuple):
         for kind, (count, each) in self.counts.items():
             source = asset(demo.prompts if kind == OPEN else demo.named)
             prompts = open_prompts(str(source)).spread(count)
-            file = self.folder / f"{kind}.jsonl"
             self.folder.mkdir(parents=True, exist_ok=True)
-            lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
-            with whole_file(file) as temporary:
-                temporary.write_text(lines, encoding="utf-8")
+            file = save_prompts(self.folder / f"{kind}.jsonl", prompts)
             words: list[Any] = [file, "--model", model, "--images-per-prompt", each]
             words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
             words += ["--batch-size", self.batch_size]

@@ -29,11 +29,12 @@ from scripts.experiments.samples import (
     mixture_scores,
     substitution_scores,
 )
-from vendi_guidance.commands.cli import Command, asset
+from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
+from vendi_guidance.storage.assets import asset
 
 COLOURS = {
     "Vendi": VERMILION,

@@ -13,7 +13,7 @@ from tests.helpers.commands import assert_refused
 from tests.helpers.runs import read_run
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate, generate
-from vendi_guidance.storage.benchmarks import open_benchmark
+from vendi_guidance.evaluation.benchmarks import open_benchmark
 
 TRIAL = ("--protocol", "coco1000", "--protocol-prompts", 9)
 

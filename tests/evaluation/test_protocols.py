@@ -7,6 +7,7 @@ from tests.helpers.batches_at_hand import sample_images
 from vendi_guidance import FromFunction, evaluate
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.benchmarks import BENCHMARKS, Asked
 from vendi_guidance.evaluation.dimcim import attributes_of, table_of_concepts
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.protocols import (
@@ -15,7 +16,6 @@ from vendi_guidance.evaluation.protocols import (
     check_batch,
     table_of_scores,
 )
-from vendi_guidance.storage.benchmarks import BENCHMARKS, Asked
 
 TEXTS = FromFunction(lambda texts: torch.eye(12)[[int(text.split()[1]) for text in texts]], "texts")
 

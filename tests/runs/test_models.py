@@ -126,6 +126,14 @@ def test_code_beside_a_model_is_never_run(model, trace, part):
     assert not trace.exists()
 
 
+def test_a_model_that_cannot_be_built_leaves_the_default_precision(model):
+    config = json.loads((model / "vae" / "config.json").read_text())
+    (model / "vae" / "config.json").write_text(json.dumps(config | {"block_out_channels": None}))
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_model(VendiGuidedSDXLPipeline, model, "bfloat16", "cpu")
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_a_pipeline_of_its_own_is_refused(model, trace):
     (model / "my_pipeline.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
     change_index(model, _class_name=["my_pipeline", "MyPipeline"])

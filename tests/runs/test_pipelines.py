@@ -5,9 +5,7 @@ import pytest
 from diffusers.utils import DummyObject
 
 from vendi_guidance import VendiGuidedFluxPipeline, VendiGuidedPixArtSigmaPipeline
-from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.pipelines import GUIDED, guided_class, stock_class
-from vendi_guidance.runs.setup import check_prompts_are_seen
 
 
 def test_our_own_class_serves_a_model_where_there_is_one():
@@ -53,12 +51,3 @@ def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setattr(diffusers, "KolorsPipeline", lacking)
     with pytest.raises(ImportError, match="KolorsPipeline needs onnx: pip install onnx"):
         stock_class("KolorsPipeline")
-
-
-def test_a_pipeline_that_shows_no_prompts_is_refused_where_they_are_compared():
-    guided = guided_class(diffusers.KandinskyV22Pipeline)  # its prior has read them
-    with pytest.raises(ValueError, match="KandinskyV22Pipeline gives guidance no prompt embedd"):
-        check_prompts_are_seen(guided, Settings())
-    check_prompts_are_seen(guided, Settings(objective="vendi"))
-    check_prompts_are_seen(guided, Settings(scale=0.0))
-    check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Settings())

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from vendi_guidance.commands.cli import asset
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import RunOptions
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.tuning.own_model import ALTERNATIVES, OwnModel
 
 PROMPTS = ["ear", "waving hand", "nail polish"]

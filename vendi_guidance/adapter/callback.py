@@ -38,7 +38,7 @@ from vendi_guidance.guidance.settings import (
     show_settings,
 )
 from vendi_guidance.guidance.step import Generator, Step
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class VendiGuidance(PipelineCallback):
         objective: str = NOT_GIVEN,
         scale: float = NOT_GIVEN,
         every: int = NOT_GIVEN,
-        window: int | SlidingWindow = 300,
+        window: int | SlidingWindow = WINDOW,
         *,
         strength: float = NOT_GIVEN,
         memory: str = "session",

@@ -19,8 +19,7 @@ from vendi_guidance.app.scoring import Scorer, table_of
 from vendi_guidance.app.session import ARMS, MOST_MARKS, Generation, Session, Sessions
 from vendi_guidance.app.showing import galleries, memory_text, request_text, status_text
 from vendi_guidance.app.studio import Studio
-from vendi_guidance.guidance.window import SlidingWindow
-from vendi_guidance.runs.setup import DEFAULT_WINDOW
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +204,7 @@ def read_window(uploaded: str | None) -> SlidingWindow:
     if uploaded is None:
         raise ValueError("Choose a file that Save wrote.")
     try:
-        return SlidingWindow.load(Path(uploaded), largest=DEFAULT_WINDOW)
+        return SlidingWindow.load(Path(uploaded), largest=WINDOW)
     except (ValueError, OSError) as error:
         text = str(error).replace(str(uploaded), "the file")
         raise ValueError(f"Not loaded: {text}.") from None

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.app.request import Request
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import RunWindow
-from vendi_guidance.runs.setup import DEFAULT_WINDOW
 from vendi_guidance.storage.imagefolder import picture_name
 
 ARMS = ("without", "with")
@@ -183,7 +182,7 @@ class Session:
 
     def forget(self) -> None:
         """Empty the memory, marks included."""
-        self.window = SlidingWindow(DEFAULT_WINDOW)
+        self.window = SlidingWindow(WINDOW)
         self.liked: list[Tensor] = []
         self.disliked = 0
 

@@ -5,7 +5,6 @@ begins with the session's memory, and goes on with it.
 """
 
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,10 +17,10 @@ from transformers import PreTrainedTokenizerBase
 from vendi_guidance.app.request import Request
 from vendi_guidance.app.session import ARMS, Arm, Generation, Session
 from vendi_guidance.checks import check_device
+from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import (
-    DEFAULT_WINDOW,
     RunOptions,
     find,
     load,
@@ -29,7 +28,7 @@ from vendi_guidance.runs.setup import (
     settled,
 )
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.prompt_files import save_prompts
 
 BETA = 1.0
 """The weight of images that others may be like: with less they attract little, with more all
@@ -142,14 +141,14 @@ class Studio:
                 session.window.save(memory)
         options = replace(
             self.options,
-            prompts=str(_save_prompts(folder / "prompts.jsonl", request.prompts)),
+            prompts=str(save_prompts(folder / "prompts.jsonl", request.prompts)),
             steps=request.steps,
             guidance_scale=request.guidance_scale,
             images_per_prompt=request.images,
             batch_size=request.batch_size,
             seed=request.seed,
             output=folder / name,
-            diversity_window=DEFAULT_WINDOW,
+            diversity_window=WINDOW,
             window_in=memory,
             window_out=folder / f"{name}.safetensors",  # remember at strength 0 too
             diversity=self.options.diversity | diversity,
@@ -175,10 +174,3 @@ def _reporter(
         on_progress(share, f"{where} {step} of {steps}")
 
     return on_step
-
-
-def _save_prompts(path: Path, prompts: tuple[str, ...]) -> Path:
-    lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
-    with whole_file(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
-    return path

@@ -23,7 +23,7 @@ from vendi_guidance.app.scoring import open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.checks import optional_import
-from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.cli import Command, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
@@ -82,7 +82,8 @@ def main(
     with workspace() as folder:
         optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
         studio = Studio(app_options(given))
-        studio.model.say()
+        for remark in studio.model.remarks:
+            tell(remark)
         beside = studio.model.folder.parent / PROBE
         probe = beside if probe is None and beside.is_dir() else probe
         scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])

@@ -3,24 +3,16 @@
 import os
 from collections.abc import Collection
 from inspect import cleandoc
-from pathlib import Path
 from typing import Any
 
 import click
 
 from vendi_guidance.checks import nearest
 
-PACKAGE = Path(__file__).resolve().parents[1]
-REPOSITORY = PACKAGE.parent
 
-
-def asset(name: str) -> Any:
-    """Path of a file or folder under assets/, seen from the current folder; None where there is
-    none: what is installed has the demo model and its probe only."""
-    for home in (REPOSITORY, PACKAGE):
-        if (path := home / "assets" / name).exists():
-            return Path(os.path.relpath(path))
-    return None
+def tell(remark: str) -> None:
+    """Print a remark to stderr: stdout has results only."""
+    click.echo(remark, err=True)
 
 
 NONE = object()

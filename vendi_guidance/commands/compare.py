@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
-from vendi_guidance.commands.cli import Command, Option, Range, asset
+from vendi_guidance.commands.cli import Command, Option, Range, tell
 from vendi_guidance.commands.judge_options import (
     FEATURES,
     judge_options,
@@ -55,6 +55,7 @@ from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import RunOptions, find, settled
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts
 
 COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
@@ -128,10 +129,11 @@ def main(
     )
     if attributes is not None:
         check_attributes(also["attributes"], also["attribute_judge"], prompts)
-    runs = Series(settled(options, model), Stop())
+    runs = Series(settled(options, model), Stop(), tell=tell)
     judging = open_judging(*names.values(), runs=runs, drawn=prompts, **also)
     check_folder(output, entries)
-    model.say()
+    for remark in model.remarks:
+        tell(remark)
     count = len(prompts) * options.images_per_prompt
     with ExitStack() as stack:
         stack.enter_context(runs.stop)

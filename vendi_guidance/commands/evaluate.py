@@ -36,7 +36,7 @@ from rich.console import Console
 
 from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
-from vendi_guidance.commands.cli import Command, Option, Range, asset
+from vendi_guidance.commands.cli import Command, Option, Range
 from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
 from vendi_guidance.evaluation.batches import as_batch
@@ -56,6 +56,7 @@ from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import UNFINISHED
 
 NAMED = 10  # of the files that cannot be read

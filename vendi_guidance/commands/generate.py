@@ -53,7 +53,7 @@ from tqdm import tqdm
 
 from vendi_guidance.adapter.callback import KEEPS
 from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.cli import NONE, Command, Option, Range
+from vendi_guidance.commands.cli import NONE, Command, Option, Range, tell
 from vendi_guidance.commands.protocol_options import (
     check_is_given,
     images_per_prompt,
@@ -68,11 +68,13 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
+from vendi_guidance.evaluation.benchmarks import open_benchmark
 from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
+from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.settings_file import load_settings
-from vendi_guidance.runs.setup import DEFAULT_WINDOW, RunOptions, open_run
+from vendi_guidance.runs.setup import RunOptions, open_run
 from vendi_guidance.runs.signals import Stop
 
 how = partial(click.option, cls=Option, group="Diversity guidance")
@@ -148,7 +150,7 @@ COMMON = (
 @how(
     "--diversity-window",
     type=click.IntRange(1, 10**6),  # a million take terabytes
-    show_default=f"{DEFAULT_WINDOW}, or as in --window-in",
+    show_default=f"{WINDOW}, or as in --window-in",
     help="Number of finished images to remember.",
 )
 @how("--window-in", type=PATH, help="File to read what an earlier run remembered from.")
@@ -163,6 +165,8 @@ def main(**given: Any) -> None:
     check_is_given(given["protocol"], given["protocol_prompts"])
     if (protocol := given["protocol"]) is not None:
         given["images_per_prompt"] = images_per_prompt(protocol, given["images_per_prompt"])
+        fewer = given["protocol_prompts"]
+        given["opener"] = partial(open_benchmark, name=protocol, fewer=fewer)
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
     diversity = {
@@ -181,7 +185,7 @@ def main(**given: Any) -> None:
         stop = stack.enter_context(Stop())
         group = stack.enter_context(process_group(options.device))
         stop.is_silent = not group.is_first
-        run = open_run(options, group, stop, stack)
+        run = open_run(options, group, stop, stack, tell=tell)
         total = run.plan.total
         done, quiet = run.progress.done, not group.is_first
         with tqdm(total=total, initial=done, unit="picture", disable=quiet) as bar:

@@ -6,13 +6,13 @@ from typing import Any
 
 from vendi_guidance.checks import nearest
 from vendi_guidance.commands.attribute_options import judged
-from vendi_guidance.commands.cli import asset
 from vendi_guidance.commands.run_options import together
+from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.runs.series import Series
-from vendi_guidance.tuning.judging import Judging, ProbeConcept
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.tuning.own_model import OwnModel
 
 FEATURES = ".features"

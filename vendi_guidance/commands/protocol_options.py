@@ -11,6 +11,7 @@ from vendi_guidance.checks import counted
 from vendi_guidance.commands.run_options import COUNT, Decorator, together
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import Batch
+from vendi_guidance.evaluation.benchmarks import BENCHMARKS, read_dimcim
 from vendi_guidance.evaluation.dimcim import attributes_of, table_of_concepts
 from vendi_guidance.evaluation.protocols import (
     PROTOCOLS,
@@ -20,7 +21,6 @@ from vendi_guidance.evaluation.protocols import (
     table_of_scores,
 )
 from vendi_guidance.evaluation.results import ReportData
-from vendi_guidance.storage.benchmarks import BENCHMARKS, read_dimcim
 
 
 def protocol_options(option: Callable[..., Decorator], what: str) -> Decorator:

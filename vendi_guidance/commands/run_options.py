@@ -8,8 +8,9 @@ from typing import Any
 import click
 import torch
 
-from vendi_guidance.commands.cli import Option, asset
+from vendi_guidance.commands.cli import Option
 from vendi_guidance.runs.precision import AUTO, DTYPES, OFFLOADS  # not models: diffusers is slow
+from vendi_guidance.storage.assets import asset
 
 COUNT = click.IntRange(1)
 SIZE = click.IntRange(8, 2**14)

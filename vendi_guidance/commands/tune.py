@@ -31,7 +31,7 @@ import transformers
 from tqdm import tqdm
 
 from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.cli import Command, Option, Range
+from vendi_guidance.commands.cli import Command, Option, Range, tell
 from vendi_guidance.commands.judge_options import judge_options, judges_of, open_judging
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -42,6 +42,7 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
+from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.settings_file import save_settings
@@ -50,7 +51,6 @@ from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.folder import PROMPTS, begin, manifest_of
 from vendi_guidance.tuning.frontier import save_frontier
-from vendi_guidance.tuning.judging import Outcome
 from vendi_guidance.tuning.study import Search, Tried, Tuner
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
@@ -115,15 +115,16 @@ def main(
     model = find(options)
     check_prompts_are_seen(model.pipeline, Settings())
     judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
-    runs = Series(settled(options, model), Stop())
+    runs = Series(settled(options, model), Stop(), tell=tell)
     judging = open_judging(*judged.values(), runs=runs, drawn=used)
     wanted = Search(keep, trials, expert, given["seed"])
     begin(output, manifest_of(options, model, wanted, judged, used), used)
-    model.say()
+    for remark in model.remarks:
+        tell(remark)
     count = len(used) * each
     total = count * (trials + RUNS_BESIDE)
     drawn = f"{counted(len(used), 'prompt')} x {counted(each, 'image')}"
-    click.echo(f"{counted(trials, 'trial')} of {drawn}: {total:,} in all", err=True)
+    tell(f"{counted(trials, 'trial')} of {drawn}: {total:,} in all")
     with ExitStack() as stack:
         stack.enter_context(runs.stop)
         bar = stack.enter_context(tqdm(total=total, unit="picture"))

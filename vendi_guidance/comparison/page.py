@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from vendi_guidance.comparison.figures import draw_curves
 from vendi_guidance.comparison.study import Compared, Results
+from vendi_guidance.evaluation.judging import faithfulness_in
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.attributes import (
     ATTRIBUTE_TITLES,
@@ -23,7 +24,6 @@ from vendi_guidance.evaluation.report.figures import as_svg, save_png
 from vendi_guidance.evaluation.report.html import Run, templates
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
-from vendi_guidance.tuning.judging import faithfulness_in
 
 FORMAT = "vendi-guidance comparison"
 VERSION = 1

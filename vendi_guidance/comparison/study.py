@@ -16,12 +16,12 @@ from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.comparison.entries import OURS, Entry
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
 from vendi_guidance.runs.models import BROKEN
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.storage.imagefolder import read_timings
-from vendi_guidance.tuning.judging import Judging, Outcome
 
 SHORT = 2  # steps
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from vendi_guidance.evaluation.attributes import Attribute
+from vendi_guidance.evaluation.benchmarks import Asked
 from vendi_guidance.evaluation.protocols import PROTOCOLS, ProtocolTable, settings_of
 from vendi_guidance.evaluation.results import ReportData
-from vendi_guidance.storage.benchmarks import Asked
 
 COLUMNS = {
     "entropy": "Does-it: evenness ↑",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.batches import Batch
+from vendi_guidance.evaluation.benchmarks import BENCHMARKS
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
 from vendi_guidance.evaluation.results import ReportData
-from vendi_guidance.storage.benchmarks import BENCHMARKS
 
 TRUNCATION = 10_000
 """Eigenvalues that the paper keeps; no protocol with its scores has more images."""
@@ -79,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the table of a paper is computed; `storage.benchmarks` has what is drawn.
+    """How the table of a paper is computed; `evaluation.benchmarks` has what is drawn.
 
     Attributes:
         source: the paper, and what differs from it.

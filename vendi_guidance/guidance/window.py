@@ -26,6 +26,9 @@ VERSION = 1
 VERSION_OF_SHAPES = 2
 """Of a file with samples of several shapes."""
 
+WINDOW = 300
+"""How many samples are remembered if nothing is said."""
+
 ROWS_AT_ONCE = 64
 """Samples enter in groups of this size, which bounds the memory that entering takes."""
 

@@ -137,6 +137,7 @@ def load_model(
     check_offload(offload, device)
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
+    usual = torch.get_default_dtype()
     try:
         with all_weights(PreTrainedModel, ModelMixin):
             pipe: Any = pipeline.from_pretrained(
@@ -154,6 +155,7 @@ def load_model(
         else:
             pipe.to(device)
     except Exception as error:  # broken files raise errors of every kind
+        torch.set_default_dtype(usual)  # diffusers leaves the model's where it cannot build a part
         why = reason(error)
         if "safetensors" in why.replace(name := str(folder), ""):
             why += (

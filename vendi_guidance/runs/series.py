@@ -19,11 +19,13 @@ class Series:
     Attributes:
         options: of all runs. `output` is the folder of their folders.
         on_pictures: called with the number of images that were made or found.
+        tell: called with remarks for the user, see `open_run`.
     """
 
     options: RunOptions
     stop: Stop
     on_pictures: Callable[[int], object] = field(default=lambda count: None)
+    tell: Callable[[str], object] = field(default=lambda remark: None)
 
     @cached_property
     def model(self) -> Model:
@@ -61,7 +63,7 @@ class Series:
         options = replace(self.options, **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, self.stop, stack, self.pipe, drawing)
+            run = open_run(options, group, self.stop, stack, self.pipe, drawing, self.tell)
             self.on_pictures(run.progress.done)
             for made in run.rounds():
                 self.on_pictures(made)

@@ -1,18 +1,18 @@
 """From the options of `vendi-guidance generate` to a run that can be made."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.guidance.settings import Settings
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
 from vendi_guidance.runs.folder import RunFolder
@@ -30,11 +30,8 @@ from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
 from vendi_guidance.runs.runner import Draw, Runner, by_a_call
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.storage.benchmarks import open_benchmark
 from vendi_guidance.storage.files import sha256_of
-from vendi_guidance.storage.prompt_files import open_prompts
-
-DEFAULT_WINDOW = 300
+from vendi_guidance.storage.prompt_files import Prompts, open_prompts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +40,9 @@ class RunOptions:
 
     Attributes:
         dtype: one of `precision.DTYPES`.
-        protocol: the benchmark that `prompts` is a file of, and `protocol_prompts` how many of its
-            prompts to take; None takes all prompts of the file.
+        opener: of what `prompts` names.
+        protocol: the benchmark that they are of, and `protocol_prompts` how many of its prompts
+            were asked for; None takes all.
         diversity: those given that begin with `diversity_`, except the window's size: a preset,
             and fields of `Settings`.
     """
@@ -72,6 +70,7 @@ class RunOptions:
     offload: str | None
     vae_tiling: bool
     vae_slicing: bool
+    opener: Callable[[str], Prompts] = open_prompts
     protocol: str | None = None
     protocol_prompts: int | None = None
     diversity: dict[str, Any] = field(default_factory=dict)
@@ -114,6 +113,7 @@ def open_run(
     stack: ExitStack,
     pipe: Any = None,
     drawing: Drawing | None = None,
+    tell: Callable[[str], object] = lambda remark: None,
 ) -> Runner:
     """A run with these options, new or resumed; every process calls this.
 
@@ -121,16 +121,16 @@ def open_run(
         stack: keeps the folder locked.
         pipe: the model, if an earlier run with it has loaded it (see `load`).
         drawing: None calls the pipeline.
+        tell: called in the first process with what the user should know, a sentence each.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
     """
-
     drawing = drawing or Drawing()
     if has_begun(options.output):
         options = replace(options, resume=True, overwrite=False)
         if group.is_first:
-            click.echo(f"restarted: going on with the run in {options.output}", err=True)
+            tell(f"restarted: going on with the run in {options.output}")
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
         window, opening = _open_window(options, group)
@@ -152,9 +152,15 @@ def open_run(
     model = model._replace(precision=group.share(model.precision)[0])
     plan, guidance, window, opening = group.agree(prepare)
     if group.is_first and pipe is None:
-        model.say()
+        for remark in model.remarks:
+            tell(remark)
     folder = RunFolder(options.output, window.size)
-    group.agree(lambda: _claim(options, folder, plan.manifest, stack) if group.is_first else None)
+
+    def claim() -> list[str]:
+        return _claim(options, folder, plan.manifest, stack) if group.is_first else []
+
+    for change in group.agree(claim):
+        tell(f"{change}: pictures may differ in rounding")
 
     def begin() -> Runner:
         nonlocal pipe
@@ -179,12 +185,13 @@ class Model(NamedTuple):
     sampling: Sampling
     precision: Precision
 
-    def say(self) -> None:
-        """Print what was not given and how it was chosen."""
+    @property
+    def remarks(self) -> list[str]:
+        """What was not given and how it was chosen, for the user."""
+        found = [] if self.precision.remark is None else [self.precision.remark]
         if self.sampling.remark is not None:
-            click.echo(f"{self.sampling.remark}; --steps and --guidance-scale change it", err=True)
-        if self.precision.remark is not None:
-            click.echo(self.precision.remark, err=True)
+            found.insert(0, f"{self.sampling.remark}; --steps and --guidance-scale change it")
+        return found
 
 
 def find(options: RunOptions) -> Model:
@@ -260,10 +267,8 @@ def _plan(
     options: RunOptions, found: Model, guidance: VendiGuidance, about: dict[str, Any]
 ) -> Plan:
     protocol: dict[str, Any] = {}
-    if options.protocol is None:
-        prompts = open_prompts(options.prompts)
-    else:
-        prompts = open_benchmark(options.prompts, options.protocol, options.protocol_prompts)
+    prompts = options.opener(options.prompts)
+    if options.protocol is not None:
         protocol = {"protocol": options.protocol, "protocol_prompts": options.protocol_prompts}
     look = {"pipeline": found.pipeline.stock.__name__, **about, **found.sampling.about}
     look |= {"batch_size": options.batch_size, "dtype": found.precision.dtype}
@@ -313,8 +318,11 @@ def _plan(
     )
 
 
-def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack) -> None:
-    """Lock the folder, and check that this run can begin or go on in it."""
+def _claim(
+    options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack
+) -> list[str]:
+    """Lock the folder, and check that this run can begin or go on in it; returns which versions
+    have changed since it began."""
     stack.enter_context(folder.locked())
     has_run = (folder.path / MANIFEST).is_file()
     if not has_run and not folder.is_empty():
@@ -324,9 +332,9 @@ def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: Ex
         )
     if not has_run:
         note_begun(folder.path)  # now, because what a killed process leaves is no run of others
-        return
+        return []
     if options.overwrite:
-        return
+        return []
     if not options.resume:
         raise FileExistsError(
             f"--output {folder.path} is not empty: name another folder, go on with the run in "
@@ -339,16 +347,15 @@ def _claim(options: RunOptions, folder: RunFolder, manifest: Manifest, stack: Ex
             f"the run in {folder.path} began with other settings: {'; '.join(differences)}; resume "
             "it with the settings that it began with, or name another folder"
         )
-    for change in manifest.version_changes(began):
-        click.echo(f"{change}: pictures may differ in rounding", err=True)
     folder.recover()
+    return manifest.version_changes(began)
 
 
 def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, Checkpoint]:
     """An empty window, and the checkpoint whose samples enter it before any picture is made."""
     progress = Progress(0, 0, options.batch_size, side_by_side=group.count)
     if options.window_in is None:
-        return RunWindow(options.diversity_window or DEFAULT_WINDOW), Checkpoint(progress)
+        return RunWindow(options.diversity_window or WINDOW), Checkpoint(progress)
     known = SlidingWindow.load(options.window_in, group.device)
     if options.diversity_window is not None:
         known.resize(options.diversity_window)

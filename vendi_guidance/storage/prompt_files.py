@@ -6,6 +6,7 @@ reported at once; then it is read again line by line, so that memory holds one l
 
 import csv
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +15,7 @@ from typing import Any
 
 from vendi_guidance.checks import counted
 from vendi_guidance.spacing import evenly_spaced
-from vendi_guidance.storage.files import read_rows, sha256_of
+from vendi_guidance.storage.files import read_rows, sha256_of, whole_file
 
 PROMPT_FILES = (".txt", ".jsonl", ".csv")
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
@@ -85,6 +86,14 @@ def open_prompts(source: str) -> Prompts:
     if not count:
         raise ValueError(f"{path} has no prompts: write at least one")
     return Prompts(source, count, sha256_of(path))
+
+
+def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
+    """Write a `.jsonl` file that `open_prompts` reads; returns its path."""
+    lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
+    with whole_file(path) as temporary:
+        temporary.write_text(lines, encoding="utf-8")
+    return path
 
 
 def is_prompt_file(source: str) -> bool:

@@ -1,6 +1,5 @@
 """A search's folder: how it began, with which prompts, so that it goes on as the same search."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from filelock import FileLock
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.setup import Model, RunOptions
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 from vendi_guidance.tuning.study import Search
 
 PROMPTS = "prompts.jsonl"
@@ -40,14 +39,12 @@ def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
         raise FileExistsError(f"--output {output} is not empty and has no search: name another")
     output.mkdir(parents=True, exist_ok=True)
     with FileLock(output / ".claims.lock"):
-        lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
         if not (output / MANIFEST).is_file():
             manifest.save(output)
         differences = manifest.differences(Manifest.load(output))
         if not (output / PROMPTS).is_file():
-            with whole_file(output / PROMPTS) as temporary:
-                temporary.write_text(lines, encoding="utf-8")
-        if not differences and (output / PROMPTS).read_text(encoding="utf-8") != lines:
+            save_prompts(output / PROMPTS, prompts)
+        if not differences and list(open_prompts(str(output / PROMPTS))) != prompts:
             differences = ["PROMPTS has other prompts"]
     if differences:
         raise ValueError(

@@ -17,10 +17,10 @@ from filelock import FileLock, Timeout
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.evaluator import Report
+from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.settings import Settings
 from vendi_guidance.runs.series import Series
-from vendi_guidance.tuning.judging import Judging, Outcome
 from vendi_guidance.tuning.space import FIRST, first_trials, suggest
 
 JOURNAL = "trials.journal"

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.helpers.benchmark_files import captions, dimcim, write_json
-from vendi_guidance.storage.benchmarks import Asked, coco_captions, open_benchmark, read_dimcim
+from vendi_guidance.evaluation.benchmarks import Asked, coco_captions, open_benchmark, read_dimcim
 
 
 def test_captions_of_different_images_are_chosen_whatever_their_order(tmp_path):

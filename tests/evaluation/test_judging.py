@@ -3,8 +3,8 @@
 import torch
 from PIL import Image
 
+from vendi_guidance.evaluation.judging import OwnPrompt
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.tuning.judging import OwnPrompt
 
 
 def greys(*levels: int) -> list[Image.Image]:

@@ -1,0 +1,49 @@
+"""From options to a run."""
+
+import re
+from inspect import signature
+from pathlib import Path
+
+import diffusers
+import pytest
+
+from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.window import WINDOW
+from vendi_guidance.runs.pipelines import guided_class
+from vendi_guidance.runs.precision import Precision
+from vendi_guidance.runs.sampling import Sampling
+from vendi_guidance.runs.setup import Model, check_prompts_are_seen
+
+DIAL = Path(__file__).parents[2] / "docs" / "dial.md"
+
+
+def test_a_pipeline_that_shows_no_prompts_is_refused_where_they_are_compared():
+    guided = guided_class(diffusers.KandinskyV22Pipeline)  # its prior has read them
+    with pytest.raises(ValueError, match="KandinskyV22Pipeline gives guidance no prompt embedd"):
+        check_prompts_are_seen(guided, Settings())
+    check_prompts_are_seen(guided, Settings(objective="vendi"))
+    check_prompts_are_seen(guided, Settings(scale=0.0))
+    check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Settings())
+
+
+@pytest.mark.parametrize(
+    ("sampling", "precision", "said"),
+    [
+        (None, None, []),
+        ("4 steps", None, ["4 steps; --steps and --guidance-scale change it"]),
+        (None, "in float32", ["in float32"]),
+        ("4 steps", "both", ["4 steps; --steps and --guidance-scale change it", "both"]),
+    ],
+)
+def test_what_was_chosen_is_returned_for_the_command_to_print(capsys, sampling, precision, said):
+    chosen = Sampling(4, 5.0, "guidance_scale", None, None, None, remark=sampling)
+    model = Model(Path("model"), object, chosen, Precision("float32", precision))
+    assert model.remarks == said
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_windows_size_is_one_number_in_code_and_docs():
+    assert signature(VendiGuidance).parameters["window"].default == WINDOW
+    [said] = re.findall(r"`diversity_window` \(`window`, default (\d+)\)", DIAL.read_text())
+    assert int(said) == WINDOW
