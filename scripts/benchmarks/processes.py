@@ -9,6 +9,8 @@ with no two prompts alike.
   python -m scripts.benchmarks.processes assets/prompts/demo.txt --limit 6 --seeds 5
 """
 
+import subprocess
+import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -18,13 +20,11 @@ import click
 import torch
 
 from scripts.demo.emoji import KERNELS
-from scripts.stress.subprocesses import fork_team
 from vendi_guidance import Cosine, conditional_vendi
-from vendi_guidance.commands import generate
-from vendi_guidance.commands.cli import asset
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.labels import looks_by_group
 from vendi_guidance.features.probe import Probe, ProbeLabeler
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts
 
 
@@ -66,16 +66,22 @@ def main(
             for seed in range(seeds):
                 folder = Path(name) / f"{kind}, {seed}"
                 given = (few, *words, *options, "--seed", 10_000 * seed, "--output", folder)
-                make([str(word) for word in given], count, folder)
+                make([str(word) for word in given], count)
                 scores.append(scored(folder, seeing))
             columns = (f"{mean(s):.3f} | ± {stdev(s):.3f}" for s in zip(*scores, strict=True))
             click.echo(f"| {kind} | {' | '.join(columns)} |")
 
 
-def make(words: list[str], processes: int, folder: Path) -> None:
-    logs = [folder.with_name(f"{folder.name}.{rank}.log") for rank in range(processes)]
-    if any(fork_team(lambda _: generate.main(words), logs)):
-        raise click.ClickException("\n".join(log.read_text() for log in logs))
+def make(words: list[str], processes: int) -> None:
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    made = subprocess.run(
+        [*start, "--standalone", "-m", "vendi_guidance", "generate", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        raise click.ClickException(made.stderr)
 
 
 def scored(folder: Path, probe: Probe) -> tuple[float, float]:

@@ -12,20 +12,22 @@ for a disk or another process, wall-clock time is printed too.
 """
 
 import json
+import os
 import tempfile
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from socket import socket
 from time import perf_counter, process_time
 from typing import NamedTuple
 
 import click
 import torch
 from PIL import Image, ImageFilter
+from torch.multiprocessing import spawn
 
 from scripts.benchmarks.measuring import machine
-from scripts.stress.subprocesses import fork_team
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 from vendi_guidance.runs.distributed import process_group
@@ -55,7 +57,7 @@ def main(prompts: int, batch_size: int, window: int, processes: int) -> None:
             prompt_file(folder / f"prompts.{kind}", prompts)
         samples = torch.randn(batch_size, *LATENTS), torch.randn(batch_size, PROMPT)
         batches(folder, samples, window)
-        exchange(folder, samples, processes)
+        exchange(samples, processes)
         picture(folder / "picture.png")
     paths()
     sums()
@@ -128,22 +130,26 @@ def picture(path: Path) -> None:
     )
 
 
-def exchange(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], processes: int) -> None:
-    size = sum(part.nbytes for part in samples)
-    logs = [folder / f"{rank}.log" for rank in range(processes)]
+def exchange(samples: tuple[torch.Tensor, torch.Tensor], processes: int) -> None:
+    with socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        port = any_port.getsockname()[1]
+    spawn(share, (processes, port, samples), processes)
 
-    def act(rank: int) -> None:
-        with process_group("cpu") as group:
-            sharing = shortest(lambda: group.share(samples))
-        if rank == 0:
-            print(
-                f"{processes} processes: {sharing.cpu:.1f} ms ({sharing.wall:.1f} on the wall) "
-                f"until each has the {size / 1e6:.2f} MB of every other"
-            )
 
-    if any(fork_team(act, logs)):
-        raise click.ClickException("\n".join(log.read_text() for log in logs))
-    click.echo(logs[0].read_text().splitlines()[-1])
+def share(rank: int, processes: int, port: int, samples: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """What each process does, in the environment that `torchrun` sets."""
+    torch.set_num_threads(1)
+    own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+    os.environ |= own | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with process_group("cpu") as group:
+        sharing = shortest(lambda: group.share(samples))
+    if rank == 0:
+        size = sum(part.nbytes for part in samples)
+        click.echo(
+            f"{processes} processes: {sharing.cpu:.1f} ms ({sharing.wall:.1f} on the wall) "
+            f"until each has the {size / 1e6:.2f} MB of every other"
+        )
 
 
 def paths(count: int = 100_000) -> None:

@@ -11,9 +11,9 @@ import torch
 from click.testing import CliRunner, Result
 from diffusers import StableDiffusionXLPipeline
 
-from scripts.stress.subprocesses import fork
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import assert_refused, contents
+from tests.helpers.processes import fork
 from tests.helpers.runs import Run, read_run
 from vendi_guidance import SlidingWindow
 from vendi_guidance.commands import generate

@@ -17,9 +17,8 @@ import torch
 from PIL import Image
 from torch.distributed import TCPStore
 
-from scripts.stress.subprocesses import fork, fork_team, wait
-from tests.conftest import SCRIPTS
 from tests.helpers.commands import repeatable
+from tests.helpers.processes import fork, fork_team, wait
 from tests.helpers.runs import read_run
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
@@ -185,16 +184,12 @@ def test_two_processes_make_each_picture_once_and_know_the_same(peace):
     assert {row["processes"] for row in read_run(peace.output).rows} == {2}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [[SCRIPTS / "generate.py"], ["-m", "vendi_guidance", "generate"]],
-    ids=["script", "module"],
-)
-def test_accelerate_starts_them(peace, team, command):
+def test_accelerate_starts_them(peace, team):
     launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    launch += ["--main_process_port", "0"]
     done = subprocess.run(
-        [sys.executable, *launch, "--main_process_port", "0", *command, *team.words],
+        [sys.executable, *launch, "-m", "vendi_guidance", "generate", *team.words],
         cwd=team.folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

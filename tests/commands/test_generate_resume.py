@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import time
+from functools import cache, partial, wraps
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +16,15 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from scripts.stress.subprocesses import fork
 from tests.helpers.commands import assert_refused, contents, repeatable
+from tests.helpers.processes import fork, wait
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.adapter import callback
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Settings
-from vendi_guidance.runs import precision
+from vendi_guidance.runs import precision, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA
@@ -32,6 +34,9 @@ GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
 PICTURES = 7
 BATCH = 2
 TORCH = torch.__version__.split("+")[0]
+
+WRITES = ((os, "fsync"), (os, "truncate"), (Path, "mkdir"), (Path, "replace"), (Path, "unlink"))
+"""What runs write and delete with."""
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -208,6 +213,40 @@ def test_a_crashed_run_goes_on_to_the_same_pictures(make, peace, tmp_path, monke
     monkeypatch.undo()
     assert make("--resume").exit_code == 0
     assert repeatable(tmp_path / "out") == peace
+
+
+@needs_fork
+def test_a_run_killed_before_any_write_goes_on_to_the_same_pictures(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(setup, "load_model", cache(setup.load_model))  # once, for all processes
+    small = [*words, "--images-per-prompt", 1, "--batch-size", 1, "--steps", 1, "--resume"]
+
+    def die_at(number: int, folder: Path) -> None:
+        writes = count()
+
+        def dying(write):
+            @wraps(write)
+            def written(*args, **kwargs):
+                if next(writes) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return write(*args, **kwargs)
+
+            return written
+
+        for place, name in WRITES:
+            setattr(place, name, dying(getattr(place, name)))
+        generate.main([str(word) for word in [*small, "--output", folder]])
+
+    assert invoke(*small, "--output", tmp_path / "whole").exit_code == 0
+    for number in count():
+        folder = tmp_path / str(number)
+        status = wait(fork(partial(die_at, number, folder), tmp_path / "log"))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, (tmp_path / "log").read_text()
+        result = invoke(*small, "--output", folder)
+        assert result.exit_code == 0, result.output
+        assert repeatable(folder) == repeatable(tmp_path / "whole")
+    assert number > 15
 
 
 def test_resuming_depends_on_no_order_of_options(make, peace, words, tmp_path, monkeypatch):

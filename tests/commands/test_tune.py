@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from vendi_guidance import load_settings
 from vendi_guidance.commands import generate, tune
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.tuning import study
+from vendi_guidance.tuning.study import JOURNAL
 
 TRIALS = 5
 PICTURES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
@@ -124,10 +126,14 @@ def test_a_search_that_was_killed_goes_on_where_it_was(words, peace, tmp_path, m
 def test_two_processes_share_the_trials(words, peace, tmp_path):
     folder = tmp_path / "shared"
     command = [sys.executable, "-m", "vendi_guidance", "tune", *words, "--output", str(folder)]
-    # not forks: torch cannot compute gradients in a fork of a process that has
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    # not a fork: torch cannot compute gradients in a fork of a process that has
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (folder / JOURNAL).exists() and process.poll() is None:
+            sleep(0.01)
+        result = invoke(words, folder)
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert result.exit_code == 0, result.output
     assert len(tried(folder)) == TRIALS
     assert sorted(tried(folder))[-1] == sorted(tried(peace))[-1]  # of the full strength
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from scripts.stress.subprocesses import fork
 from tests.helpers.commands import contents, repeatable
+from tests.helpers.processes import fork
 from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder

@@ -1,0 +1,217 @@
+"""Values that no command expects, and damage to files, as strategies of hypothesis."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from PIL import Image
+from safetensors.numpy import save_file
+
+from vendi_guidance.features.probe import Probe
+from vendi_guidance.storage.imagefolder import METADATA
+
+NUMBERS = (
+    *("-1", "0", "1", "2", "3", "7", "0.5", "-0.0", "1e-320", "1e308", "1e999", "nan", "inf"),
+    *("2147483648", "9223372036854775807", "9223372036854775808", "1" + "0" * 40, "٣", "+1"),
+    *("", " ", "x", "0x10", "1_0", "1e3", "None", "--help", "-", "\udcff", "🐈", "1,5"),
+)
+PATHS = (
+    *("", ".", "..", "/", "/dev/null", "/proc/self/mem", "no/such", "a\nb", "x" * 300, "\udcff"),
+    *("~", "-", "--", "prompts.txt", "prompts.jsonl", "prompts.csv", "run", "window.safetensors"),
+    *("other", "../outside", "🐈", "model", "probe", "run/metadata.jsonl", "*", "$(id)", "con"),
+    *("settings.json", "attributes.json", "labelled", "features.npy", "features.safetensors"),
+)
+FAR = ("/", "..")
+"""What paths begin with that must not be written to."""
+
+PROMPTS = (
+    *PATHS,
+    *("cat", "<script>", "=1+1", "\u202eabc", "e\u0301", "a" * 10_000, "\ud800"),
+)
+SMALL = ("-1", "0", "1", "2", "", "x", "nan", "1.5", "-")
+"""Where a large number asks for much work."""
+
+MODELS = (*PATHS, "nobody/nothing", "a/b/c", "no spaces/allowed here", "-/-", "x" * 200 + "/y")
+IMAGE_EMBEDDERS = (
+    *("pixels", "pixels:4", "pixels:0", "pixels:-1", "pixels:x", "pixels:٣", "pixels:", ":", ""),
+    *("dinov2", "dinov2:model", "clip", "clip:no/such", "clip:model", "clip:hf-hub:x", "eyes"),
+    *("probe:probe", "probe:", "probe:run", "inception:", "inception:window.safetensors"),
+    *("swav:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
+    *("probe:a\nb", "pixels:4:4", "inception:x.safetensors", "timm:model"),
+)
+PROMPT_EMBEDDERS = (
+    *("clip", "clip:no/such", "clip:ViT-B-32/nothing", "sdxl:", "sdxl:run", "sdxl:\udcff", "sdxl"),
+    *("sentence-transformers:", "sentence-transformers:model", "transformers:no/such", "words"),
+    *("transformers:model", "transformers:probe", "", ":", "pixels"),
+)
+VALUES: dict[str, tuple[str, ...]] = {
+    "--model": MODELS,
+    "--variant": ("fp16", "", "..", "/", "\udcff", "x" * 300, "{}", "*"),
+    "--device": ("cpu", "cuda", "cuda:99", "meta", "mps", "abacus", "", "cpu:0", "\udcff", "-1"),
+    "--negative-prompt": PROMPTS,
+    "--image-embedder": IMAGE_EMBEDDERS,
+    "--prompt-embedder": PROMPT_EMBEDDERS,
+    "--clip": (*IMAGE_EMBEDDERS[:12], "clip:", "clip:probe", "clip:\udcff"),
+    "--attribute-judge": ("clip", "clip:model", "labels", "", "probe", "clip:", "\udcff"),
+    "--faithfulness": (
+        *("own-prompt", "own-model", "clip", "clip:no/such", "probe:", "probe:probe", "probe:run"),
+        *("beauty", "", ":", "own-prompt:x", "seed", "prompt", "seconds", "diversity_scale"),
+        *("diversity_objective", "file_name", "\udcff"),
+    ),
+    "--method": (
+        *("ours", "ours=", "ours=0.5", "ours=0", "ours=nan", "ours=1e-320", "ours=2", "ours=0.5,"),
+        *("ours=0.5,0.50000000000001", "ours=-0.0", "magic", "magic=1", "=", "=1", "", "ours=٣"),
+        *("select=2", "select=1", "select=0", "select=1.5", "select=nan", "select=inf", "cads"),
+        *("select-previews=2", "select-previews=-1", "cads=1e308", "cads=-1", "cads=1,x"),
+        *("limited-interval=0.5", "limited-interval=0,1", "limited-interval=1.5", "ours=1=1"),
+        *("particle-guidance=1", "particle-guidance=1e308", "particle-guidance=1e999"),
+        *("seed-variance=1", "seed-variance=1e308", "seed-variance=-1", "unguided", "\udcff"),
+    ),
+    "--images-per-prompt": SMALL,
+    "--steps": SMALL,
+    "--trials": SMALL,
+    "--protocol-prompts": SMALL,
+    "--pictures": (*SMALL, "10", "20"),
+    "--workers": SMALL,
+}
+"""By option; others get values of their type."""
+
+TOKENS = (
+    *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\n", b"\r", b"\0", b"\xff"),
+    b"\xef\xbb\xbf",
+    *(b"null", b"-1", b"1e999", b"NaN", b"9" * 50, b"\\ud800", b"../", b"/", b"{}", b"true"),
+    *(b"[" * 2000, b'"prompt"', b'"file_name"', b'"done"', b'"size"', b'"latent_shape"'),
+)
+JSON_VALUES: tuple[Any, ...] = (
+    *(None, True, False, -1, 0, 1, 2, 0.5, -1e308, float("inf"), float("nan"), 2**63, 10**400),
+    *("", "x", "0", "\ud800", "../x", "/", "a\0b", "x" * 1000, [], {}, [[]], [None], [1, 2]),
+    *({"x": 1}, ["x", "y"], ["diffusers", "X"], {"": {}}, [{"x": []}]),
+)
+
+
+def values_of(option: click.Option, written: tuple[str, ...]) -> SearchStrategy[str]:
+    """Values of an option; for those in `written`, paths that may be written to."""
+    name = option.opts[0]
+    if name in VALUES:
+        return st.sampled_from(VALUES[name])
+    if isinstance(option.type, click.Choice):
+        return st.sampled_from([*option.type.choices, "x"])
+    if isinstance(option.type, click.Path):
+        near = [path for path in PATHS if not (name in written and path.startswith(FAR))]
+        return st.sampled_from(near)
+    return st.sampled_from(NUMBERS)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, content: bytes) -> bytes:
+    """Bytes with some left out, repeated, inserted or changed."""
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(content)))
+        end = min(len(content), at + draw(st.integers(0, 50) | st.integers(0, len(content))))
+        inserted = draw(st.sampled_from(TOKENS) | st.binary(max_size=1))
+        rest = draw(st.sampled_from([content[end:], content[at:], b""]))
+        content = content[:at] + inserted + rest
+    return content
+
+
+@st.composite
+def with_another_value(draw: st.DrawFn, value: Any) -> Any:
+    """JSON in which a value is another or left out."""
+    if not isinstance(value, dict | list) or not value or draw(st.integers(0, 9)) == 0:
+        return draw(st.sampled_from(JSON_VALUES))
+    value = value.copy()
+    key = draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))
+    if draw(st.integers(0, 6)) == 0:
+        del value[key]
+    else:
+        value[key] = draw(with_another_value(value[key]))
+    return value
+
+
+@st.composite
+def with_another_line(draw: st.DrawFn, content: bytes) -> bytes:
+    """JSON lines in which a value of one is another or left out."""
+    lines = content.splitlines()
+    place = draw(st.integers(0, len(lines) - 1))
+    lines[place] = json.dumps(draw(with_another_value(json.loads(lines[place])))).encode()
+    return b"\n".join(lines) + b"\n"
+
+
+@st.composite
+def with_another_header(draw: st.DrawFn, content: bytes) -> bytes:
+    """A safetensors file in whose header, or in our own within it, a value is another."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    own = header.get("__metadata__", {}).get("header")
+    if own is not None and draw(st.booleans()):
+        header["__metadata__"]["header"] = json.dumps(draw(with_another_value(json.loads(own))))
+    else:
+        header = draw(with_another_value(header))
+    new = json.dumps(header).encode()
+    return len(new).to_bytes(8, "little") + new + content[8 + size :]
+
+
+@st.composite
+def spoil(draw: st.DrawFn, path: Path) -> None:
+    """Damage a file, delete it, or put a folder in its place."""
+    content = path.read_bytes()
+    path.unlink()  # it may be a link
+    fate = draw(st.integers(0, 9))
+    if fate == 0:
+        path.mkdir()
+    elif fate > 1:
+        with_sense = {
+            ".json": with_another_line,  # of one line, once its line breaks are gone
+            ".jsonl": with_another_line,
+            ".journal": with_another_line,
+            ".safetensors": with_another_header,
+        }.get(path.suffix)
+        if path.suffix == ".json":
+            content = json.dumps(json.loads(content)).encode()
+        is_plain = with_sense is None or not content or draw(st.integers(0, 2)) == 0
+        content = draw(damaged(content) if is_plain else with_sense(content))
+        if "model" in path.parts and path.suffix == ".json":
+            content = re.sub(rb"\d{6,}", b"7", content)  # large numbers ask for large networks
+        path.write_bytes(content)
+
+
+def write_inputs() -> None:
+    """Valid files of every kind, but for those that commands write."""
+    Path("prompts.txt").write_text("a cat\n\na dog\na café\n")
+    lines = [json.dumps({"prompt": text, "id": 3}) for text in ("a cat", "a\ndog", "🐈")]
+    Path("prompts.jsonl").write_text("\n".join(lines))
+    Path("prompts.csv").write_text('id,prompt\n1,cat\n2,"a ""big"" dog,\nasleep"\n')
+    settings = {"strength": 0.5, "rounds": 2, "level": 0.3}
+    about = {"format": "vendi-guidance settings", "version": 1}
+    Path("settings.json").write_text(json.dumps({**about, "settings": settings}))
+    of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
+    split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
+    Path("attributes.json").write_text(json.dumps(split))
+    Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
+    Path("labelled").mkdir()
+    with Path("labelled", METADATA).open("w") as labels:
+        for number, tone in enumerate(("light", "dark", "dark", "light")):
+            Image.new("RGB", (16, 16), (60 * number, 0, 90)).save(f"labelled/{number}.png")
+            row = {"file_name": f"{number}.png", "prompt": "a cat", "tone": tone}
+            labels.write(json.dumps(row) + "\n")
+    captions = [{"id": i, "image_id": i // 2, "caption": f"a cat {i}"} for i in range(6)]
+    Path("coco.json").write_text(json.dumps({"annotations": captions}))
+    dense = [
+        {"attribute_type": "tone", "attribute": tone, "dense_prompt": f"a {tone} cat"}
+        for tone in ("light", "dark")
+    ]
+    groups = [{"coarse_prompt": "a cat", "dense_prompts": dense}]
+    asked = [{"concept": "cat", "coarse_dense_prompts": groups}]
+    Path("dimcim.json").write_text(json.dumps(asked))
+    features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)
+    np.save("features.npy", features)
+    np.savez("features.npz", features=features)
+    save_file({"features": features}, "features.safetensors")
+    Probe(["a cat", "a dog"], [("tone", ["light", "dark"])], "{concept}, {tone}").save_pretrained(
+        "probe"
+    )
