@@ -87,7 +87,7 @@ COMMANDS = {
             ("features.*", ("--reference", "{}")),
             ("dimcim.json", (*FEW, "dimcim", "--attributes", "{}")),
             ("probe/*", ("--image-embedder", "probe:probe")),
-            ("cache/*", ("--cache", "cache")),
+            ("cache/**/*", ("--cache", "cache")),
             ("model/**/*", ()),
         ),
     ),

@@ -6,7 +6,7 @@ import diffusers
 from diffusers import FlowMatchEulerDiscreteScheduler
 
 from tests.helpers.tiny_text import WIDTH, Letters
-from tests.helpers.tiny_transformers import HEADS, NO_TEXT, text
+from tests.helpers.tiny_transformers import HEADS, NO_TEXT, flow, text
 
 LAYERS = 2  # of text encoders whose hidden states are read
 
@@ -28,15 +28,11 @@ def krea2() -> Any:
         axes_dims_rope=(2, 2, 4),
         **HEADS,
     )
-    return diffusers.Krea2Pipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.Krea2Pipeline, transformer)
 
 
 def flux2() -> Any:
-    return diffusers.Flux2Pipeline(
-        transformer=_flux2(), scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.Flux2Pipeline, _flux2())
 
 
 def flux2_klein() -> Any:
@@ -51,11 +47,7 @@ def flux2_klein() -> Any:
         sample_size=16,
         mid_block_add_attention=False,
     )
-    return diffusers.Flux2KleinPipeline(
-        transformer=_flux2(guidance_embeds=False),
-        scheduler=FlowMatchEulerDiscreteScheduler(),
-        **NO_TEXT | {"vae": vae},
-    )
+    return flow(diffusers.Flux2KleinPipeline, _flux2(guidance_embeds=False), NO_TEXT | {"vae": vae})
 
 
 def _flux2(**more: Any) -> Any:
@@ -81,9 +73,7 @@ def ovis_image() -> Any:
         axes_dims_rope=(2, 2, 4),
         **HEADS,
     )
-    return diffusers.OvisImagePipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.OvisImagePipeline, transformer)
 
 
 class Processor:
@@ -127,6 +117,4 @@ def wan() -> Any:
         num_layers=1,
         **{**HEADS, "attention_head_dim": 12},
     )
-    return diffusers.WanPipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **text()
-    )
+    return flow(diffusers.WanPipeline, transformer, text())

@@ -24,6 +24,11 @@ def text() -> dict[str, Any]:
     return {"vae": None, "tokenizer": Letters(), "text_encoder": LettersEncoder()}
 
 
+def flow(pipeline: Any, transformer: Any, parts: dict[str, Any] = NO_TEXT) -> Any:
+    """A pipeline with the scheduler of flow models."""
+    return pipeline(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **parts)
+
+
 def stable_diffusion_3() -> Any:
     transformer = diffusers.SD3Transformer2DModel(
         sample_size=8,
@@ -107,9 +112,7 @@ def sana(size: int = 8) -> Any:
         sample_size=size,
         **HEADS,
     )
-    return diffusers.SanaPipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.SanaPipeline, transformer)
 
 
 def aura_flow() -> Any:
@@ -122,9 +125,7 @@ def aura_flow() -> Any:
         pos_embed_max_size=64,
         **HEADS,
     )
-    return diffusers.AuraFlowPipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.AuraFlowPipeline, transformer)
 
 
 def lumina() -> Any:
@@ -137,9 +138,7 @@ def lumina() -> Any:
         multiple_of=8,
         cross_attention_dim=WIDTH,
     )
-    return diffusers.LuminaPipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **text()
-    )
+    return flow(diffusers.LuminaPipeline, transformer, text())
 
 
 def lumina2(tokens: int = 64) -> Any:
@@ -156,9 +155,7 @@ def lumina2(tokens: int = 64) -> Any:
         axes_lens=(tokens, 16, 16),
         cap_feat_dim=WIDTH,
     )
-    return diffusers.Lumina2Pipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **text()
-    )
+    return flow(diffusers.Lumina2Pipeline, transformer, text())
 
 
 def hunyuan_dit(tokens: int = TOKENS, tokens_2: int = TOKENS) -> Any:
@@ -200,9 +197,7 @@ def cogview4() -> Any:
         rope_axes_dim=(8, 8),
         **HEADS,
     )
-    return diffusers.CogView4Pipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **text()
-    )
+    return flow(diffusers.CogView4Pipeline, transformer, text())
 
 
 def qwen_image() -> Any:
@@ -214,9 +209,7 @@ def qwen_image() -> Any:
         axes_dims_rope=(2, 2, 4),
         **HEADS,
     )
-    return diffusers.QwenImagePipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.QwenImagePipeline, transformer)
 
 
 def z_image() -> Any:
@@ -231,9 +224,7 @@ def z_image() -> Any:
         axes_dims=[4, 2, 2],
         axes_lens=[256, 32, 32],
     )
-    return diffusers.ZImagePipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **NO_TEXT
-    )
+    return flow(diffusers.ZImagePipeline, transformer)
 
 
 def ltx() -> Any:
@@ -245,9 +236,7 @@ def ltx() -> Any:
         caption_channels=WIDTH,
         **HEADS,
     )
-    return diffusers.LTXPipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **text()
-    )
+    return flow(diffusers.LTXPipeline, transformer, text())
 
 
 def cogvideox() -> Any:
