@@ -10,11 +10,17 @@ from vendi_guidance.evaluation.attributes import (
     Attribute as Attribute,
     load_attributes as load_attributes,
 )
+from vendi_guidance.evaluation.batches import as_batch as as_batch
 from vendi_guidance.evaluation.comparison import compare as compare
+from vendi_guidance.evaluation.embedding import (
+    Embedding as Embedding,
+    ImageReader as ImageReader,
+)
 from vendi_guidance.evaluation.evaluator import (
     Report as Report,
     evaluate as evaluate,
 )
+from vendi_guidance.evaluation.judges import Judges as Judges
 from vendi_guidance.features.base import (
     FrameMean as FrameMean,
     FromFunction as FromFunction,

@@ -120,10 +120,9 @@ def test_reference_features_may_come_from_a_file(evaluated, tmp_path):
     assert_refused(evaluated(castles, *pixels, "--reference", castles / "0.png"), "0.png", ".npy")
 
 
-def test_without_the_demos_files_there_are_no_demo_defaults(
-    evaluated, emoji, tiny_sdxl_folder, tmp_path, monkeypatch
+def test_other_embedders_have_no_reference_images_of_the_demo(
+    evaluated, emoji, tiny_sdxl_folder, tmp_path
 ):
-    monkeypatch.setattr(evaluate, "asset", lambda _: None)
     texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
     result = evaluated(emoji, "--image-embedder", "pixels:4", *texts)
     assert result.exit_code == 0, result.output

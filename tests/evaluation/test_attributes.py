@@ -10,13 +10,14 @@ from click.testing import CliRunner
 from PIL import Image
 from scipy.stats import t as student
 
-from tests.helpers.batches_at_hand import SETTINGS
+from tests.helpers.batches_at_hand import EMBEDDING
 from vendi_guidance.commands import evaluate as command
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.attribute_judges import TEMPLATES, ProbeJudge, ZeroShot
 from vendi_guidance.evaluation.attributes import Attribute, load_attributes, one_hot
 from vendi_guidance.evaluation.batches import Pictures, as_batch
 from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.spreads import attribute_scores
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.probe import Probe, ProbeLabeler
 
@@ -37,7 +38,7 @@ def scored(levels, prompts, attribute=LIGHT, judge=by_brightness):
 
 def test_a_prompt_that_leaves_an_attribute_open_spreads_over_its_values():
     found = scored([0, 0, 0, 255], ["a room"] * 4)
-    [spread] = found.spreads
+    [spread] = found.by_prompt
     evenness = -(0.75 * log(0.75) + 0.25 * log(0.25)) / log(2)
     assert spread.shares == (0.75, 0.25) and spread.named is None
     assert spread.scores == pytest.approx({"entropy": evenness, "coverage": 1.0, "commonest": 0.75})
@@ -45,7 +46,7 @@ def test_a_prompt_that_leaves_an_attribute_open_spreads_over_its_values():
 
 def test_a_prompt_that_names_a_value_asks_whether_it_is_drawn():
     found = scored([0, 255, 255, 0, 0], ["a Bright room"] * 3 + ["a room"] * 2)
-    assert found.spreads[0].scores == {"named_kept": pytest.approx(2 / 3)}
+    assert found.by_prompt[0].scores == {"named_kept": pytest.approx(2 / 3)}
     assert {name: mean[0] for name, mean in found.means.items()} == pytest.approx(
         {"entropy": 0.0, "coverage": 0.5, "commonest": 1.0, "named_kept": 2 / 3}
     )
@@ -83,7 +84,7 @@ def unsure(p: float):
 
 def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
     """Of four images that are bright with probability 0.4."""
-    [spread] = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4)).spreads
+    [spread] = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4)).by_prompt
     both = 1 - 0.6**4 - 0.4**4
     assert spread.shares == pytest.approx((0.6, 0.4))
     assert spread.scores["coverage"] == pytest.approx((1 + both) / 2, abs=0.05)
@@ -137,7 +138,7 @@ def test_intervals_hold_the_truth_where_a_judge_is_right_about_its_doubts():
 
 def test_an_attribute_can_be_of_one_prompt():
     attribute = Attribute("light", LIGHT.values, "a room")
-    assert [s.prompt for s in scored([0, 255], ["a room", "a cave"], attribute).spreads] == [
+    assert [s.prompt for s in scored([0, 255], ["a room", "a cave"], attribute).by_prompt] == [
         "a room"
     ]
     with pytest.raises(ValueError, match="'a hall', of which there are no images"):
@@ -189,15 +190,16 @@ def test_with_the_probe_the_values_drawn_are_the_looks():
     weight = Attribute("weight", ("regular", "bold"))
     labels = ProbeLabeler(probe)
     labels.from_features = None  # the pictures themselves are judged
+
+    def label(some, asked):
+        x = torch.tensor([[np.asarray(i).mean() - 127.0] for i in some])
+        return ProbeLabeler.from_features(labels, x, asked)
+
     report = evaluate(
         images,
         prompts,
-        labels=lambda some, asked: ProbeLabeler.from_features(
-            labels, torch.tensor([[np.asarray(i).mean() - 127.0] for i in some]), asked
-        ),
-        attributes=[weight],
-        attribute_judge=ProbeJudge(probe),
-        **SETTINGS,
+        judges=Judges(labels=label, attributes=[weight], attribute_judge=ProbeJudge(probe)),
+        embedding=EMBEDDING,
     )
     [found] = report.attributes
     assert report.scores["looks_per_prompt"].value == 2 * found.means["coverage"][0] == 1.5

@@ -12,11 +12,11 @@ from scipy.special import expit, logit
 from tests.helpers.commands import assert_refused
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.attribute_judges import Calibrated
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.calibration import Calibration, agreement, calibrate
-from vendi_guidance.evaluation.spreads import attribute_scores
 
 LIGHT = Attribute("light", ("dark", "bright"))
 

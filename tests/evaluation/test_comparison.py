@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import SETTINGS, WORDS, prompts, report_of, sample_images
+from tests.helpers.batches_at_hand import EMBEDDING, WORDS, prompts, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES, SECTIONS
 from vendi_guidance.evaluation.results import Difference
@@ -13,7 +14,7 @@ from vendi_guidance.kernels.standard import Gaussian
 
 
 def test_a_batch_does_not_differ_from_itself():
-    report = report_of(64, reference=sample_images(12))
+    report = report_of(64, references=sample_images(12))
     comparison = compare(report, report)
     assert set(comparison.differences) == set(report.scores)
     for found in comparison.differences.values():
@@ -69,7 +70,7 @@ def test_as_many_pictures_of_each_prompt_are_compared():
     many = report_of(64)
     rows = [row for row in range(64) if row % 8 < 3 or row >= 56]
     images, texts = sample_images(64), prompts(64)
-    few = evaluate([images[i] for i in rows], [texts[i] for i in rows], **SETTINGS)
+    few = evaluate([images[i] for i in rows], [texts[i] for i in rows], embedding=EMBEDDING)
     comparison = compare(few, many)
     assert comparison.compared == 7 * 3 + 8
     # the same pictures then, though the reports have different scores
@@ -97,13 +98,15 @@ def test_too_few_pictures_say_nothing_of_chance():
 
 
 def test_enough_images_without_any_variation_are_not_too_few():
-    same = {"image_embedder": torch.ones(32, 2), "kernel_image": Gaussian(1.0)}
-    first, second = (evaluate(sample_images(32), name=name, **same) for name in "ab")
+    same = Embedding(torch.ones(32, 2), kernel_image=Gaussian(1.0))
+    first, second = (evaluate(sample_images(32), name=name, embedding=same) for name in "ab")
     assert "nothing varies" in compare(first, second).verdict()
 
 
 def test_without_prompts_the_vendi_score_tells():
-    first, second = (evaluate(sample_images(40, spread), **SETTINGS) for spread in (10, 60))
+    first, second = (
+        evaluate(sample_images(40, spread), embedding=EMBEDDING) for spread in (10, 60)
+    )
     comparison = compare(first, second)
     assert comparison.headline == "vendi" and comparison.drawn == "pictures"
     assert "the Vendi" in comparison.verdict()
@@ -114,7 +117,7 @@ def test_without_prompts_the_vendi_score_tells():
     [
         ({"kernel_image": Gaussian(2.0)}, "kernel_image"),
         ({"truncation": 4}, "truncation"),
-        ({"prompt_embedder": np.eye(24)}, "prompt_embedder"),
+        ({"prompt": np.eye(24)}, "prompt_embedder"),
     ],
 )
 def test_reports_of_other_settings_are_not_compared(other, what):
@@ -123,13 +126,13 @@ def test_reports_of_other_settings_are_not_compared(other, what):
 
 
 def test_scores_against_other_reference_images_are_not_compared():
-    reports = [report_of(24, reference=sample_images(12, seed=seed)) for seed in (5, 5, 6)]
+    reports = [report_of(24, references=sample_images(12, seed=seed)) for seed in (5, 5, 6)]
     same, other = (compare(reports[0], report).differences for report in reports[1:])
     assert same.keys() == reports[0].scores.keys()
     assert same.keys() - other.keys() == SECTIONS["Against the reference images"].keys()
 
 
 def test_a_bandwidth_of_the_first_reports_own_may_be_handed_on():
-    first = report_of(24, kernel_image=None, prompt_embedder=WORDS)
+    first = report_of(24, kernel_image=None, prompt=WORDS)
     second = report_of(24, seed=1, kernel_image=first.inputs.kernel_x)
     assert compare(first, second).differences["vendi"].change > 0

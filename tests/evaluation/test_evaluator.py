@@ -1,5 +1,8 @@
 """A finished batch in, a report of its numbers out."""
 
+from dataclasses import replace
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
@@ -7,15 +10,18 @@ from PIL import Image
 
 from tests.helpers.batches_at_hand import (
     COLOURS,
-    SETTINGS,
+    EMBEDDING,
     WORDS,
     labels_of,
     prompts,
     report_of,
     sample_images,
 )
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
 from vendi_guidance.evaluation.inputs import ScoreInputs
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
@@ -23,7 +29,7 @@ from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.manifold import manifold_scores
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom
 
-KERNELS = SETTINGS["kernel_image"], SETTINGS["kernel_prompt"]
+KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
 
 
 def values(report) -> dict[str, float]:
@@ -32,7 +38,7 @@ def values(report) -> dict[str, float]:
 
 def test_every_score_is_that_of_the_features():
     reference = sample_images(20, seed=5)
-    report = report_of(24, truncation=3, reference=reference, seconds=[1.0, 2.0, 3.0] * 8)
+    report = report_of(24, truncation=3, references=reference, seconds=[1.0, 2.0, 3.0] * 8)
     x, t = COLOURS.embed(sample_images(24)), WORDS.embed(prompts(24))
     real = COLOURS.embed(reference)
     expected = {
@@ -61,7 +67,7 @@ def test_vendi_is_what_the_prompts_explain_times_the_rest():
 
 
 def test_what_decides_a_score_stands_beside_it():
-    report = report_of(24, truncation=3, reference=sample_images(20))
+    report = report_of(24, truncation=3, references=sample_images(20))
     basis = {name: score.basis for name, score in report.scores.items()}
     assert basis["vendi"] == "colours none, Gaussian σ = 1; all eigenvalues, n = 24"
     assert "prompts by words, Gaussian σ = 0.3" in basis["conditional_vendi"]
@@ -119,7 +125,7 @@ def test_labels_of_files_that_cannot_be_read_are_left_out(tmp_path):
         image.save(tmp_path / f"{number}.png")
     (tmp_path / "1.png").write_bytes(b"broken")
     labels = labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"])
-    report = evaluate(tmp_path, ["cat"] * 4, labels=labels, **SETTINGS)
+    report = evaluate(tmp_path, ["cat"] * 4, judges=Judges(labels=labels), embedding=EMBEDDING)
     assert report.scores["fidelity"].value == 1 and report.settings["labeled"] == 3
 
 
@@ -136,7 +142,7 @@ def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
     with pytest.raises(ValueError, match="must agree in d, got 2 and 16"):
         report_of(16, clip=(image_half, WORDS))
     with pytest.raises(ValueError, match="give the prompts too"):
-        evaluate(sample_images(4), image_embedder=COLOURS, clip=(image_half, text_half))
+        evaluate(sample_images(4), judges=Judges(clip=(image_half, text_half)))
 
 
 def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
@@ -148,7 +154,7 @@ def test_groups_of_ones_own_replace_the_prompts_in_the_breakdown():
 
 def test_groups_come_from_the_least_to_the_most_diverse():
     images = sample_images(16, 2, kinds=1) + sample_images(16, 80, kinds=1, seed=1)
-    report = evaluate(images, ["same"] * 16 + ["varied"] * 16, **SETTINGS)
+    report = evaluate(images, ["same"] * 16 + ["varied"] * 16, embedding=EMBEDDING)
     same, varied = report.analysis.groups
     assert (same.label, varied.label) == ("same", "varied")
     assert same.vendi == pytest.approx(1, abs=0.05) and varied.vendi > 2
@@ -158,7 +164,7 @@ def test_groups_come_from_the_least_to_the_most_diverse():
 def test_near_duplicates_come_first_and_no_picture_twice():
     images = sample_images(30, 90)
     images[7] = images[21].copy()
-    report = evaluate(images, **SETTINGS)
+    report = evaluate(images, embedding=EMBEDDING)
     first = report.analysis.pairs[0]
     assert (first.first, first.second) == (7, 21)
     assert first.similarity == pytest.approx(1, abs=1e-5)
@@ -170,7 +176,7 @@ def test_near_duplicates_come_first_and_no_picture_twice():
 
 
 def test_without_prompts_there_are_only_unconditional_scores():
-    report = evaluate(sample_images(24), **SETTINGS)
+    report = evaluate(sample_images(24), embedding=EMBEDDING)
     assert set(report.scores) == {"vendi", "rke"}
     assert report.analysis.groups == []
     assert "prompts" not in report.settings
@@ -193,7 +199,7 @@ def test_one_picture_scores_one():
 @pytest.mark.parametrize("colour", ["black", "white", "red"])
 def test_pictures_that_are_all_alike_score_one(colour):
     images = [Image.new("RGB", (8, 8), colour)] * 30
-    report = evaluate(images, ["a prompt"] * 30, **SETTINGS | {"kernel_image": None})
+    report = evaluate(images, ["a prompt"] * 30, embedding=replace(EMBEDDING, kernel_image=None))
     for name in ("vendi", "conditional_vendi", "rke"):
         assert report.scores[name].value == pytest.approx(1)
     assert ("in_batch_similarity" in report.scores) == (colour != "black")
@@ -202,7 +208,7 @@ def test_pictures_that_are_all_alike_score_one(colour):
 def test_zero_features_under_a_cosine_kernel_are_one_sentence():
     images = [Image.new("RGB", (8, 8), "black")] * 3
     with pytest.raises(ValueError, match="row 0 is a zero vector"):
-        evaluate(images, image_embedder=COLOURS, kernel_image=Cosine())
+        evaluate(images, embedding=Embedding(COLOURS, kernel_image=Cosine()))
 
 
 def test_one_group_only_is_scored_as_it_is():
@@ -213,27 +219,27 @@ def test_one_group_only_is_scored_as_it_is():
 
 def test_wrong_batches_are_one_sentence():
     with pytest.raises(ValueError, match="there are no images"):
-        evaluate([], [], **SETTINGS)
+        evaluate([], [], embedding=EMBEDDING)
     with pytest.raises(ValueError, match="got 8 images and 2 prompts: give one prompt for each"):
-        evaluate(sample_images(8), ["cat", "dog"], **SETTINGS)
+        evaluate(sample_images(8), ["cat", "dog"], embedding=EMBEDDING)
     with pytest.raises(ValueError, match="prompts must be text, got 7"):
-        evaluate(sample_images(2), ["cat", 7], **SETTINGS)
+        evaluate(sample_images(2), ["cat", 7], embedding=EMBEDDING)
     with pytest.raises(ValueError, match="got 8 images and 3 times"):
         report_of(8, seconds=[1, 2, 3])
     with pytest.raises(ValueError, match="images must be a folder"):
-        evaluate(7, **SETTINGS)
+        evaluate(7, embedding=EMBEDDING)
 
 
 def test_features_with_nan_are_refused_by_name_and_row():
     x = torch.randn(8, 3)
     x[5, 1] = float("nan")
     with pytest.raises(ValueError, match=r"the features given cannot be scored.*row 5"):
-        evaluate(sample_images(8), image_embedder=x)
+        evaluate(sample_images(8), embedding=Embedding(x))
     broken = FromFunction(lambda images: np.full((len(images), 2), np.inf), "broken")
     with pytest.raises(ValueError, match="broken's features cannot be scored"):
-        evaluate(sample_images(8), image_embedder=broken)
+        evaluate(sample_images(8), embedding=Embedding(broken))
     with pytest.raises(ValueError, match="have 7 rows, but there are 8"):
-        evaluate(sample_images(8), image_embedder=torch.randn(7, 3))
+        evaluate(sample_images(8), embedding=Embedding(torch.randn(7, 3)))
 
 
 def test_given_features_are_taken_as_they_are():
@@ -241,9 +247,8 @@ def test_given_features_are_taken_as_they_are():
     report = evaluate(
         sample_images(30),
         prompts(30),
-        image_embedder=x,
-        prompt_embedder=t,
-        reference=torch.randn(9, 5),
+        embedding=Embedding(x, t),
+        references=torch.randn(9, 5),
     )
     assert report.settings["references"] == 9
     expected = scores.vendi(x, report.inputs.kernel_x)
@@ -274,6 +279,56 @@ def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_has():
 
     images = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     report = evaluate(
-        images, prompts, labels=label, image_embedder="pixels", prompt_embedder="words"
+        images, prompts, judges=Judges(labels=label), embedding=Embedding("pixels", "words")
     )
     assert report.scores["looks_per_prompt"].low == 1
+
+
+# How it is called ----------------------------------------------------------------------------
+
+
+def test_evaluate_takes_a_few_values():
+    assert len(signature(evaluate).parameters) <= 8
+
+
+@pytest.mark.parametrize(
+    ("earlier", "new", "words"),
+    [
+        (
+            {"image_embedder": COLOURS, "kernel_image": Gaussian(2.0), "truncation": 3},
+            {"embedding": Embedding(COLOURS, WORDS, Gaussian(2.0), truncation=3)},
+            r"write evaluate\(embedding=Embedding\(image=..., kernel_image=..., truncation=...\)\)",
+        ),
+        (
+            {"faithfulness": [0.5] * 24, "progress": False, "reference": torch.ones(9, 3)},
+            {
+                "embedding": Embedding(COLOURS, WORDS),
+                "judges": Judges(faithfulness=[0.5] * 24),
+                "reader": ImageReader(progress=False),
+                "references": torch.ones(9, 3),
+            },
+            r"judges=Judges\(faithfulness=...\), reader=ImageReader\(.*\), references=...\)$",
+        ),
+        (
+            {"groups": ["a", "b"] * 12, "seconds": [1] * 24},
+            {
+                "images": as_batch(sample_images(24), groups=["a", "b"] * 12, seconds=[1] * 24),
+                "embedding": Embedding(COLOURS, WORDS),
+            },
+            r"write evaluate\(as_batch\(images, prompts, groups=..., seconds=...\)\)$",
+        ),
+    ],
+)
+def test_earlier_keywords_work_and_say_what_replaces_them(earlier, new, words):
+    same = {"images": sample_images(24), "prompts": prompts(24)}
+    usual = {"embedding": Embedding(COLOURS, WORDS)}
+    with pytest.warns(DeprecationWarning, match=words) as said:
+        report = evaluate(**same | usual | earlier)
+    expected = evaluate(**same | new)
+    assert len(said) == 1 and said[0].filename == __file__
+    assert values(report) == values(expected) and report.settings == expected.settings
+
+
+def test_no_other_keyword_is_taken():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'probe'"):
+        evaluate(sample_images(24), probe=None)

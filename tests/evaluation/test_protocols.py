@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.batches_at_hand import sample_images
-from vendi_guidance import FromFunction, evaluate
+from vendi_guidance import Embedding, FromFunction, Judges, evaluate
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.benchmarks import BENCHMARKS, Asked
@@ -22,8 +22,8 @@ TEXTS = FromFunction(lambda texts: torch.eye(12)[[int(text.split()[1]) for text 
 
 def report(each: int, **settings):
     prompts = [f"prompt {i}" for i in range(6) for _ in range(each)]
-    embedders = {"image_embedder": "pixels:2", "prompt_embedder": TEXTS}
-    return evaluate(sample_images(6 * each), prompts, name="run", **embedders, **settings)
+    images, embedding = sample_images(6 * each), Embedding("pixels:2", TEXTS)
+    return evaluate(images, prompts, name="run", embedding=embedding, judges=Judges(**settings))
 
 
 def test_every_protocol_has_a_benchmark_and_columns_that_are_scores():
@@ -45,7 +45,7 @@ def test_one_image_of_a_prompt_has_no_in_batch_similarity():
 
 def test_pairs_of_one_prompt_are_counted_also_where_an_image_could_not_be_read():
     prompts = [f"prompt {i}" for i in range(6) for _ in range(4)][1:]
-    run = evaluate(sample_images(23), prompts, image_embedder="pixels:2", prompt_embedder=TEXTS)
+    run = evaluate(sample_images(23), prompts, embedding=Embedding("pixels:2", TEXTS))
     settings = table_of_scores("coco1000", [run], []).settings
     assert "n = 23 images of 6 prompts, 33 pairs of one prompt" in settings
 

@@ -7,6 +7,7 @@ from PIL import Image
 
 from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
@@ -18,7 +19,7 @@ PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
 
 @pytest.fixture(scope="module")
 def report():
-    return report_of(64, truncation=4, reference=sample_images(12), seconds=[0.5] * 64)
+    return report_of(64, truncation=4, references=sample_images(12), seconds=[0.5] * 64)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_what_is_left_out_is_said():
 def _no_figures():
     from vendi_guidance.evaluation.report.figures import draw_figures
 
-    return draw_figures([evaluate(sample_images(3), image_embedder="pixels:2")])
+    return draw_figures([evaluate(sample_images(3), embedding=Embedding("pixels:2"))])
 
 
 def test_half_a_character_is_written_as_a_question_mark(tmp_path):

@@ -38,7 +38,9 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     prompts = [HOSTILE[i // 8] for i in range(64)]
     runs = [
-        report_of(64, spread, prompts=prompts, name=name, reference=sample_images(12), truncation=8)
+        report_of(
+            64, spread, prompts=prompts, name=name, references=sample_images(12), truncation=8
+        )
         for spread, name in ((10, "<b onclick=alert(1)>a</b>"), (60, 'b"> & $\\frac'))
     ]
     runs[0].skipped.append(BadImage("<img src=y>.png", "it is <i>broken</i>"))

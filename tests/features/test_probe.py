@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from tests.helpers.batches_at_hand import sample_images
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.labels import prompt_fidelity
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.images import open_image_embedder
@@ -99,7 +101,7 @@ def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder
     images, labels = sample_images(6), Watched(load_probe(tiny_probe_folder))
     words = FromFunction(lambda texts: torch.eye(len(texts)), "words")
     reports = [
-        evaluate(images, ["cat"] * 6, image_embedder=x, prompt_embedder=words, labels=labels)
+        evaluate(images, ["cat"] * 6, embedding=Embedding(x, words), judges=Judges(labels=labels))
         for x in (open_image_embedder(f"probe:{tiny_probe_folder}"), torch.randn(6, 3))
     ]
     assert labels.calls == 1

@@ -1,9 +1,14 @@
 """Small batches and embedders whose features are known, for the tests of reports."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 from PIL import Image
 
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Gaussian
 
@@ -23,12 +28,9 @@ def _directions(prompts):
 WORDS = FromFunction(_directions, "words")
 """Far from one another, at unit length."""
 
-SETTINGS = {
-    "image_embedder": COLOURS,
-    "prompt_embedder": WORDS,
-    "kernel_image": Gaussian(1.0),
-    "kernel_prompt": Gaussian(0.3),
-}
+EMBEDDING = Embedding(COLOURS, WORDS, Gaussian(1.0), Gaussian(0.3))
+OF_BATCH = {"prompts", "groups", "seconds"}
+OF_EMBEDDING, OF_JUDGES = ({f.name for f in fields(kind)} for kind in (Embedding, Judges))
 
 
 KNOWN = {"cat", "dog"}
@@ -57,5 +59,11 @@ def prompts(count: int, kinds: int = 8) -> list[str]:
 
 
 def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> Report:
-    given = {"prompts": prompts(count), "name": f"spread {spread}"} | SETTINGS | more
-    return evaluate(sample_images(count, spread, seed), **given)
+    """Of `sample_images`; `more` are fields of `Embedding` and `Judges`, or arguments."""
+    given = {"prompts": prompts(count), "name": f"spread {spread}"} | more
+    batch, embedding, judges = (
+        {name: given.pop(name) for name in names & given.keys()}
+        for names in (OF_BATCH, OF_EMBEDDING, OF_JUDGES)
+    )
+    given |= {"embedding": replace(EMBEDDING, **embedding), "judges": Judges(**judges)}
+    return evaluate(as_batch(sample_images(count, spread, seed), **batch), **given)

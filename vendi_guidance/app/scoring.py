@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from diffusers import StableDiffusionXLPipeline
@@ -12,7 +11,9 @@ from torch import Tensor
 
 from vendi_guidance.app.session import Generation
 from vendi_guidance.evaluation.comparison import Comparison, compare
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.features.base import FromFunction, ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
@@ -53,13 +54,12 @@ class Scorer:
         if labeler is not None and not any(labeler.probe.asked(generation.request.prompts)):
             labeler = None
         images = self.images if labeler is None or self.of_known is None else self.of_known
-        settings: dict[str, Any] = {"image_embedder": images, "prompt_embedder": self.prompts}
+        embedding, judges = Embedding(images, self.prompts), Judges(labels=labeler)
         reports = []
         for name, arm in generation.arms.items():
             about = name + (f" {generation.request.strength:g}" if name == "with" else "")
-            report = evaluate(arm.folder, name=about, labels=labeler, **settings)
-            settings |= {"kernel_image": report.inputs.kernel_x}
-            settings |= {"kernel_prompt": report.inputs.kernel_t}
+            report = evaluate(arm.folder, name=about, embedding=embedding, judges=judges)
+            embedding = embedding.with_kernels_of(report.inputs)
             reports.append(report)
         return compare(*reports)
 

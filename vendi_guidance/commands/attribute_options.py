@@ -11,6 +11,8 @@ from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attribute_judges import Calibrated, ProbeJudge, ZeroShot
 from vendi_guidance.evaluation.attributes import Attribute, load_attributes
 from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.features.prompts import open_prompt_embedder
@@ -47,11 +49,11 @@ def open_attributes(
     labeler: ProbeLabeler | None,
     device: str,
     known: list[Attribute] | None = None,
-) -> dict[str, Any]:
-    """The settings of `evaluate` that these options ask for.
+) -> Judges:
+    """The judges of `evaluate` that these options and a labeler make.
 
     Args:
-        labeler: judges attributes where no judge is named.
+        labeler: labels images, and judges attributes where no judge is named.
         known: the file's attributes, where something else has read it.
 
     Raises:
@@ -63,7 +65,7 @@ def open_attributes(
         if judge is not None or calibration is not None:
             option = "--attribute-judge" if judge is not None else "--attribute-calibration"
             raise ValueError(f"{option} needs --attributes FILE, which says what to judge")
-        return {}
+        return Judges(labels=labeler)
     attributes = load_attributes(file) if known is None else known
     opened = open_judge(judge, labeler, device)
     if calibration is not None:
@@ -73,7 +75,7 @@ def open_attributes(
                 "give one of them"
             )
         opened = Calibrated(opened, attributes, as_batch(calibration, read_prompts=False))
-    return {"attributes": attributes, "attribute_judge": opened}
+    return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
 
 
 def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:
@@ -85,5 +87,9 @@ def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> A
     name = name or "clip"
     if name.partition(":")[0] != "clip":
         raise ValueError(f"--attribute-judge must be clip, clip:MODEL or labels, got {name!r}")
-    halves = open_image_embedder(name, device=device), open_prompt_embedder(name, device=device)
-    return ZeroShot(*halves)
+    return ZeroShot(*open_clip(name, device))
+
+
+def open_clip(name: str, device: str) -> tuple[ImageEmbedder, PromptEmbedder]:
+    """The two embedders of a CLIP."""
+    return open_image_embedder(name, device=device), open_prompt_embedder(name, device=device)

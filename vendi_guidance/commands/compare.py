@@ -16,6 +16,7 @@ method more, it goes on with the images that are there.
 """
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -47,9 +48,9 @@ from vendi_guidance.commands.run_options import (
 from vendi_guidance.comparison.entries import FAMILIES, UNGUIDED, USUAL, Entry, entries_of
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
 from vendi_guidance.comparison.study import Results, Study
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.spreads import attribute_scores
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.series import Series
@@ -118,19 +119,16 @@ def main(
     model = find(options)
     prompts = list(open_prompts(options.prompts))
     names = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
-    also: dict[str, Any] = {}
     labeler = open_labeler(probe, prompts)
-    if labeler is not None:
-        also["labels"] = labeler
     if attribute_judge == "labels":
         raise ValueError("--attribute-judge labels: new images have no labels yet")
-    also |= open_attributes(
+    judges = open_attributes(
         attributes, attribute_judge, attribute_calibration, labeler, given["device"]
     )
     if attributes is not None:
-        check_attributes(also["attributes"], also["attribute_judge"], prompts)
+        check_attributes(judges.attributes, judges.attribute_judge, prompts)
     runs = Series(settled(options, model), Stop(), tell=tell)
-    judging = open_judging(*names.values(), runs=runs, drawn=prompts, **also)
+    judging = open_judging(*names.values(), runs=runs, drawn=prompts, judges=judges)
     check_folder(output, entries)
     for remark in model.remarks:
         tell(remark)
@@ -170,7 +168,7 @@ def main(
 
 
 def check_attributes(
-    attributes: list[Attribute], judge: AttributeJudge, prompts: list[str]
+    attributes: Sequence[Attribute], judge: AttributeJudge | None, prompts: list[str]
 ) -> None:
     """Raise ValueError before anything is drawn if the judge does not know some attribute, or it is
     for a prompt that is not drawn."""

@@ -25,23 +25,39 @@ are the demo's.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import click
 import transformers
 from rich.console import Console
 
 from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
-from vendi_guidance.commands.cli import Command, Option, Range
+from vendi_guidance.commands.attribute_options import (
+    attribute_options,
+    judged,
+    open_attributes,
+    open_clip,
+)
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.embedding_options import (
+    Demo,
+    demo_options,
+    embedding_options,
+    known,
+    open_embedding,
+    open_references,
+    scored,
+)
 from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
-from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
+from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.protocols import Features, ProtocolTable
 from vendi_guidance.evaluation.report.protocol import notes, terminal_table
@@ -51,55 +67,10 @@ from vendi_guidance.evaluation.report.writer import (
     save_report,
     score_table,
 )
-from vendi_guidance.features.base import Embedder, load_features
-from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import open_labeler
-from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import UNFINISHED
 
 NAMED = 10  # of the files that cannot be read
-
-
-class Usual(NamedTuple):
-    """An embedder that is used if none is named, what replaces it where it is not at hand, and the
-    sentence that says what that costs."""
-
-    open: Callable[..., Embedder[Any]]
-    spec: str
-    fallback: str
-    note: str
-
-
-DINOV2 = Usual(
-    open_image_embedder,
-    "dinov2",
-    "pixels",
-    "DINOv2 is not at hand, so images are compared by their pixels: scores then say how "
-    "much colours and layout differ, not what is shown, and cannot be compared with "
-    "scores by other embedders.",
-)
-CLIP = Usual(
-    open_prompt_embedder,
-    "clip",
-    "words",
-    "CLIP is not at hand, so prompts are compared by their words: two that say the same "
-    "in other words count as different.",
-)
-
-scored = partial(click.option, cls=Option, group="Features and scores")
-known = partial(click.option, cls=Option, group="Demo and benchmarks")
-
-
-def sigma(what: str) -> Any:
-    """The option of a kernel's bandwidth."""
-    return scored(
-        f"--sigma-{what}",
-        type=Range(0, min_open=True),
-        show_default="the embedder's usual one, else the median distance",
-        help=f"Bandwidth of the Gaussian kernel on {what} features.",
-    )
 
 
 COMMON = (
@@ -110,23 +81,7 @@ COMMON = (
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("folders", nargs=-1, required=True, type=PATH)
-@scored(
-    "--image-embedder",
-    show_default="probe for the demo's prompts, else dinov2",
-    help="Features of images: dinov2, clip:MODEL, inception:FILE, timm:NAME, pixels, ...",
-)
-@scored(
-    "--prompt-embedder",
-    show_default="sdxl for the demo's prompts, else clip",
-    help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
-)
-@sigma("image")
-@sigma("prompt")
-@scored(
-    "--truncation",
-    type=click.IntRange(1),
-    help="How many eigenvalues the truncated scores keep; without it, these are left out.",
-)
+@embedding_options
 @scored(
     "--reference",
     type=PATH,
@@ -140,20 +95,7 @@ COMMON = (
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
 @attribute_options
-@known(
-    "--probe",
-    type=PATH,
-    default=asset("demo-probe"),
-    show_default=False,
-    help="The demo's classifier of emoji.",
-)
-@known(
-    "--text-encoder",
-    type=PATH,
-    default=asset("demo-sdxl"),
-    show_default=False,
-    help="The demo's SDXL, for prompts.",
-)
+@demo_options
 @protocol_options(
     known,
     "Features, kernels, CLIPScore and table of a benchmark, whose runs these have to be; with "
@@ -180,21 +122,21 @@ def main(
     folders: tuple[Path, ...],
     output: Path | None,
     overwrite: bool,
-    image_embedder: str | None,
-    prompt_embedder: str | None,
-    sigma_image: float | None,
-    sigma_prompt: float | None,
-    clip: str | None,
+    truncation: int | None,
+    reference: Path | None,
+    faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
     attribute_calibration: Path | None,
-    reference: Path | None,
     probe: Path | None,
     text_encoder: Path | None,
     protocol: str | None,
     protocol_prompts: int | None,
+    cache: Path | None,
+    workers: int,
+    on_bad_image: Literal["skip", "fail"],
     device: str,
-    **options: Any,  # of `evaluate`: faithfulness, truncation, cache, workers, on_bad_image
+    **features: Any,  # of `Features`
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -203,45 +145,26 @@ def main(
     batches = [as_batch(folder) for folder in folders]
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
-    features = Features(image_embedder, sigma_image, prompt_embedder, sigma_prompt, clip)
-    followed = follow(protocol, protocol_prompts, features, batches, attributes, attribute_judge)
-    features = followed.features
+    given = Features(**features)
+    run = follow(protocol, protocol_prompts, given, batches, attributes, attribute_judge)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
     labeler = open_labeler(probe, prompts)
-    fallen: list[str] = []
-    opened = partial(open_or_fall_back, notes=fallen, device=device)
-    usual = f"probe:{probe}" if labeler else None
-    images = opened(features.image_embedder or usual, DINOV2)
-    settings: dict[str, Any] = {"image_embedder": images, "labels": labeler, **options}
-    if prompts:
-        usual = f"sdxl:{text_encoder}" if labeler and text_encoder else None
-        settings["prompt_embedder"] = opened(features.prompt_embedder or usual, CLIP)
-    if features.clip is not None:
-        settings["clip"] = tuple(
-            open_half(features.clip, device=device)
-            for open_half in (open_image_embedder, open_prompt_embedder)
-        )
+    demo = Demo(probe, text_encoder) if labeler else None
+    embedding, fallen = open_embedding(run.features, bool(prompts), demo, device)
+    clip = None if run.features.clip is None else open_clip(run.features.clip, device)
     judging = (attributes, attribute_judge, attribute_calibration, labeler, device)
-    settings |= open_attributes(*judging, known=followed.attributes)
-    if reference is None and probe and labeler and images.name == "probe":
-        beside = probe / "training_features.safetensors"
-        reference = beside if beside.is_file() else None
-    if reference is not None:
-        settings["reference"] = load_features(reference) if reference.is_file() else reference
-    sigmas = {"kernel_image": features.sigma_image, "kernel_prompt": features.sigma_prompt}
-    settings |= {what: None if it is None else Gaussian(it) for what, it in sigmas.items()}
-
-    reports: list[Report] = []
-    for batch, name in zip(batches, names_of(folders), strict=True):
-        report = evaluate(batch, name=name, progress=True, **settings)
+    judges = open_attributes(*judging, known=run.attributes)
+    reports = evaluate_alike(
+        dict(zip(names_of(folders), batches, strict=True)),
+        replace(embedding, truncation=truncation),
+        replace(judges, clip=clip, faithfulness=faithfulness),
+        open_references(reference, embedding, demo),
+        ImageReader(cache, workers, on_bad_image, progress=True),
+    )
+    for report in reports:
         report.notes.extend(fallen)
-        reports.append(report)
-        # the second batch is compared by the kernels and the reference features of the first
-        inputs = report.inputs
-        settings |= {"kernel_image": inputs.kernel_x, "kernel_prompt": inputs.kernel_t}
-        settings["reference"] = inputs.reference
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
-    table = followed.table(reports)
+    table = run.table(reports)
     page = save_report(output, reports, comparison, table, folders)
 
     show(reports, comparison, table, said=fallen)
@@ -249,19 +172,28 @@ def main(
     click.echo(f"wrote {page} and, beside it, {also}report.md, report.json and figures")
 
 
-def open_or_fall_back(
-    spec: str | None, usual: Usual, *, notes: list[str], device: str
-) -> Embedder[Any]:
-    """An embedder by its name; None is the usual one or, where that is not at hand, the fallback,
-    with a note of what that costs."""
-    if spec is not None:
-        return usual.open(spec, device=device)
-    try:
-        return usual.open(usual.spec, device=device)
-    except (ImportError, OSError) as error:
-        notes.append(usual.note)
-        click.echo(f"{usual.note}\nTo have it: {error}", err=True)
-        return usual.open(usual.fallback, device=device)
+def evaluate_alike(
+    batches: Mapping[str, Batch],
+    embedding: Embedding,
+    judges: Judges,
+    references: Images | None,
+    reader: ImageReader,
+) -> list[Report]:
+    """The reports of named batches, all by the kernels and the reference features of the first."""
+    reports = []
+    for name, batch in batches.items():
+        report = evaluate(
+            batch,
+            name=name,
+            embedding=embedding,
+            judges=judges,
+            references=references,
+            reader=reader,
+        )
+        embedding = embedding.with_kernels_of(report.inputs)
+        references = report.inputs.reference
+        reports.append(report)
+    return reports
 
 
 def show(

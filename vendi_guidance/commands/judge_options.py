@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.checks import nearest
-from vendi_guidance.commands.attribute_options import judged
+from vendi_guidance.commands.attribute_options import judged, open_clip
 from vendi_guidance.commands.run_options import together
+from vendi_guidance.evaluation.judges import NO_JUDGES, Judges
 from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
@@ -66,14 +67,14 @@ def open_judging(
     *,
     runs: Series,
     drawn: Sequence[str],
-    **also: Any,
+    judges: Judges = NO_JUDGES,
 ) -> Judging:
     """The judges with these names.
 
     Args:
         runs: that are judged.
         drawn: their prompts.
-        also: further settings of `evaluate`.
+        judges: of what else `evaluate` scores.
 
     Raises:
         ValueError: there is no such judge.
@@ -83,10 +84,7 @@ def open_judging(
     kind, _, which = faithfulness.partition(":")
     judge: Any = None
     if kind == "clip":
-        judge = tuple(
-            open_half(faithfulness, device=device)
-            for open_half in (open_image_embedder, open_prompt_embedder)
-        )
+        judge = open_clip(faithfulness, device)
     elif kind == "probe":
         judge = ProbeConcept(load_probe(which))
     elif faithfulness == "own-model":
@@ -104,4 +102,4 @@ def open_judging(
         )
     of_images = open_image_embedder(images, device=device)
     of_prompts = open_prompt_embedder(prompts, device=device)
-    return Judging(of_images, of_prompts, judge, runs.options.output / FEATURES, also)
+    return Judging(of_images, of_prompts, judge, runs.options.output / FEATURES, judges)

@@ -96,7 +96,7 @@ def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
                 "evaluations_per_image": run.evaluations,
                 "seconds_per_image": run.seconds,
                 "scores": {name: asdict(score) for name, score in run.report.scores.items()},
-                "attributes": [asdict(one) for one in run.report.attributes],
+                "attributes": [one.as_json() for one in run.report.attributes],
             }
             for run in results.runs
         ],

@@ -1,6 +1,6 @@
 """Finished batches from folders, arrays, tensors, datasets or images."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from os import PathLike
@@ -69,6 +69,7 @@ class Batch:
         name: of the batch, "" if it has none.
         rows: what the folder's `metadata.jsonl` says of each, or None.
         note: where a folder's prompts are from, and which images were left out without one.
+        groups: labels of images that belong together, one for each; None where prompts say that.
     """
 
     images: Pictures
@@ -77,16 +78,18 @@ class Batch:
     name: str = ""
     rows: list[dict[str, Any]] | None = None
     note: str = ""
+    groups: Sequence[Hashable] | None = None
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images."""
         if len(rows) == len(self.images):
             return self
-        prompts = None if self.prompts is None else [self.prompts[i] for i in rows]
-        seconds = None if self.seconds is None else [self.seconds[i] for i in rows]
-        about = None if self.rows is None else [self.rows[i] for i in rows]
-        images = self.images.take(rows)
-        return replace(self, images=images, prompts=prompts, seconds=seconds, rows=about)
+        columns: dict[str, Any] = {
+            name: [column[i] for i in rows]
+            for name in ("prompts", "seconds", "rows", "groups")
+            if (column := getattr(self, name)) is not None
+        }
+        return replace(self, images=self.images.take(rows), **columns)
 
     def column(self, name: str) -> list[float]:
         """The numbers of a column of `metadata.jsonl`, one for each image.
@@ -110,7 +113,12 @@ class Batch:
 
 
 def as_batch(
-    images: Images, prompts: Sequence[str] | None = None, *, read_prompts: bool = True
+    images: Images,
+    prompts: Sequence[str] | None = None,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    seconds: Sequence[float] | None = None,
+    read_prompts: bool = True,
 ) -> Batch:
     """A batch from any kind of images.
 
@@ -123,11 +131,19 @@ def as_batch(
             sequence of PIL images, paths, single arrays (h, w, c) or tensors (c, h, w).
         prompts: n prompts; None takes those that come with the images, if any do. Images of a
             folder in which others have a prompt, and they none, are left out then.
+        groups: n labels of images that belong together; None is the prompts.
+        seconds: the time each image took; None takes it from the folder.
         read_prompts: look for prompts in a folder; else, all of its images are taken.
 
     Raises:
-        ValueError: no images, something else than images, or not one prompt for each.
+        ValueError: no images, something else than images, or not one prompt, group label and time
+            for each.
         FileNotFoundError: there is no such folder.
+
+    Example:
+        >>> batch = as_batch(torch.zeros(4, 3, 8, 8), ["a cat"] * 4, groups=["left", "right"] * 2)
+        >>> batch.take([1, 2]).groups
+        ['right', 'left']
     """
     if isinstance(images, Batch):
         batch = images
@@ -151,7 +167,13 @@ def as_batch(
     for prompt in given or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
-    return replace(batch, prompts=given)
+    for what, column in (("group label", groups), ("time", seconds)):
+        if column is not None and len(column) != n:
+            both = f"{counted(n, 'image')} and {counted(len(column), what)}"
+            raise ValueError(f"got {both}: give one for each image")
+    times = batch.seconds if seconds is None else [float(time) for time in seconds]
+    groups = batch.groups if groups is None else list(groups)
+    return replace(batch, prompts=given, seconds=times, groups=groups)
 
 
 def _from_sequence(images: Any) -> Pictures:

@@ -18,7 +18,7 @@ COLUMNS = {
     "coverage": "Does-it: values drawn ↑",
     "named_kept": "Can-it: named kept ↑",
 }
-"""Of `spreads.MEASURES`. Does-it is of coarse prompts, can-it of dense ones."""
+"""Of `attribute_diversity.MEASURES`. Does-it is of coarse prompts, can-it of dense ones."""
 
 
 def attributes_of(

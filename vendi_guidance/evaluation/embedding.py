@@ -1,7 +1,7 @@
 """Features and kernels of a batch, each with a description to print beside the scores."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.batches import Pictures
+from vendi_guidance.evaluation.batches import Batch, Pictures
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
-from vendi_guidance.features.files import FileFeatures, collect_features, stream_features
+from vendi_guidance.features.files import BadImage, FileFeatures, collect_features, stream_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 from vendi_guidance.kernels.base import Features, Kernel, as_features
@@ -21,7 +22,6 @@ from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
-Clip: TypeAlias = "str | tuple[ImageEmbedder, PromptEmbedder]"
 
 IMAGE_SIGMAS = {"dinov2": 25.0, "probe": 4.0}
 """Bandwidths by embedder. The papers have 20 to 30 for DINOv2. In the demo probe's features,
@@ -32,9 +32,47 @@ PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3, "words": 0.4}
 """For features of unit length. The papers have 0.1 to 0.8 for CLIP."""
 
 
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """What images and prompts are compared by.
+
+    Attributes:
+        image, prompt: what gives features: its name (see `open_image_embedder` and
+            `open_prompt_embedder`), which computes on the CPU; itself, such as
+            `open_image_embedder("dinov2", device="cuda")`; or the n features.
+        kernel_image, kernel_prompt: the similarity of two images, and of two prompts. None is a
+            Gaussian of the embedder's usual bandwidth, else of the median distance.
+        truncation: how many eigenvalues the truncated scores keep; None leaves these out.
+
+    Example:
+        >>> Embedding("pixels:4", kernel_image=Gaussian(0.5)).prompt
+        'clip'
+    """
+
+    image: ImageFeatures = "dinov2"
+    prompt: PromptFeatures = "clip"
+    kernel_image: "Similarity | None" = None
+    kernel_prompt: "Similarity | None" = None
+    truncation: int | None = None
+
+    def with_kernels_of(self, inputs: ScoreInputs) -> "Embedding":
+        """The same with the kernels of another batch, such as `report.inputs`, to compare both."""
+        return replace(self, kernel_image=inputs.kernel_x, kernel_prompt=inputs.kernel_t)
+
+
+DINOV2_AND_CLIP = Embedding()
+
+
 @dataclass(frozen=True)
 class ImageReader:
-    """How images are read; attributes as the arguments of `stream_features`."""
+    """How images are read.
+
+    Attributes:
+        cache: a folder where the features of files are kept between calls; None keeps nothing.
+        workers: how many processes decode files; 0 is this one.
+        on_bad_image: leave out files that cannot be read, or fail at the first.
+        progress: show progress bars.
+    """
 
     cache: Path | None = None
     workers: int = 0
@@ -67,6 +105,58 @@ class ImageReader:
         features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
         described = {"name": embedder.name, "settings": embedder.settings}
         return found._replace(features=features), described
+
+
+READER = ImageReader()
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A batch and what its scores are computed from.
+
+    Attributes:
+        batch: of the images that could be read.
+        kept: which of the `given` images these are.
+        given: how many images there were.
+        inputs: what scores are computed from.
+        settings: what the scores depend on, JSON values.
+        skipped: the files that could not be read.
+    """
+
+    batch: Batch
+    kept: list[int]
+    given: int
+    inputs: ScoreInputs
+    settings: dict[str, Any]
+    skipped: list[BadImage]
+
+
+def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embedded:
+    """Features and kernels of a batch's images, and of its prompts, if it has any.
+
+    Raises:
+        ValueError: no image can be read, or features are malformed or hold NaN.
+        FileNotFoundError: an embedder's weights are missing.
+    """
+    (x, kept, skipped), embedder = reader.embed(batch.images, embedding.image)
+    some = batch.take(kept)
+    kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
+    settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
+    settings |= {"kernel_image": kernel, "truncation": embedding.truncation}
+    inputs = ScoreInputs(
+        x,
+        kernel_x,
+        groups=some.prompts if some.groups is None else some.groups,
+        truncation=embedding.truncation,
+        seconds=None if some.seconds is None else torch.tensor(some.seconds, dtype=torch.float64),
+    )
+    if some.prompts is not None:
+        t, embedder = embed_prompts(some.prompts, embedding.prompt)
+        kernel_t, kernel = choose_kernel(embedding.kernel_prompt, PROMPT_SIGMAS, embedder, t)
+        inputs = replace(inputs, t=t, kernel_t=kernel_t)
+        settings["prompts"] = len(set(some.prompts))
+        settings |= {"prompt_embedder": embedder, "kernel_prompt": kernel}
+    return Embedded(some, kept, len(batch.images), inputs, settings, skipped)
 
 
 def embed_prompts(

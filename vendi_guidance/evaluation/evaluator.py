@@ -1,10 +1,10 @@
 """Scores of a finished batch."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,30 +13,23 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
+from vendi_guidance.evaluation.earlier import takes_earlier_keywords
 from vendi_guidance.evaluation.embedding import (
-    IMAGE_SIGMAS,
-    PROMPT_SIGMAS,
-    Clip,
-    ImageFeatures,
+    DINOV2_AND_CLIP,
+    READER,
+    Embedding,
     ImageReader,
-    PromptFeatures,
-    choose_kernel,
-    embed_prompts,
+    embed_batch,
 )
-from vendi_guidance.evaluation.faithfulness import Faithfulness, faithfulness_of
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
-from vendi_guidance.evaluation.labels import check_labels, label_images
+from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import ReportData, Score
-from vendi_guidance.evaluation.spreads import attribute_scores
-from vendi_guidance.features.base import Labeler, Labels
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
-from vendi_guidance.kernels.custom import Similarity
-from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 
 REFERENCES_OF_A_PART = 1000
@@ -48,7 +41,9 @@ class Report(ReportData):
 
     Example:
         >>> import torch
-        >>> report = evaluate(torch.zeros(16, 3, 8, 8), image_embedder=torch.eye(4).repeat(4, 1))
+        >>> from vendi_guidance import Embedding
+        >>> embedding = Embedding(torch.eye(4).repeat(4, 1))
+        >>> report = evaluate(torch.zeros(16, 3, 8, 8), embedding=embedding)
         >>> report.scores["rke"].basis
         'given features, Gaussian σ = 1.414 (median distance); order 2, n = 16'
     """
@@ -67,132 +62,82 @@ class Report(ReportData):
         return save_report(Path(folder), [self])
 
 
+@takes_earlier_keywords
 def evaluate(
     images: Images,
     prompts: Sequence[str] | None = None,
     *,
     name: str = "",
-    image_embedder: ImageFeatures = "dinov2",
-    prompt_embedder: PromptFeatures = "clip",
-    kernel_image: "Similarity | None" = None,
-    kernel_prompt: "Similarity | None" = None,
-    truncation: int | None = None,
-    groups: Sequence[Hashable] | None = None,
-    reference: Images | None = None,
-    clip: "Clip | None" = None,
-    faithfulness: "Faithfulness | None" = None,
-    labels: Labels | Labeler | None = None,
-    attributes: Sequence[Attribute] = (),
-    attribute_judge: AttributeJudge | None = None,
-    seconds: Sequence[float] | None = None,
-    cache: Path | None = None,
-    workers: int = 0,
-    on_bad_image: Literal["skip", "fail"] = "skip",
-    progress: bool = False,
+    embedding: Embedding = DINOV2_AND_CLIP,
+    judges: Judges = NO_JUDGES,
+    references: Images | None = None,
+    reader: ImageReader = READER,
 ) -> Report:
     """Score a finished batch.
 
     Args:
-        images: n images: a folder, PIL images, arrays, a tensor or a dataset (see `as_batch`).
+        images: n images: a folder, PIL images, arrays, a tensor or a dataset; or a `Batch` of
+            `as_batch`, which also takes groups of images and the time that each took.
         prompts: the n prompts; None takes those that come with the folder or dataset. Without
             prompts there are no conditional scores.
         name: of the batch; "" is the folder's own name.
-        image_embedder, prompt_embedder: what gives features: its name (see `open_image_embedder`
-            and `open_prompt_embedder`), which computes on the CPU; itself, such as
-            `open_image_embedder("dinov2", device="cuda")`; or the n features.
-        kernel_image, kernel_prompt: the similarity of two images, and of two prompts. None is a
-            Gaussian of the embedder's usual bandwidth, else of the median distance. To compare two
-            batches, give the second the kernels of the first: `report.inputs.kernel_x`, `kernel_t`.
-        truncation: how many eigenvalues the truncated scores keep; None leaves these out.
-        groups: n labels of images that belong together; None is the prompts.
-        reference: real images to compare with, as `images`, or their (m, d) features.
-        clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
-        faithfulness: how well each image matches its prompt: the name of a column of numbers in
-            `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers,
-            or a function that returns them for some images and their prompts.
-        labels: what each image shows: n labels, or a `Labeler`, which is not called without
-            prompts. Prompt fidelity and looks need a prompt that asks for a known label.
-        attributes: what may vary, such as of `load_attributes`: how each prompt's images spread
-            over the values.
-        attribute_judge: says which value an image shows; None takes labels from columns of the
-            folder's `metadata.jsonl`.
-        seconds: the time each image took; None takes it from the folder.
-        cache: a folder where the features of files are kept between calls.
-        workers: how many processes decode files.
-        on_bad_image: leave out files that cannot be read, or fail at the first.
-        progress: show progress bars.
+        embedding: features and kernels. To compare two batches, give the second
+            `embedding.with_kernels_of(report.inputs)` of the first.
+        judges: what gives CLIPScore, faithfulness, labels and attributes.
+        references: real images to compare with, as `images`, or their (m, d) features.
+        reader: how files are read, and whether progress is shown.
 
     Raises:
-        ValueError: no images, or not one prompt, label and time for each; features that hold NaN;
+        ValueError: no images, or not one prompt and label for each; features that hold NaN;
             a CLIP without prompts; or a setting that a kernel or a score refuses.
         FileNotFoundError: a folder, or an embedder's weights, are missing.
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Gaussian
+        >>> from vendi_guidance import Embedding, Gaussian
         >>> x, t = torch.eye(4).repeat(4, 1), torch.eye(2).repeat(8, 1)
-        >>> settings = {"image_embedder": x, "kernel_image": Gaussian(0.1)}
-        >>> settings |= {"prompt_embedder": t, "kernel_prompt": Gaussian(0.1)}
-        >>> report = evaluate(torch.zeros(16, 3, 8, 8), ["a cat", "a dog"] * 8, **settings)
+        >>> embedding = Embedding(x, t, kernel_image=Gaussian(0.1), kernel_prompt=Gaussian(0.1))
+        >>> images = torch.zeros(16, 3, 8, 8)
+        >>> report = evaluate(images, ["a cat", "a dog"] * 8, embedding=embedding)
         >>> [round(report.scores[name].value, 3) for name in ("vendi", "conditional_vendi")]
         [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
-    n = len(batch.images)
-    for what, given in (("group label", groups), ("time", seconds)):
-        if given is not None and len(given) != n:
-            both = f"{counted(n, 'image')} and {counted(len(given), what)}"
-            raise ValueError(f"got {both}: give one for each image")
-    if batch.prompts is None and clip is not None:
+    if batch.prompts is None and judges.clip is not None:
         raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
-    if isinstance(reference, (Tensor, np.ndarray)) and reference.ndim == 2:
-        real: Tensor | Batch | None = as_features(reference)
+    if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
+        real: Tensor | Batch | None = as_features(references)
     else:
-        real = None if reference is None else as_batch(reference, read_prompts=False)
-    if isinstance(image_embedder, str):
-        image_embedder = open_image_embedder(image_embedder)
-    reader = ImageReader(cache, workers, on_bad_image, progress)
-    (x, kept, skipped), described_x = reader.embed(batch.images, image_embedder)
-    batch = batch.take(kept)
-    times = batch.seconds if seconds is None else [float(seconds[i]) for i in kept]
-    kernel_x, settings_x = choose_kernel(kernel_image, IMAGE_SIGMAS, described_x, x)
-    settings: dict[str, Any] = {"images": len(x), "image_embedder": described_x}
-    settings |= {"kernel_image": settings_x, "truncation": truncation}
-    inputs = ScoreInputs(
-        x,
-        kernel_x,
-        groups=batch.prompts if groups is None else [groups[i] for i in kept],
-        truncation=truncation,
-        seconds=None if times is None else torch.tensor(times, dtype=torch.float64),
-    )
-    if batch.prompts is not None:
-        t, described = embed_prompts(batch.prompts, prompt_embedder)
-        kernel_t, settings_t = choose_kernel(kernel_prompt, PROMPT_SIGMAS, described, t)
-        inputs = replace(inputs, t=t, kernel_t=kernel_t)
-        settings["prompts"] = len(set(batch.prompts))
-        settings |= {"prompt_embedder": described, "kernel_prompt": settings_t}
-        if clip is not None:
-            of_images, of_prompts = (clip, clip) if isinstance(clip, str) else clip
-            clip_x, settings["clip"] = reader.embed(batch.images, of_images)
-            clip_t, _ = embed_prompts(batch.prompts, of_prompts)
-            inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
-    if faithfulness is not None:
-        judged, settings["faithfulness"] = faithfulness_of(batch, faithfulness, n, kept)
-        inputs = replace(inputs, faithfulness=judged)
-    if isinstance(labels, Labels):
-        labels = check_labels(labels, n).take(kept)
-    elif labels is not None and batch.prompts is not None:
-        labels = label_images(labels, batch.images, batch.prompts, x, described_x)
-    if isinstance(labels, Labels) and any(labels.asked):
-        inputs = replace(inputs, labels=labels)
-        settings["labeled"] = sum(asked is not None for asked in labels.asked)
+        real = None if references is None else as_batch(references, read_prompts=False)
+    if isinstance(embedding.image, str):  # it may embed the references, too
+        embedding = replace(embedding, image=open_image_embedder(embedding.image))
+    found = judge_images(embed_batch(batch, embedding, reader), judges, reader)
+    if isinstance(real, Batch):
+        real, _, unread = reader.embed(real.images, embedding.image)[0]
+        found = replace(found, skipped=found.skipped + unread)
     if real is not None:
-        if isinstance(real, Batch):
-            real, _, unread = reader.embed(real.images, image_embedder)[0]
-            skipped = skipped + unread
-        inputs = replace(inputs, reference=real)
-        settings["references"] = len(real)
-    spectrum = spectrum_for(len(x))
+        found.settings["references"] = len(real)
+    inputs = replace(found.inputs, reference=real)
+    scores, missing = score_batch(inputs, found.settings, reader.progress)
+    return Report(
+        name=name or batch.name or "the batch",
+        scores=scores,
+        settings=found.settings,
+        skipped=found.skipped,
+        analysis=analyse(inputs),
+        images=found.batch.images,
+        inputs=inputs,
+        attributes=attribute_scores(found.batch, judges.attributes, judges.attribute_judge),
+        notes=[note for note in (found.batch.note, missing) if note],
+    )
+
+
+def score_batch(
+    inputs: ScoreInputs, settings: dict[str, Any], progress: bool
+) -> tuple[dict[str, Score], str]:
+    """All scores with their intervals, and what is left out; adds to settings how they were
+    computed."""
+    spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__}
     settings["spectrum"] |= asdict(spectrum) if is_dataclass(spectrum) else {}
     draws = draw_parts([inputs.groups], [len(inputs)])
@@ -208,11 +153,7 @@ def evaluate(
         for score in MEASURES
         if score in values
     }
-    name = name or batch.name or "the batch"
-    found = attribute_scores(batch, attributes, attribute_judge) if attributes else []
-    notes = [note for note in (batch.note, _wanting(inputs, scores, draws)) if note]
-    about = analyse(inputs)
-    return Report(name, scores, settings, skipped, about, batch.images, inputs, found, notes)
+    return scores, _wanting(inputs, scores, draws)
 
 
 def _wanting(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:

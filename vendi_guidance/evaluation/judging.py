@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
-from vendi_guidance.evaluation.faithfulness import Judge
+from vendi_guidance.evaluation.judges import NO_JUDGES, Judge, Judges
 from vendi_guidance.evaluation.results import ComparisonData, Difference, ReportData
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
@@ -125,29 +126,29 @@ class Judging:
         images, prompts: embedders.
         faithfulness: the two halves of a CLIP, a judge, or None for `OwnPrompt`.
         cache: folder for features.
-        also: further settings of `evaluate`, such as labels.
+        judges: of what else `evaluate` scores, such as labels.
     """
 
     images: ImageEmbedder
     prompts: PromptEmbedder
     faithfulness: tuple[ImageEmbedder, PromptEmbedder] | Judge | None
     cache: Path
-    also: dict[str, Any] = field(default_factory=dict)
+    judges: Judges = NO_JUDGES
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
         """The report of the unguided run, and the settings to evaluate others with."""
-        settings = {"image_embedder": self.images, "prompt_embedder": self.prompts, **self.also}
-        settings["cache"] = self.cache
         if isinstance(self.faithfulness, tuple):
-            settings["clip"] = self.faithfulness
+            judges = replace(self.judges, clip=self.faithfulness)
         elif self.faithfulness is not None:
-            settings["faithfulness"] = self.faithfulness
+            judges = replace(self.judges, faithfulness=self.faithfulness)
         else:
             batch = as_batch(folder)
-            settings["faithfulness"] = OwnPrompt(self.images, batch.images, batch.prompts or [])
-        report = evaluate(folder, **settings)
-        kernels = {"kernel_image": report.inputs.kernel_x, "kernel_prompt": report.inputs.kernel_t}
-        return report, settings | kernels
+            own = OwnPrompt(self.images, batch.images, batch.prompts or [])
+            judges = replace(self.judges, faithfulness=own)
+        embedding = Embedding(self.images, self.prompts)
+        settings: dict[str, Any] = {"judges": judges, "reader": ImageReader(self.cache)}
+        report = evaluate(folder, embedding=embedding, **settings)
+        return report, settings | {"embedding": embedding.with_kernels_of(report.inputs)}
 
     def outcome(self, folder: Path, unguided: Report, settings: dict[str, Any]) -> Outcome:
         """How a run compares with the unguided one."""

@@ -5,11 +5,11 @@ from typing import Any
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
+from vendi_guidance.evaluation.attribute_diversity import AttributeScores
 from vendi_guidance.evaluation.batches import Pictures
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
-from vendi_guidance.evaluation.spreads import AttributeScores
 from vendi_guidance.features.files import BadImage
 
 
@@ -42,7 +42,7 @@ class ReportData:
         analysis: groups, modes, near-duplicates, spectra and convergence curves.
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
-        attributes: how each prompt's images spread over the values of attributes.
+        attributes: how diverse each prompt's images are in each attribute.
         notes: what a reader has to know beside the scores, a sentence each.
     """
 

@@ -6,10 +6,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from vendi_guidance.evaluation.attribute_diversity import AttributeDiversity, AttributeScores
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.report.figures import one_line, style
 from vendi_guidance.evaluation.results import ReportData
-from vendi_guidance.evaluation.spreads import AttributeScores, Spread
 from vendi_guidance.spacing import evenly_spaced
 
 ATTRIBUTE_TITLES = {
@@ -68,7 +68,7 @@ def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:
 
 def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequence[str]) -> Figure:
     first = next(one for one in of_runs if one is not None)
-    order = [spread.prompt for spread in sorted(first.spreads, key=_evenness)]
+    order = [one.prompt for one in sorted(first.by_prompt, key=_evenness)]
     kept = evenly_spaced(order, SHOWN)
     size = (2.2 + 2.6 * len(names), 1.2 + 0.24 * len(kept))
     figure = Figure(figsize=size, layout="constrained")
@@ -76,14 +76,14 @@ def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequen
     values = first.attribute.values
     colours = mpl.color_sequences["tab20" if len(values) > 10 else "tab10"]
     for axes, scores, name in zip(panels, of_runs, names, strict=True):
-        spreads = {} if scores is None else {spread.prompt: spread for spread in scores.spreads}
+        found = {} if scores is None else {one.prompt: one for one in scores.by_prompt}
         for row, prompt in enumerate(kept):
             start = 0.0
-            shares = spreads[prompt].shares if prompt in spreads else ()
+            shares = found[prompt].shares if prompt in found else ()
             for place, share in enumerate(shares):
                 axes.barh(row, share, left=start, color=colours[place % len(colours)], height=0.8)
                 start += share
-            if prompt in spreads and (named := spreads[prompt].named) is not None:
+            if prompt in found and (named := found[prompt].named) is not None:
                 axes.text(1.02, row, f"asks {one_line(named, 12)}", va="center", fontsize=7)
         axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="share of images")
         axes.set_title(one_line(name, 28), fontsize=10, parse_math=False)
@@ -107,6 +107,6 @@ def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequen
     return figure
 
 
-def _evenness(spread: Spread) -> tuple[bool, float]:
+def _evenness(one: AttributeDiversity) -> tuple[bool, float]:
     """The least even first, prompts that name a value last."""
-    return spread.named is not None, spread.scores.get("entropy", 0.0)
+    return one.named is not None, one.scores.get("entropy", 0.0)

@@ -122,7 +122,7 @@ def _run(report: ReportData) -> dict[str, Any]:
         "modes": [asdict(mode) for mode in shown.modes],
         "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
-        "attributes": [asdict(one) for one in report.attributes],
+        "attributes": [one.as_json() for one in report.attributes],
         "notes": report.notes,
         "eigenvalues": shown.spectra,
         "convergence": {

@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import SETTINGS, prompts, report_of, sample_images
+from tests.helpers.batches_at_hand import EMBEDDING, prompts, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.judges import Judges
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def folder(tmp_path):
 
 
 def test_a_column_of_the_metadata_is_a_score_with_an_interval(folder):
-    report = evaluate(folder, faithfulness="vqa", **SETTINGS)
+    report = evaluate(folder, judges=Judges(faithfulness="vqa"), embedding=EMBEDDING)
     score = report.scores["faithfulness"]
     assert score.value == pytest.approx(sum(range(32)) / 32**2)
     assert score.low < score.value < score.high
@@ -36,7 +37,7 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(folder):
 )
 def test_a_column_that_holds_no_numbers_is_named(folder, name, words):
     with pytest.raises(ValueError, match=words):
-        evaluate(folder, faithfulness=name, **SETTINGS)
+        evaluate(folder, judges=Judges(faithfulness=name), embedding=EMBEDDING)
 
 
 def test_a_function_judges_images_with_their_prompts():

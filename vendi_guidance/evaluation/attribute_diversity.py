@@ -1,4 +1,4 @@
-"""How images of a prompt spread over the values of attributes.
+"""Attribute diversity: entropy and coverage of the values of attributes in a prompt's images.
 
 A prompt that names a value asks whether it is drawn (*can it*); one that leaves an attribute open
 asks whether its values vary (*does it*), as DIMCIM does for benchmarks.
@@ -10,8 +10,9 @@ the true values of these very images give.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Spread:
+class AttributeDiversity:
     """One attribute in the images of one prompt.
 
     Attributes:
@@ -54,22 +55,26 @@ class AttributeScores:
     """One attribute in all images.
 
     Attributes:
-        spreads: of each prompt.
+        by_prompt: of each prompt.
         means: over prompts, by the names of `MEASURES`: value, low and high of the 95% confidence
             interval, None where there are too few prompts.
         calibration: how the judge was corrected by labelled images, or None.
     """
 
     attribute: Attribute
-    spreads: list[Spread]
+    by_prompt: list[AttributeDiversity]
     means: dict[str, tuple[float, float | None, float | None]]
     calibration: Calibration | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values; the files of earlier versions have "spreads" for `by_prompt`."""
+        return {"spreads" if k == "by_prompt" else k: value for k, value in asdict(self).items()}
 
 
 def attribute_scores(
     batch: Batch, attributes: Sequence[Attribute], judge: AttributeJudge | None
 ) -> list[AttributeScores]:
-    """How the images of each prompt spread over each attribute's values.
+    """How diverse the images of each prompt are in each attribute.
 
     Args:
         judge: None takes labels, a person's or another model's, from the columns of
@@ -79,6 +84,8 @@ def attribute_scores(
         ValueError: the batch has no prompts, or not those that attributes are for, or the judge
             does not return a distribution for each image.
     """
+    if not attributes:
+        return []
     if batch.prompts is None:
         raise ValueError("attributes are counted for each prompt: give the prompts too")
     results = []
@@ -133,7 +140,7 @@ def _scores(
         if low is not None and high is not None:
             low, high = max(0.0, low), min(1.0, high)
         means[name] = (value, low, high)
-    return AttributeScores(attribute, _spreads(attribute, prompts, p, values), means, calibration)
+    return AttributeScores(attribute, _by_prompt(attribute, prompts, p, values), means, calibration)
 
 
 def _draw(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -149,12 +156,12 @@ def _draw(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
 
 
-def _spreads(
+def _by_prompt(
     attribute: Attribute, prompts: Sequence[str], p: Tensor, values: Tensor
-) -> list[Spread]:
+) -> list[AttributeDiversity]:
     """Of each prompt, by probabilities p (n, values) and the values drawn from them, (n, draws)."""
     return [
-        Spread(
+        AttributeDiversity(
             prompt,
             len(rows),
             tuple(p[rows].mean(0).tolist()),

@@ -1,0 +1,161 @@
+"""Judges of images: how well they match their prompts, and what they show."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from vendi_guidance.checks import counted
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
+from vendi_guidance.evaluation.batches import Batch, Pictures
+from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
+from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
+from vendi_guidance.scores.alignment import clip_cosines
+
+Clip: TypeAlias = "str | tuple[ImageEmbedder, PromptEmbedder]"
+
+Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
+"""A number for each image, given images and their prompts; more is better."""
+
+Faithfulness: TypeAlias = "str | Sequence[float] | Tensor | Judge"
+"""The name of a column, numbers, or a judge."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judges:
+    """What says how well images match their prompts, and what they show.
+
+    Attributes:
+        clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
+        faithfulness: how well each image matches its prompt: the name of a column of numbers in
+            `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers,
+            or a function that returns them for some images and their prompts.
+        labels: what each image shows: n labels, or a `Labeler`, which is not called without
+            prompts. Prompt fidelity and looks need a prompt that asks for a known label.
+        attributes: what may vary, such as of `load_attributes`: how diverse each prompt's images
+            are in it.
+        attribute_judge: says which value an image shows; None takes labels from columns of the
+            folder's `metadata.jsonl`.
+
+    Example:
+        >>> Judges(faithfulness="vqa_score").clip is None
+        True
+    """
+
+    clip: "Clip | None" = None
+    faithfulness: "Faithfulness | None" = None
+    labels: Labels | Labeler | None = None
+    attributes: Sequence[Attribute] = ()
+    attribute_judge: AttributeJudge | None = None
+
+
+NO_JUDGES = Judges()
+
+
+def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedded:
+    """A batch with what the judges say of each image; attributes are counted elsewhere.
+
+    Raises:
+        ValueError: a judge needs prompts and there are none, or does not return one finite number
+            or label for each image.
+        FileNotFoundError: a judge's weights are missing.
+    """
+    batch, kept, inputs, settings = found.batch, found.kept, found.inputs, dict(found.settings)
+    if judges.clip is not None:
+        of_images, of_prompts = (judges.clip,) * 2 if isinstance(judges.clip, str) else judges.clip
+        clip_x, settings["clip"] = reader.embed(batch.images, of_images)
+        clip_t, _ = embed_prompts(batch.prompts or [], of_prompts)
+        inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
+    if judges.faithfulness is not None:
+        values, settings["faithfulness"] = faithfulness_of(
+            batch, judges.faithfulness, found.given, kept
+        )
+        inputs = replace(inputs, faithfulness=values)
+    labels = judges.labels
+    if isinstance(labels, Labels):
+        labels = check_labels(labels, found.given).take(kept)
+    elif labels is not None and batch.prompts is not None:
+        embedder = settings["image_embedder"]
+        labels = label_images(labels, batch.images, batch.prompts, inputs.x, embedder)
+    if isinstance(labels, Labels) and any(labels.asked):
+        inputs = replace(inputs, labels=labels)
+        settings["labeled"] = sum(asked is not None for asked in labels.asked)
+    return replace(found, inputs=inputs, settings=settings)
+
+
+def faithfulness_of(
+    batch: Batch, given: Faithfulness, n: int, kept: Sequence[int]
+) -> tuple[Tensor, dict[str, Any]]:
+    """(b,) float64 of the images of a batch, and what gave them, JSON values.
+
+    Args:
+        batch: of the b images that could be read.
+        given: what judges, or n numbers.
+        kept: (b,) which of the n these are.
+
+    Raises:
+        ValueError: no prompts, no such column, or not one finite number for each image.
+    """
+    if isinstance(given, str):
+        return _numbers(batch.column(given), len(kept), given), {"name": f"column {given}"}
+    if not callable(given):
+        return _numbers(given, n, "given")[list(kept)], {"name": "given numbers"}
+    name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
+    if batch.prompts is None:
+        raise ValueError(f"{name} compares images with prompts: give the prompts too")
+    parts, start = [], 0
+    for images in batch.images.chunks():
+        prompts = batch.prompts[start : start + len(images)]
+        parts.append(_numbers(given(images, prompts), len(images), name))
+        start += len(images)
+    return torch.cat(parts), {"name": name}
+
+
+def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
+    try:
+        numbers = torch.as_tensor(values).detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"the faithfulness {whose} is not made of numbers: {error}") from None
+    if numbers.shape != (n,):
+        shape = tuple(numbers.shape)
+        raise ValueError(
+            f"the faithfulness {whose} has shape {shape}: give {n}, one for each image"
+        )
+    if not numbers.isfinite().all():
+        raise ValueError(f"the faithfulness {whose} holds NaN or infinity")
+    return numbers
+
+
+def label_images(
+    labels: Labeler, images: Pictures, prompts: Sequence[str], x: Tensor, embedder: dict[str, Any]
+) -> Labels:
+    """The labels of n images and their prompts.
+
+    A labeler with the attributes `sha256` and `from_features` (see `ProbeLabeler`) reads them off
+    the features x: (n, d) of the images, where its own network is the embedder that gave these.
+
+    Raises:
+        ValueError: the labeler did not return n labels.
+    """
+    sha256 = embedder.get("settings", {}).get("sha256")
+    if sha256 is not None and sha256 == getattr(labels, "sha256", None):
+        return check_labels(labels.from_features(x, prompts), len(images))  # type: ignore[attr-defined]
+    rest = iter(prompts)
+    chunks = [
+        check_labels(labels(some, list(islice(rest, len(some)))), len(some))
+        for some in images.chunks()
+    ]
+    return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
+
+
+def check_labels(labels: Labels, n: int) -> Labels:
+    """The labels; raises ValueError unless there are n of each kind."""
+    for name, column in zip(labels._fields, labels, strict=True):
+        if len(column) != n:
+            both = f"{counted(n, 'image')} and {counted(len(column), f'{name} label')}"
+            raise ValueError(f"got {both}: give one for each")
+    return labels
