@@ -24,7 +24,7 @@ def report():
 
 @pytest.fixture(scope="module")
 def comparison(report):
-    settings = {"truncation": 4, "reference": sample_images(12), "seconds": [0.5] * 64}
+    settings = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
     return compare(report, report_of(64, 10, **settings))
 
 

@@ -14,7 +14,8 @@ from vendi_guidance.evaluation.labels import looks_by_group
 from vendi_guidance.kernels.tiles import tile, upper_triangle
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
-from vendi_guidance.scores.functional import conditional_vendi, rows_by_label, vendi
+from vendi_guidance.scores.functional import conditional_vendi, vendi
+from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact
 

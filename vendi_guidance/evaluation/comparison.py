@@ -17,7 +17,7 @@ from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import Draws, draw_parts
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import ComparisonData, Difference, ReportData
-from vendi_guidance.scores.functional import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label
 
 OF_KERNELS = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
 DECISIVE = (*OF_KERNELS, "truncation", "clip", "faithfulness")

@@ -12,13 +12,12 @@ computed from logarithms.
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import stdev
 
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
-from vendi_guidance.scores.functional import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.subsampling import interval, quantile, standard_error
 
 FEWEST_PROMPTS = 8
 """With fewer prompts, images are drawn."""
@@ -68,14 +67,11 @@ class Draws:
         Returns:
             Its ends; None for both where nothing varies.
         """
-        values = [math.log(part) for part in of_parts] if is_ratio else of_parts
-        error = math.hypot(self.scale * stdev(values), common)
-        if not error > 1e-9 * self.scale * max(1.0, abs(values[0])):
+        error = math.hypot(standard_error(of_parts, self.scale, is_ratio), common)
+        size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
+        if not error > 1e-9 * self.scale * max(1.0, size):
             return None, None
-        width = float(student.ppf((1 + LEVEL) / 2, self.degrees)) * error
-        if is_ratio:
-            return value * math.exp(-width), value * math.exp(width)
-        return value - width, value + width
+        return interval(value, quantile(LEVEL, self.degrees) * error, is_ratio)
 
 
 def draw_parts(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.standard import Cosine
-from vendi_guidance.scores.functional import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.manifold import as_pair
 
 

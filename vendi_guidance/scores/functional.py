@@ -16,11 +16,9 @@ Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditi
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,11 +28,11 @@ from vendi_guidance.kernels.parts import Part, mean_similarity
 from vendi_guidance.kernels.standard import Product
 from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
 from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.groups import Labels, rows_by_label
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
 Items: TypeAlias = Any  # whatever a kernel compares: features (n, d), a stream of them, n texts
-Labels: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
 
 
 @torch.no_grad()
@@ -338,17 +336,6 @@ def intdiv(x: Items, kernel: Similarity) -> Tensor:
     """
     rows, kernel = bind(x, kernel)
     return 1 - mean_similarity(gather(rows), kernel)
-
-
-def rows_by_label(labels: Labels, n: int) -> dict[Hashable, list[int]]:
-    """The row numbers of each label, in order of appearance; ValueError for other than n labels."""
-    values = labels if isinstance(labels, Sequence) else labels.reshape(-1).tolist()
-    if len(values) != n:
-        raise ValueError(f"clusters must hold n = {n} labels, got {len(values)}")
-    rows: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for row, label in enumerate(values):
-        rows[label].append(row)
-    return rows
 
 
 class Parts(NamedTuple):

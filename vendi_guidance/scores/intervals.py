@@ -6,9 +6,7 @@ growing (Ospanov & Farnia, UAI 2025). Each method says which of the two it cover
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import stdev
 from typing import Any
 
 from vendi_guidance.kernels.custom import as_kernel
@@ -23,7 +21,14 @@ from vendi_guidance.scores.functional import (
 )
 from vendi_guidance.scores.jackknife import jackknife
 from vendi_guidance.scores.spectra import Exact
-from vendi_guidance.scores.subsampling import Progress, Score, Subsets, normal_quantile
+from vendi_guidance.scores.subsampling import (
+    Progress,
+    Score,
+    Subsets,
+    interval,
+    quantile,
+    standard_error,
+)
 
 FEWEST = 20  # items for an interval
 
@@ -100,7 +105,7 @@ def score_interval(
         >>> found.low < round(found.score, 3) < found.high
         True
     """
-    z = normal_quantile(level)
+    z = quantile(level)
     if method not in (None, "jackknife", "subsampling"):
         raise ValueError(f"method must be 'jackknife' or 'subsampling', got {method!r}")
     if subsamples < 10:
@@ -118,7 +123,11 @@ def score_interval(
         method = "subsampling"
         permutations = subsets.permutations(seed, subsamples, progress)
         halves = [subsets(rows[: subsets.n // 2]) for rows in permutations]
-        low, high, error = _around(whole, halves, subsets.n, z)
+        is_ratio = min(whole, *halves) > 0
+        m = subsets.n // 2
+        error = standard_error(halves, math.sqrt(m / (subsets.n - m)), is_ratio)
+        low, high = interval(whole, z * error, is_ratio)
+        error *= whole if is_ratio else 1
     else:
         method = "jackknife"
         kernels = [as_kernel(kernel) for kernel in subsets.kernels]
@@ -132,21 +141,6 @@ def _order_two_signs(score: Score, asked: dict[str, Any]) -> tuple[float, ...] |
         if (score is short and not asked) or (score is long and asked == {"order": 2}):
             return signs
     return None
-
-
-def _around(whole: float, halves: Sequence[float], n: int, z: float) -> tuple[float, float, float]:
-    """Low, high and standard error of the score of n items, from the scores of random halves.
-
-    The variance of means of m out of n items is to that of n fresh items as 1/m - 1/n to 1/n. The
-    deviation of a score is about proportional to the score: hence logarithms.
-    """
-    m = n // 2
-    shrink = math.sqrt(m / (n - m))
-    if min(whole, *halves) > 0:
-        relative = shrink * stdev(math.log(half) for half in halves)
-        return whole * math.exp(-z * relative), whole * math.exp(z * relative), whole * relative
-    error = shrink * stdev(halves)
-    return whole - z * error, whole + z * error, error
 
 
 def _guarantee(

@@ -1,11 +1,13 @@
-"""A score of subsets of the items."""
+"""A score of subsets of the items, and confidence intervals from such scores."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from statistics import NormalDist
+from statistics import stdev
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from scipy.stats import norm, t as student
 from torch import Tensor
 
 from vendi_guidance.kernels.streams import as_stream
@@ -54,11 +56,30 @@ class Subsets:
             yield torch.randperm(self.n, generator=generator)
 
 
-def normal_quantile(level: float) -> float:
-    """z, such that a share `level` in (0, 1) of a normal distribution is within z deviations."""
+def quantile(level: float, degrees: int | None = None) -> float:
+    """z, such that a share `level` in (0, 1) of a distribution is within z deviations: of Student's
+    t with these degrees of freedom, of the normal without any."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
-    return NormalDist().inv_cdf((1 + level) / 2)
+    upper = (1 + level) / 2
+    return float(norm.ppf(upper) if degrees is None else student.ppf(upper, degrees))
+
+
+def standard_error(of_parts: Sequence[float], scale: float, is_ratio: bool) -> float:
+    """The standard error of a score, of its logarithm if `is_ratio`, from the scores of parts.
+
+    `scale` is sqrt(m / (n - m)) for parts of m of n items: the variance of means of m of n items is
+    to that of n fresh items as 1/m - 1/n to 1/n. The deviation of a score that grows with n is
+    about proportional to the score: hence logarithms.
+    """
+    return scale * stdev([math.log(part) for part in of_parts] if is_ratio else of_parts)
+
+
+def interval(value: float, half: float, is_ratio: bool) -> tuple[float, float]:
+    """The ends of a confidence interval whose half, of the logarithm if `is_ratio`, is `half`."""
+    if is_ratio:
+        return value * math.exp(-half), value * math.exp(half)
+    return value - half, value + half
 
 
 def _take(entries: Any, rows: Tensor) -> Any:

@@ -1,0 +1,21 @@
+"""Items that belong together, such as the images of one prompt."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+Labels: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
+
+
+def rows_by_label(labels: Labels, n: int) -> dict[Hashable, list[int]]:
+    """The row numbers of each label, in order of appearance; ValueError for other than n labels."""
+    values = labels if isinstance(labels, Sequence) else labels.reshape(-1).tolist()
+    if len(values) != n:
+        raise ValueError(f"clusters must hold n = {n} labels, got {len(values)}")
+    rows: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for row, label in enumerate(values):
+        rows[label].append(row)
+    return rows
