@@ -59,8 +59,8 @@ def images_per_prompt(protocol: str, given: int) -> int:
 
 
 @dataclass(frozen=True)
-class Followed:
-    """What of a protocol is followed.
+class ProtocolRun:
+    """Runs evaluated by a protocol, or by none.
 
     Attributes:
         name: of the protocol, or None.
@@ -103,7 +103,7 @@ def follow(
     batches: list[Batch],
     attributes: Path | None,
     judge: str | None,
-) -> Followed:
+) -> ProtocolRun:
     """A protocol, or none, for finished runs.
 
     Args:
@@ -117,7 +117,7 @@ def follow(
     """
     check_is_given(name, trial)
     if name is None:
-        return Followed(None, given)
+        return ProtocolRun(None, given)
     features, differs = PROTOCOLS[name].features.replaced_by(given)
     concepts: dict[str, list[Attribute]] = {}
     remarks: list[str] = []
@@ -127,7 +127,7 @@ def follow(
         differs.append(f"{counted(trial, 'prompt')} instead of {count:,}")
     for batch in batches:
         check_batch(name, batch, count if trial is None else trial)
-    return Followed(name, features, differs, concepts, remarks)
+    return ProtocolRun(name, features, differs, concepts, remarks)
 
 
 def _of_file(

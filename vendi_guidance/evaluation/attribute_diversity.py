@@ -9,21 +9,21 @@ vary, and how the draws do. So the interval covers both the mean over prompts of
 the true values of these very images give.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import log
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn import functional as F
 
 from vendi_guidance.evaluation.attribute_judges import Calibrated
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, judged, labelled
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.calibration import DRAWN, Calibration
+from vendi_guidance.evaluation.calibration import DRAWN, Calibration, draw_values
 from vendi_guidance.evaluation.intervals import draw_parts
-from vendi_guidance.scores.functional import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label
 
 MEASURES = {
     "entropy": "evenness over the values, 0 for one value alone to 1 for all alike",
@@ -118,20 +118,21 @@ def _scores(
     generator = torch.Generator().manual_seed(0)
     # once, not for each part: drawing anew is no sampling without replacement, as parts are scaled
     if calibration is None:
-        values = believed = _draw(p, DRAWN, generator)
+        values = believed = draw_values(p, DRAWN, generator)
     else:
         # an error of the correction is the same in all images, however many there are
-        believed = torch.cat([_draw(q, 1, generator) for q in calibration.drawn(p)], dim=1)
+        believed = torch.cat([draw_values(q, 1, generator) for q in calibration.drawn(p)], dim=1)
         p = calibration(p)
-        values = _draw(p, DRAWN, generator)
+        values = draw_values(p, DRAWN, generator)
+    of_prompts = _of_prompts(attribute, prompts, values)
     draws = draw_parts([prompts], [len(prompts)])
     parts = [
-        _means(attribute, [prompts[i] for i in rows.tolist()], values[rows])
+        _means(_of_prompts(attribute, [prompts[i] for i in rows.tolist()], values[rows]))
         for (rows,) in ([] if draws is None else draws.parts)
     ]
-    doubts = _means(attribute, prompts, believed)
+    doubts = _means(_of_prompts(attribute, prompts, believed))
     means: dict[str, tuple[float, float | None, float | None]] = {}
-    for name, of_draws in _means(attribute, prompts, values).items():
+    for name, of_draws in _means(of_prompts).items():
         value, low, high = float(of_draws.mean()), None, None
         if draws is not None and all(name in part for part in parts):
             of_parts = [float(part[name].mean()) for part in parts]
@@ -140,58 +141,44 @@ def _scores(
         if low is not None and high is not None:
             low, high = max(0.0, low), min(1.0, high)
         means[name] = (value, low, high)
-    return AttributeScores(attribute, _by_prompt(attribute, prompts, p, values), means, calibration)
-
-
-def _draw(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """(n, count) places of values, as a judge's probabilities p (n, values) have it.
-
-    Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
-    less than those of independent draws.
-    """
-    order = torch.rand(len(p), count, generator=generator).argsort(1)
-    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
-    edges = (p / p.sum(1, keepdim=True)).cumsum(1)
-    places = torch.searchsorted(edges, (order + within) / count, right=True)
-    return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
-
-
-def _by_prompt(
-    attribute: Attribute, prompts: Sequence[str], p: Tensor, values: Tensor
-) -> list[AttributeDiversity]:
-    """Of each prompt, by probabilities p (n, values) and the values drawn from them, (n, draws)."""
-    return [
+    by_prompt = [
         AttributeDiversity(
             prompt,
             len(rows),
             tuple(p[rows].mean(0).tolist()),
             attribute.named(prompt),
-            {name: float(it.mean()) for name, it in _of_prompt(attribute, prompt, values[rows])},
+            {name: float(it.mean()) for name, it in of_prompts[prompt].items()},
         )
-        for prompt, rows in _members(prompts)
+        for prompt, rows in _rows_of(prompts).items()
     ]
+    return AttributeScores(attribute, by_prompt, means, calibration)
 
 
-def _means(attribute: Attribute, prompts: Sequence[str], values: Tensor) -> dict[str, Tensor]:
-    """Over prompts, of each draw: (draws,) by the names of `MEASURES`, of values (n, draws)."""
-    found: dict[str, list[Tensor]] = {}
-    for prompt, rows in _members(prompts):
-        for name, of_draws in _of_prompt(attribute, prompt, values[rows]):
-            found.setdefault(name, []).append(of_draws)
-    return {name: torch.stack(found[name]).mean(0) for name in MEASURES if name in found}
+def _of_prompts(
+    attribute: Attribute, prompts: Sequence[str], values: Tensor
+) -> dict[str, dict[str, Tensor]]:
+    """By prompt, its scores in each draw, (draws,), of values (n, draws)."""
+    found = {}
+    for prompt, rows in _rows_of(prompts).items():
+        shares = F.one_hot(values[rows], len(attribute.values)).double().mean(0)
+        if (named := attribute.named(prompt)) is not None:
+            found[prompt] = {"named_kept": shares[:, attribute.values.index(named)]}
+        else:
+            found[prompt] = {
+                "entropy": torch.special.entr(shares).sum(1) / log(shares.shape[1]),
+                "coverage": (shares > 0).double().mean(1),
+                "commonest": shares.amax(1),
+            }
+    return found
 
 
-def _of_prompt(attribute: Attribute, prompt: str, values: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The scores of one prompt's images in each draw, (draws,), of values (n, draws)."""
-    shares = one_hot(values, len(attribute.values)).double().mean(0)
-    if (named := attribute.named(prompt)) is not None:
-        yield "named_kept", shares[:, attribute.values.index(named)]
-    else:
-        yield "entropy", torch.special.entr(shares).sum(1) / log(shares.shape[1])
-        yield "coverage", (shares > 0).double().mean(1)
-        yield "commonest", shares.amax(1)
+def _means(of_prompts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Over prompts, of each draw: (draws,) by the names of `MEASURES`."""
+    found = {name: [of[name] for of in of_prompts.values() if name in of] for name in MEASURES}
+    return {name: torch.stack(scores).mean(0) for name, scores in found.items() if scores}
 
 
-def _members(prompts: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Each prompt with the rows of its images."""
-    return [(str(prompt), rows) for prompt, rows in rows_by_label(prompts, len(prompts)).items()]
+def _rows_of(prompts: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of each prompt's images."""
+    found = rows_by_label(prompts, len(prompts))
+    return {str(prompt): rows for prompt, rows in found.items()}

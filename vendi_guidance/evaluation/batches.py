@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import counted
 from vendi_guidance.storage.captions import TABLES, find_captions
-from vendi_guidance.storage.imagefolder import METADATA, read_metadata
+from vendi_guidance.storage.imagefolder import METADATA, Listed, read_metadata
 from vendi_guidance.storage.images import image_files, open_picture, to_rgb
 
 Images: TypeAlias = Any
@@ -196,8 +196,9 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     files = image_files(folder)
-    if (folder / METADATA).is_file():
-        return _from_metadata(folder, files, read_prompts)
+    listed = read_metadata(folder) if (folder / METADATA).is_file() else None
+    if listed is not None:
+        return _from_metadata(folder, files, listed, read_prompts)
     name = folder.resolve().name
     if not files:
         raise ValueError(f"{folder} contains neither {METADATA} nor images")
@@ -210,9 +211,10 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     return Batch(_from_sequence(kept), [captions.of[file] for file in kept], name=name, note=note)
 
 
-def _from_metadata(folder: Path, files: Sequence[Path], read_prompts: bool) -> Batch:
+def _from_metadata(
+    folder: Path, files: Sequence[Path], listed: Sequence[Listed], read_prompts: bool
+) -> Batch:
     """The images that a `metadata.jsonl` lists."""
-    listed = read_metadata(folder)
     prompts: list[Any] = [
         next((row[key] for key in PROMPT_COLUMNS if row.get(key) is not None), None)
         for _, _, row in listed

@@ -111,6 +111,19 @@ def calibrate(p: Tensor, labels: Tensor) -> Calibration:
     )
 
 
+def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """(n, count) places of values, as a judge's probabilities p (n, values) have it.
+
+    Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
+    less than those of independent draws.
+    """
+    order = torch.rand(len(p), count, generator=generator).argsort(1)
+    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
+    edges = (p / p.sum(1, keepdim=True)).cumsum(1)
+    places = torch.searchsorted(edges, (order + within) / count, right=True)
+    return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
+
+
 def agreement(p: Tensor, labels: Tensor) -> Agreement:
     """How well probabilities (n, values) agree with the places of labels (n,)."""
     of_label = p.double().clamp(min=SURE)[torch.arange(len(p)), labels]
