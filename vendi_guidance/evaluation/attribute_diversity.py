@@ -67,7 +67,7 @@ class AttributeScores:
     calibration: Calibration | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values; the files of earlier versions have "spreads" for `by_prompt`."""
+        """As JSON values; files call `by_prompt` "spreads", as they always did."""
         return {"spreads" if k == "by_prompt" else k: value for k, value in asdict(self).items()}
 
 

@@ -72,6 +72,10 @@ class ImageReader:
         workers: how many processes decode files; 0 is this one.
         on_bad_image: leave out files that cannot be read, or fail at the first.
         progress: show progress bars.
+
+    Example:
+        >>> ImageReader(Path("features"), workers=4).on_bad_image
+        'skip'
     """
 
     cache: Path | None = None
