@@ -48,10 +48,12 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Gaussian, evaluate
-        >>> images, settings = torch.zeros(16, 3, 8, 8), {"kernel_image": Gaussian(0.1)}
-        >>> few = evaluate(images, image_embedder=torch.eye(2).repeat(8, 1), **settings)
-        >>> many = evaluate(images, image_embedder=torch.eye(4).repeat(4, 1), **settings)
+        >>> from vendi_guidance import Embedding, Gaussian, evaluate
+        >>> images, kernel = torch.zeros(16, 3, 8, 8), Gaussian(0.1)
+        >>> few, many = (
+        ...     evaluate(images, embedding=Embedding(x, kernel_image=kernel))
+        ...     for x in (torch.eye(2).repeat(8, 1), torch.eye(4).repeat(4, 1))
+        ... )
         >>> round(compare(few, many).differences["vendi"].change, 3)
         2.0
     """
