@@ -54,7 +54,7 @@ ENGINE = """
 import torch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import PRESETS, Settings
+from vendi_guidance.guidance.settings import PRESETS, Rounds
 from vendi_guidance.guidance.step import Level, Step
 
 class Network:
@@ -64,7 +64,7 @@ class Network:
     def denoise(self, latents): return latents / 3
     def restart(self, clean, noise): pass
 
-for settings in (Settings(), PRESETS["published"]):
+for settings in (Rounds(), PRESETS["published"]):
     engine = Engine(settings, Memory(9))
     step = Step(0, 8, Network.denoised, prompts=torch.randn(3, 5), network=Network())
     assert engine.is_due(step)

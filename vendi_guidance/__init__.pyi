@@ -33,6 +33,7 @@ from vendi_guidance.features.encoders import (
 )
 from vendi_guidance.features.images import open_image_embedder as open_image_embedder
 from vendi_guidance.features.prompts import open_prompt_embedder as open_prompt_embedder
+from vendi_guidance.guidance.settings import Published as Published, Rounds as Rounds
 from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,

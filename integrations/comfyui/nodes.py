@@ -9,7 +9,7 @@ from comfy.patcher_extension import WrappersMP
 from comfy_api.latest import ComfyExtension, io, ui
 
 from vendi_guidance.guidance.objectives import OBJECTIVES
-from vendi_guidance.guidance.settings import STRENGTH, Settings
+from vendi_guidance.guidance.settings import STRENGTH, Rounds
 
 from .remembering import KINDS, Remembering
 from .sampling import DiverseSampling
@@ -41,7 +41,7 @@ class DiverseBatch(io.ComfyNode):
                 io.Combo.Input(
                     "objective",
                     options=list(OBJECTIVES),
-                    default=Settings.objective,
+                    default=Rounds.objective,
                     tooltip="The score to raise. The conditional ones compare images of similar "
                     "prompts, the others all images.",
                 ),
@@ -97,7 +97,7 @@ class DiverseBatch(io.ComfyNode):
         for kind in (WrappersMP.OUTER_SAMPLE, WrappersMP.SAMPLER_SAMPLE):
             patched.remove_wrappers_with_key(kind, KEY)  # the last node counts
         if diversity > 0:
-            settings = Settings().changed(strength=diversity, objective=objective)
+            settings = Rounds(strength=diversity, objective=objective)
             folder = Path(folder_paths.get_user_directory(), KEY)
             wrapper = DiverseSampling(settings, Remembering(memory, memory_name, folder))
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.patching import Patch
 
@@ -35,11 +35,11 @@ class DiverseSampling:
     """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`).
 
     Args:
-        settings: with rounds.
+        settings: of the rounds.
         remembering: where finished samples are kept.
     """
 
-    def __init__(self, settings: Settings, remembering: Remembering) -> None:
+    def __init__(self, settings: Rounds, remembering: Remembering) -> None:
         self._settings = settings
         self._remembering = remembering
 

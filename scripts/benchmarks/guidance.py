@@ -41,7 +41,7 @@ from scripts.benchmarks.measuring import (
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
-from vendi_guidance.guidance.settings import SIGMA_SHARE, Settings
+from vendi_guidance.guidance.settings import SIGMA_SHARE, Rounds
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow
@@ -127,7 +127,7 @@ class Step:
         view = SPACES[self.space].view(None, self.latents, prediction)
         ascent = self.objective.gradient(view.features, self.prompts, self.window)
         if self.space == "denoised":
-            candidates = torch.stack([view.features] * Settings.candidates)
+            candidates = torch.stack([view.features] * Rounds.candidates)
             self.objective.choose(candidates, self.prompts, self.window)
         return view.pull_back(ascent.gradient)
 

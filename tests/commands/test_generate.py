@@ -17,7 +17,7 @@ from tests.helpers.processes import fork
 from tests.helpers.runs import Run, read_run
 from vendi_guidance import SlidingWindow
 from vendi_guidance.commands import generate
-from vendi_guidance.guidance.settings import PRESETS, Settings, dial
+from vendi_guidance.guidance.settings import PRESETS, Rounds, dial
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 
@@ -59,7 +59,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
     assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
     first = run.rows[0]
-    assert first["diversity_scale"] == Settings().scale
+    assert first["diversity_scale"] == Rounds().scale
     assert first["diversity_window"] == 300
     assert first["steps"] == STEPS
     assert first["seconds"] > 0
@@ -96,9 +96,10 @@ def test_settings_are_a_presets_but_for_those_given(make, tmp_path):
     options = ("--diversity-preset", "published", "--diversity-every", 3)
     [row] = made(make("cat", *options), tmp_path / "out").rows
     published = PRESETS["published"]
-    for name in ("objective", "scale", "rounds", "space", "sigma_latent"):
+    for name in ("objective", "scale", "space", "sigma_latent"):
         assert row[f"diversity_{name}"] == getattr(published, name)
-    assert row["diversity_every"] == 3
+    assert (row["diversity_every"], row["diversity_rounds"]) == (3, 0)
+    assert not {"diversity_level", "diversity_cfg"} & row.keys()
 
 
 def test_words_set_settings_of_a_preset_to_none(make, tmp_path):

@@ -23,7 +23,7 @@ from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.adapter import callback
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs import precision, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST
@@ -320,6 +320,24 @@ def test_other_settings_are_refused_by_name(make, tmp_path, monkeypatch):
     assert repeatable(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize(
+    ("options", "unused"),
+    [((), {"every": 10}), (("--diversity-preset", "published"), {"level": 0.2, "candidates": 2})],
+)
+def test_a_run_of_an_older_version_says_settings_of_both_algorithms_and_resumes(
+    make, tmp_path, monkeypatch, options, unused
+):
+    at_call(monkeypatch, 3, crash)
+    make(*options)
+    monkeypatch.undo()
+    run = tmp_path / "out" / "run.json"
+    content = json.loads(run.read_text("utf-8"))
+    content["settings"] |= {f"diversity_{name}": value for name, value in unused.items()}
+    run.write_text(json.dumps(content), "utf-8")
+    result = make("--resume", *options)
+    assert result.exit_code == 0, result.output
+
+
 def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
     def run(prompts: Path, *options: object) -> Result:
         given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
@@ -491,8 +509,8 @@ def test_every_picture_says_what_it_was_made_with(peace_folder):
         assert text["prompt"] == "cat"
         assert text["seed"] == str(row["seed"])
         assert text["model"] == row["model"]
-        assert text["diversity_objective"] == Settings().objective
-        assert text["diversity_scale"] == str(Settings().scale)
+        assert text["diversity_objective"] == Rounds().objective
+        assert text["diversity_scale"] == str(Rounds().scale)
         assert json.loads(text["versions"])["torch"] == TORCH
         assert len(text["model_sha256"]) == 64
 

@@ -9,7 +9,7 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import CFG_STOP, Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import PRESETS, SIGMA_PROMPT, Settings
+from vendi_guidance.guidance.settings import PRESETS, SIGMA_PROMPT, Published, Rounds, Settings
 from vendi_guidance.guidance.step import Level, Step
 
 SHAPE = (4, 4, 4)
@@ -51,7 +51,7 @@ def step_of(network, index=0, count=20):
 
 
 def guided(settings=None, memory=None, **how):
-    engine = Engine(settings or Settings(), memory or Memory(50))
+    engine = Engine(settings or Rounds(), memory or Memory(50))
     network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
     return engine, network, engine.modify(step_of(network, **how))
 
@@ -61,7 +61,7 @@ def diversity(latents):
 
 
 def test_guided_rounds_make_samples_of_a_prompt_differ():
-    _, repeated, _ = guided(Settings(scale=1e-9, candidates=1))
+    _, repeated, _ = guided(Rounds(scale=1e-9, candidates=1))
     _, network, _ = guided()
     assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
 
@@ -72,14 +72,14 @@ def test_the_step_ends_at_its_level_with_what_the_rounds_found():
 
 
 def test_a_round_evaluates_each_candidate_once():
-    settings = Settings(rounds=3, candidates=2)
+    settings = Rounds(rounds=3, candidates=2)
     engine, network, step = guided(settings)
     assert network.evaluations == settings.rounds * settings.candidates == engine.evaluations(step)
 
 
 def test_a_call_that_affords_a_quarter_of_the_evaluations_has_moves_four_times_as_long():
-    _, network, short = guided(Settings(rounds=8, candidates=2, scale=0.5), count=4)
-    _, _, single = guided(Settings(rounds=4, candidates=1, scale=2.0), count=4)
+    _, network, short = guided(Rounds(rounds=8, candidates=2, scale=0.5), count=4)
+    _, _, single = guided(Rounds(rounds=4, candidates=1, scale=2.0), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
 
@@ -90,7 +90,7 @@ def test_the_same_generator_gives_the_same_latents():
 
 
 def test_rounds_are_due_once_where_the_level_is_crossed():
-    engine, levels = Engine(Settings(), Memory(50)), torch.linspace(2, -2, 21).exp() * LEVEL
+    engine, levels = Engine(Rounds(), Memory(50)), torch.linspace(2, -2, 21).exp() * LEVEL
     due = []
     for index, (before, after) in enumerate(pairwise(levels.tolist())):
         step = step_of(BlackOrWhite(before, after), index)
@@ -100,15 +100,44 @@ def test_rounds_are_due_once_where_the_level_is_crossed():
     assert due == [index == 10 for index in range(20)]
 
 
+@pytest.mark.parametrize("settings", [Rounds(), Published(every=4)])
+def test_to_ask_whether_a_step_is_due_changes_nothing(settings):
+    engine, step = Engine(settings, Memory(50)), step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
+    before = dict(vars(engine))
+    assert [engine.is_due(step) for _ in range(3)] == [True] * 3
+    assert vars(engine) == before
+
+
+def test_a_due_step_that_is_not_modified_is_due_again_at_the_next():
+    engine, steps = Engine(Published(every=4), Memory(50)), []
+    for index in range(10):
+        step = Step(index, 10, torch.randn(8, *SHAPE), prompts=torch.ones(8, 3))
+        engine.observe(step)
+        if engine.is_due(step):
+            steps.append(index)
+            if index not in (0, 4, 5):  # where a scheduler would discard the change
+                engine.modify(step)
+    assert steps == [0, 1, 4, 5, 6, 8]
+
+
+def test_the_score_is_built_once_a_call(monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        Rounds, "build_space", lambda self: built.append(self) or Settings.build_space(self)
+    )
+    guided()
+    assert len(built) == 1
+
+
 def test_at_scale_zero_no_step_is_due():
     step = step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
-    assert Engine(Settings(), Memory(50)).is_due(step)
-    assert not Engine(Settings(scale=0), Memory(50)).is_due(step)
+    assert Engine(Rounds(), Memory(50)).is_due(step)
+    assert not Engine(Rounds(scale=0), Memory(50)).is_due(step)
 
 
 def test_cfg_is_off_until_the_rounds_and_at_low_noise():
-    engine, _, _ = guided(Settings(cfg=0.25))
-    unmade = Engine(Settings(cfg=0.25), Memory(50))
+    engine, _, _ = guided(Rounds(cfg=0.25))
+    unmade = Engine(Rounds(cfg=0.25), Memory(50))
     high, low = Level(1.0, CFG_STOP * 1.1), Level(1.0, CFG_STOP)
     assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_made=True)] == [0, 0.25]
     assert [engine.share_of_cfg(high), engine.share_of_cfg(low)] == [0.25, 0]
@@ -140,7 +169,7 @@ def test_broken_samples_are_left_as_they_were_and_not_remembered():
             clean[0] = torch.nan
             return clean
 
-    engine, network = Engine(Settings(), Memory(50)), Broken(LEVEL * 1.1, LEVEL * 0.9)
+    engine, network = Engine(Rounds(), Memory(50)), Broken(LEVEL * 1.1, LEVEL * 0.9)
     network.denoised = network.denoised.clone()
     step = dataclasses.replace(step_of(network), latents=torch.zeros(8, *SHAPE))
     after = engine.modify(step).latents
@@ -151,7 +180,7 @@ def test_broken_samples_are_left_as_they_were_and_not_remembered():
 
 @pytest.mark.parametrize("name", ["network", "prompts"])
 def test_what_is_missing_is_said(name):
-    engine, network = Engine(Settings(), Memory(50)), BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
+    engine, network = Engine(Rounds(), Memory(50)), BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
     step = dataclasses.replace(step_of(network), **{name: None})
     with pytest.raises((RuntimeError, ValueError), match=name.removesuffix("s")):
         engine.modify(step)
@@ -161,5 +190,5 @@ def test_one_prompt_is_one_whatever_the_rounding_of_its_embedding():
     # around a number that lies between two multiples of 1e-4
     ulps = torch.arange(-8, 9) * torch.finfo(torch.float32).eps
     prompts = torch.stack([0.60005 + ulps, torch.full((17,), (1 - 0.60005**2) ** 0.5)], dim=1)
-    objective = Memory(50).objective(Settings(), prompts)
+    objective = Memory(50).objective(Rounds(), prompts)
     assert objective.kernel_prompt.sigma == SIGMA_PROMPT

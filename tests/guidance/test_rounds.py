@@ -9,13 +9,13 @@ import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
 
-from tests.guidance import test_guided_spaces as guided_spaces
+from tests.adapter import test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import CFG_STOP
-from vendi_guidance.guidance.rounds import _spread
-from vendi_guidance.guidance.settings import STRENGTH, Settings, dial
+from vendi_guidance.guidance.score import spread
+from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
 from vendi_guidance.guidance.step import Level
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
@@ -412,7 +412,9 @@ def test_a_call_that_raises_leaves_everything_as_it_was(sdxl, step):
 
 def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
     sdxl.unet.register_forward_hook(lambda module, args, output: (output[0].roll(1, 0),))
-    with pytest.raises(ValueError, match='use rounds=0 or preset="published"'):
+    with pytest.raises(
+        ValueError, match=r'use VendiGuidance\(Published\(\)\) or preset="published"'
+    ):
         draw(sdxl, making())
     guidance = VendiGuidance(preset="published")
     assert draw(sdxl, guidance).isfinite().all()
@@ -447,12 +449,12 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
 
 
 def test_the_defaults_are_those_of_half_the_dial():
-    assert Settings() == Settings().changed(strength=STRENGTH)
+    assert Rounds() == Rounds().changed(strength=STRENGTH)
     assert dial(0)["scale"] == 0 < dial(0.5)["scale"] < dial(1)["scale"]
 
 
 def test_settings_given_beside_a_strength_come_last():
-    settings = Settings().changed(strength=1, rounds=2, scale=0.1)
+    settings = Rounds().changed(strength=1, rounds=2, scale=0.1)
     assert (settings.rounds, settings.scale) == (2, 0.1)
 
 
@@ -477,4 +479,4 @@ def test_levels_and_watches_are_what_rounds_need(sdxl):
 
 def test_copies_are_at_no_distance_from_one_another():
     clean = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0)).expand(30, 4, 8, 8)
-    assert torch.equal(_spread(clean, torch.ones(30, 30)), torch.zeros(30, 1))
+    assert torch.equal(spread(clean, torch.ones(30, 30)), torch.zeros(30, 1))

@@ -9,15 +9,23 @@ import pytest
 from diffusers import FluxPipeline, PixArtAlphaPipeline, StableDiffusionXLPipeline
 
 from vendi_guidance import (
+    Published,
+    Rounds,
     VendiGuidance,
     VendiGuidedFluxPipeline,
     VendiGuidedPixArtAlphaPipeline,
     VendiGuidedSDXLPipeline,
 )
-from vendi_guidance.guidance.settings import NOT_GIVEN, PRESETS, Settings
+from vendi_guidance.guidance.proposals import PROPOSALS, gradient
+from vendi_guidance.guidance.settings import (
+    NOT_GIVEN,
+    SETTINGS,
+    _say_what_replaces_rounds_0,
+    described,
+    shown,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "dial.md"
-NAMES = [setting.name for setting in dataclasses.fields(Settings)]
 GUIDED = {
     VendiGuidedSDXLPipeline: StableDiffusionXLPipeline,
     VendiGuidedFluxPipeline: FluxPipeline,
@@ -27,8 +35,8 @@ GUIDED = {
 
 def test_guidance_takes_every_setting():
     taken = inspect.signature(VendiGuidance).parameters
-    assert set(NAMES) <= set(taken)
-    assert all(taken[name].default is NOT_GIVEN for name in NAMES)
+    assert set(SETTINGS) <= set(taken)
+    assert all(taken[name].default is NOT_GIVEN for name in SETTINGS)
     assert not any(it.kind is it.VAR_KEYWORD for it in taken.values())
 
 
@@ -41,24 +49,24 @@ def test_a_guided_call_shows_the_stock_parameters_and_ours(guided, stock):
         name: it.default for name, it in theirs.items()
     }
     added = {name.removeprefix("diversity_") for name in ours.keys() - theirs.keys()}
-    assert added == {*NAMES, "diversity", "memory", "preset", "window"}
+    assert added == {*SETTINGS, "diversity", "memory", "preset", "window"}
 
 
 @pytest.mark.parametrize("guided", GUIDED)
 def test_help_explains_every_setting(guided):
-    for setting in dataclasses.fields(Settings):
-        start = setting.metadata["help"].split()[0]
-        assert f"diversity_{setting.name} (default" in guided.__call__.__doc__
-        assert start in guided.__call__.__doc__
-        assert f"{setting.name} (default" in VendiGuidance.__doc__
-        assert f"{setting.name} (default" in Settings.__doc__
+    for kind in (Rounds, Published):
+        for setting in dataclasses.fields(kind):
+            assert f"diversity_{setting.name} (" in guided.__call__.__doc__
+            assert f"{setting.name} (" in VendiGuidance.__doc__
+            first = f"{setting.name} ({described(setting.metadata, setting.default)})"
+            assert first in " ".join(kind.__doc__.split())
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("sigma_latent", 0.5), ("sigma_prompt", 0.2), ("truncation", 3)]
 )
 def test_none_can_be_set_where_it_is_a_value(name, value):
-    given = Settings(**{name: value})
+    given = Rounds(**{name: value})
     assert getattr(given.changed(**{name: NOT_GIVEN}), name) == value
     assert getattr(given.changed(**{name: None}), name) is None
 
@@ -66,7 +74,7 @@ def test_none_can_be_set_where_it_is_a_value(name, value):
 @pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "rounds", "cfg"])
 def test_none_is_refused_where_it_is_no_value(name):
     with pytest.raises(ValueError, match=f"{name} must be .* got None"):
-        Settings().changed(**{name: None})
+        Rounds().changed(**{name: None})
 
 
 def test_a_setting_that_does_not_exist_is_named_with_those_that_do():
@@ -75,31 +83,109 @@ def test_a_setting_that_does_not_exist_is_named_with_those_that_do():
 
 
 def test_the_registered_config_and_repr_say_the_settings_of_now():
-    guidance = VendiGuidance(preset="published")
-    guidance.settings = guidance.settings.changed(every=7)
+    guidance = VendiGuidance(Rounds(level=0.3))
+    guidance.settings = Published(every=7)
     config = json.loads(guidance.to_json_string())
     assert (config["every"], config["scale"]) == (7, 0.03)
-    assert set(NAMES) <= set(config)
+    assert "level" not in config and {*vars(guidance.settings)} <= config.keys()
     assert "every=7" in repr(guidance) and "SlidingWindow(300)" in repr(guidance)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({}, Rounds()),
+        ({"strength": 0.7}, Rounds(strength=0.7)),
+        ({"strength": 1, "scale": 0.1, "rounds": 2}, Rounds(scale=0.1, rounds=2)),
+        ({"objective": Rounds(level=0.3), "cfg": 0.1}, Rounds(level=0.3, cfg=0.1)),
+        ({"preset": "published"}, Published()),
+        ({"preset": "published", "strength": 0}, Published(scale=0)),
+        ({"preset": "published", "level": 0.3}, Published()),
+        ({"every": 5}, Published(every=5)),
+        ({"objective": Published(every=5), "scale": 0.1}, Published(every=5, scale=0.1)),
+        ({"objective": Published(every=5), "strength": 1}, Rounds(strength=1)),
+        ({"level": 0.3, "every": 5}, Rounds(level=0.3)),
+        (
+            {"rounds": 0, "every": 2},
+            Published(
+                objective="conditional-vendi",
+                scale=2.65,
+                space="denoised",
+                sigma_latent=None,
+                every=2,
+            ),
+        ),
+        (
+            {"preset": "published", "rounds": 4},
+            Rounds(
+                objective="conditional-rke", scale=0.03, space="latent", sigma_latent=0.8, rounds=4
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_keyword_arguments_pick_the_algorithm_that_they_mean(given, settings):
+    assert VendiGuidance(**given).settings == settings
+
+
+def test_each_type_has_only_its_own_settings():
+    assert {*vars(Rounds())} - {*vars(Published())} == {
+        *("rounds", "candidates", "level", "cfg", "proposal")
+    }
+    assert {*vars(Published())} - {*vars(Rounds())} == {"every"}
+    for kind, name in ((Rounds, "every"), (Published, "level")):
+        with pytest.raises(TypeError, match=name):
+            kind(**{name: 5})
+    assert dataclasses.replace(Rounds(level=0.3), strength=1) == Rounds(level=0.3, scale=5.3)
+
+
+def test_no_rounds_are_another_type():
+    with pytest.raises(ValueError, match=r"rounds must be at least 1, got 0: .* Published\(\)"):
+        Rounds(rounds=0)
+
+
+def test_rounds_0_says_once_what_to_write_instead(caplog):
+    _say_what_replaces_rounds_0.cache_clear()
+    VendiGuidance(rounds=0)
+    VendiGuidance(rounds=0, every=3)
+    assert [text for text in caplog.messages if "VendiGuidance(Published(every=...))" in text] == (
+        caplog.messages
+    )
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [Rounds(strength=0.7, sigma_prompt=0.2, cfg=0.1), Published(every=3, truncation=5)]
+)
+def test_a_config_goes_round_trip(settings):
+    guidance = VendiGuidance(settings, memory="call", window=7, record=True, prompt_input="text")
+    again = VendiGuidance.from_config(json.loads(guidance.to_json_string()))
+    assert again.settings == settings
+    assert (again.keeps, again.window.size, again.record) == ("call", 7, True)
+    assert again.prompt_input == "text"
+
+
+def test_a_proposal_that_is_registered_can_be_chosen(monkeypatch):
+    with pytest.raises(ValueError, match="proposal must be one of gradient, got 'backwards'"):
+        Rounds(proposal="backwards")
+    monkeypatch.setitem(PROPOSALS, "backwards", lambda step, score: -gradient(step, score))
+    assert VendiGuidance(proposal="backwards").settings == Rounds(proposal="backwards")
 
 
 def settings_table() -> str:
     """The table of settings in docs/dial.md."""
-
-    def shown(setting, settings):
-        value = getattr(settings, setting.name)
-        return (
-            setting.metadata["none"]
-            if value is None
-            else f"{value:g}"
-            if isinstance(value, float)
-            else str(value)
-        )
-
-    lines = ["| setting | default | published | |", "|---|---|---|---|"]
-    for setting in dataclasses.fields(Settings):
-        values = [shown(setting, settings) for settings in (Settings(), PRESETS["published"])]
-        lines.append(f"| `{setting.name}` | {' | '.join(values)} | {setting.metadata['help']} |")
+    lines = ["| setting | `Rounds` | `Published` | |", "|---|---|---|---|"]
+    for name, meanings in SETTINGS.items():
+        for setting in meanings:
+            values = []
+            for kind in (Rounds, Published):
+                own = {it.name: it for it in dataclasses.fields(kind)}.get(name)
+                has = own is not None and own.metadata["help"] == setting.metadata["help"]
+                values.append(str(shown(own.default, own.metadata)) if has else "")
+            typical = setting.metadata["typical"]
+            more = f" Typical: {typical}." if typical else ""
+            text = setting.metadata["help"] + more
+            lines.append(f"| `{name}` | {' | '.join(values)} | {text} |")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance.engine import CFG_STOP
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 
 SHAPE = (8, 4, 4, 4)
 SIGMAS = torch.tensor([14.6, 6.0, 2.2, 1.1, 0.9, 0.5, 0.2, 0.0])
@@ -23,8 +23,8 @@ CFG = 5.0
 
 def evaluations(steps):
     """How many the rounds of a run with CFG take: all that were set, or as many as the run."""
-    rounds = min(Settings.rounds, 2 * steps)
-    return rounds * min(Settings.candidates, 2 * steps // rounds)
+    rounds = min(Rounds.rounds, 2 * steps)
+    return rounds * min(Rounds.candidates, 2 * steps // rounds)
 
 
 EVALUATIONS = evaluations(len(SIGMAS) - 1)
@@ -146,7 +146,7 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     args = (guider, sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
-    return DiverseSampling(given.get("settings", Settings()), where)(run, *args)
+    return DiverseSampling(given.get("settings", Rounds()), where)(run, *args)
 
 
 def diversity(samples):
@@ -195,7 +195,7 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     draw(memory(tmp_path), guider)
     after = guider.seen[AT + 1 + EVALUATIONS :]
     assert {cfg for _, cfg in guider.seen[: AT + 1 + EVALUATIONS]} == {1.0}
-    half = 1 + Settings.cfg * (CFG - 1)
+    half = 1 + Rounds.cfg * (CFG - 1)
     assert [cfg for _, cfg in after] == [half if sigma > CFG_STOP else 1.0 for sigma, _ in after]
     assert guider.cfg == CFG
 
@@ -280,7 +280,7 @@ def test_a_run_that_is_interrupted_is_not_remembered_and_leaves_the_sampler_as_i
     sampler, guider = Sampler(euler), Guider()
     args = (guider, SIGMAS, {"seed": 0}, interrupt, noise_of(0), torch.zeros(SHAPE))
     with pytest.raises(KeyboardInterrupt):
-        DiverseSampling(Settings(), memory(tmp_path, "file"))(Executor(sampler), *args)
+        DiverseSampling(Rounds(), memory(tmp_path, "file"))(Executor(sampler), *args)
     assert sampler.sampler_function is euler and guider.cfg == CFG
     assert list(tmp_path.iterdir()) == []
 
@@ -401,7 +401,7 @@ def test_without_prompts_all_samples_have_the_same(conds):
 def test_a_sampler_without_a_function_is_refused(tmp_path):
     run = SimpleNamespace(class_obj=SimpleNamespace())
     with pytest.raises(ValueError, match="cannot guide a SimpleNamespace: use one of"):
-        DiverseSampling(Settings(), memory(tmp_path))(
+        DiverseSampling(Rounds(), memory(tmp_path))(
             run, Guider(), SIGMAS, {}, None, noise_of(0), torch.zeros(SHAPE)
         )
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from scripts.comfyui.page import EXAMPLES, open_example, run_example
 from scripts.comfyui.server import EXAMPLE, Server, as_prompt
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 
 if "COMFYUI" not in os.environ:
     pytest.skip(
@@ -22,7 +22,7 @@ if "COMFYUI" not in os.environ:
     )
 
 STEPS = 10
-ROUNDS = Settings.rounds * Settings.candidates
+ROUNDS = Rounds.rounds * Rounds.candidates
 DIVERSE, SAMPLER, SAVED, SCORE = "5", "6", "8", "9"
 
 

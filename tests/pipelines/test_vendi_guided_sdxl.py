@@ -16,7 +16,7 @@ from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
 from safetensors.torch import load_file
 
 from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Published, Rounds
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = ["a cat", "a cat", "a dog"]
@@ -59,9 +59,9 @@ def test_guidance_changes_pictures_and_remembers_them(guided, stock):
 
 def test_options_of_a_call_hold_for_that_call(guided):
     draw(guided, diversity_scale=0.5, diversity_objective="rke", diversity_every=1)
-    assert guided.guidance.settings == Settings()
+    assert guided.guidance.settings == Rounds()
     draw(guided, diversity=1)
-    assert guided.guidance.settings == Settings()
+    assert guided.guidance.settings == Rounds()
     draw(guided, diversity_window=2)  # prompts were remembered, though "rke" did not look at them
     assert guided.guidance.window.size == len(guided.guidance.window) == 2
 
@@ -128,7 +128,7 @@ def test_a_session_remembers_and_a_call_does_not(guided):
 
 def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
     taken = set(inspect.signature(guided.__call__).parameters)
-    settings = {field.name for field in dataclasses.fields(Settings)}
+    settings = {field.name for kind in (Rounds, Published) for field in dataclasses.fields(kind)}
     others = {"diversity", "diversity_preset", "diversity_window", "diversity_memory"}
     assert {f"diversity_{name}" for name in settings} | others <= taken
 
@@ -331,5 +331,5 @@ def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, me
     with pytest.raises(ValueError, match=message):
         draw(guided, **options)
     assert len(guided.guidance.window) == 3
-    assert guided.guidance.settings == Settings() and guided.guidance.keeps == "session"
+    assert guided.guidance.settings == Rounds() and guided.guidance.keeps == "session"
     assert "step" not in vars(guided.scheduler) and "forward" not in vars(guided.unet)

@@ -8,7 +8,7 @@ import diffusers
 import pytest
 
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.pipelines import guided_class
 from vendi_guidance.runs.precision import Precision
@@ -21,10 +21,10 @@ DIAL = Path(__file__).parents[2] / "docs" / "dial.md"
 def test_a_pipeline_that_shows_no_prompts_is_refused_where_they_are_compared():
     guided = guided_class(diffusers.KandinskyV22Pipeline)  # its prior has read them
     with pytest.raises(ValueError, match="KandinskyV22Pipeline gives guidance no prompt embedd"):
-        check_prompts_are_seen(guided, Settings())
-    check_prompts_are_seen(guided, Settings(objective="vendi"))
-    check_prompts_are_seen(guided, Settings(scale=0.0))
-    check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Settings())
+        check_prompts_are_seen(guided, Rounds())
+    check_prompts_are_seen(guided, Rounds(objective="vendi"))
+    check_prompts_are_seen(guided, Rounds(scale=0.0))
+    check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Rounds())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import nn
 from scripts.benchmarks import counted
 from scripts.benchmarks.meta import Live, evaluate, on_meta, weights_of
 from scripts.benchmarks.published import CARDS, MODELS
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-model.md"
 NETWORKS = {
@@ -87,7 +87,7 @@ def test_evaluations_are_those_that_the_pipeline_makes():
     found = smallest()
     calls = found.steps + 1  # PNDM makes one step twice
     assert (found.steps, found.plain.calls, found.plain.rows) == (50, calls, 2 * calls * 8)
-    extra = Settings.rounds * Settings.candidates
+    extra = Rounds.rounds * Rounds.candidates
     assert found.guided.calls == calls + extra
     assert found.guided.rows < found.plain.rows + 8 * extra  # CFG is off until then
 
@@ -97,7 +97,7 @@ def test_guidance_keeps_the_window_and_reads_it_at_least_twice_a_round():
     window = 300 * 4 * 64 * 64 * 4
     assert found.plain.window == found.plain.read == 0
     assert window < found.guided.window < found.guidance < 2 * window
-    assert found.guided.read >= 2 * Settings.rounds * window
+    assert found.guided.read >= 2 * Rounds.rounds * window
 
 
 def test_offloading_needs_less_and_less_memory():

@@ -6,10 +6,10 @@ from typing import Any
 
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.running import RunningCall, local_of
-from vendi_guidance.adapter.schedule import Watch, continue_from_here
+from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 
 
@@ -28,7 +28,11 @@ class Call:
     """
 
     def __init__(
-        self, pipeline: Any, settings: Settings, memory: Memory, generator: Generator
+        self,
+        pipeline: Any,
+        settings: Rounds | Published,
+        memory: Memory,
+        generator: Generator,
     ) -> None:
         self.settings = settings
         self.has_begun = self.is_guided = False
@@ -37,6 +41,7 @@ class Call:
         self._engine = Engine(settings, memory)
         self._watch: Watch | None = None
         self._network: Network | None = None
+        self._is_seen = False
         self._follow(pipeline)
 
     def close(self) -> None:
@@ -48,7 +53,14 @@ class Call:
         self._watch = self._network = None
 
     def is_due(self, step: Step) -> bool:
-        """Whether this step is to be modified; to be asked once at every step.
+        """Whether this step, which was observed, is to be modified."""
+        if not self._is_seen:
+            return False
+        due = self._engine.is_due(replace(step, network=self._network))
+        return due and (step.is_last or can_continue(step.pipeline.scheduler))
+
+    def observe(self, step: Step) -> None:
+        """Take note of each step of the call, before it is asked whether the step is due.
 
         Raises:
             RuntimeError: another thread makes the call.
@@ -59,14 +71,13 @@ class Call:
                 "of its own"
             )
         self.has_begun, self._thread = True, get_ident()
-        if self.settings.scale == 0 or not self._follow(step.pipeline):
-            return False
-        step = replace(step, network=self._network)
-        due = self._engine.is_due(step)
-        due = due and (step.is_last or continue_from_here(step.pipeline.scheduler))
+        self._is_seen = self.settings.scale != 0 and self._follow(step.pipeline)
+        if not self._is_seen:
+            return
+        self._engine.observe(replace(step, network=self._network))
         if self._network is not None:
-            self._network.cfg = self._engine.share_of_cfg(self._network.levels[1], due)
-        return due
+            level, due = self._network.levels[1], self.is_due(step)
+            self._network.cfg = self._engine.share_of_cfg(level, due)
 
     def modify(self, step: Step) -> Step:
         """The step with guided latents.
@@ -74,6 +85,8 @@ class Call:
         Raises:
             ValueError: the prediction has another shape than the latents, or rounds cannot be made.
         """
+        if not step.is_last:
+            continue_from_here(step.pipeline.scheduler)
         prediction = None if self._watch is None else self._prediction(self._watch, step)
         generator = self._generator
         if generator is None:
@@ -121,6 +134,6 @@ class Call:
             return watch.steps > 0
         self.close()
         self._watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here).start()
-        if self.settings.rounds:
+        if isinstance(self.settings, Rounds):
             self._network = Network(pipeline, self._watch).start()
         return False

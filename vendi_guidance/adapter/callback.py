@@ -32,6 +32,8 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
     SIGMA_PROMPT,
+    Published,
+    Rounds,
     Settings,
     describe,
     dial,
@@ -58,6 +60,9 @@ class VendiGuidance(PipelineCallback):
     Pass it to any pipeline that takes `callback_on_step_end`, and to every call that should know of
     the earlier ones; see `on`. The b samples of a call are guided together, against the window and
     against one another. They enter the window after their last step. Latents keep their norm.
+
+    The first argument may be the settings of one of the two algorithms, `Rounds(...)`, the default,
+    or `Published(...)`; what they have are arguments too, and pick the algorithm that has them.
 
     At strength 0 it does nothing and remembers nothing, unless `record` is set. Otherwise what is
     remembered changes what follows: the same seed gives another image in a later call, unless
@@ -90,15 +95,15 @@ class VendiGuidance(PipelineCallback):
         TypeError: a setting that does not exist.
 
     Example:
-        >>> from vendi_guidance import VendiGuidance
-        >>> guidance = VendiGuidance(preset="published", every=5)
+        >>> from vendi_guidance import Published, VendiGuidance
+        >>> guidance = VendiGuidance(Published(every=5))
         >>> guidance.settings.scale, guidance.settings.every, len(guidance.window)
         (0.03, 5, 0)
     """
 
     def __init__(
         self,
-        objective: str = NOT_GIVEN,
+        objective: str | Settings = NOT_GIVEN,
         scale: float = NOT_GIVEN,
         every: int = NOT_GIVEN,
         window: int | SlidingWindow = WINDOW,
@@ -112,30 +117,37 @@ class VendiGuidance(PipelineCallback):
         **settings: Any,
     ) -> None:
         # without PipelineCallback's own arguments, which say when a callback stops
+        given: Settings = Rounds()
+        if isinstance(objective, Settings):
+            if preset is not None:
+                raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
+            given, objective = objective, NOT_GIVEN
         settings |= {"objective": objective, "scale": scale, "every": every}
-        self.settings = Settings().changed(preset, strength, **settings)
         self.memory = Memory(window, exemplars)
         self.keeps = memory
         self.generator: Generator = None
         self.record = record
         self._prompt_input = prompt_input
+        self.settings = given.changed(preset, strength, **settings)
         self._call: Call | None = None
         self._has_warned = False
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> Rounds | Published:
         return self._settings
 
     @settings.setter
-    def settings(self, settings: Settings) -> None:
+    def settings(self, settings: Rounds | Published) -> None:
         self._settings = settings
-        plain = (int, float, str, type(None))
-        config = {k: v if isinstance(v, plain) else repr(v) for k, v in vars(settings).items()}
+        kept = {"memory": self.keeps, "window": self.window.size, "record": self.record}
+        config = {**vars(settings), **kept, "prompt_input": self._prompt_input}
+        if not isinstance(settings.space, str):
+            config["space"] = repr(settings.space)
+        self._internal_dict: Any = {}  # the other algorithm's settings do not stay
         self.register_to_config(**config)
 
     def __repr__(self) -> str:
-        settings = (f"{name}={value!r}" for name, value in vars(self.settings).items())
-        return f"VendiGuidance({', '.join(settings)}, window={self.window})"
+        return f"VendiGuidance({self.settings!r}, window={self.window})"
 
     @property
     def window(self) -> SlidingWindow:
@@ -145,7 +157,7 @@ class VendiGuidance(PipelineCallback):
     @property
     def skipped(self) -> int:
         """How many guidance steps of single samples were skipped, and samples not remembered, for
-        NaN or infinity. A broken sample costs the rest of its batch that step too."""
+        NaN or infinity. If one sample is NaN, the whole batch skips that step."""
         return self.memory.skipped
 
     @property
@@ -165,7 +177,7 @@ class VendiGuidance(PipelineCallback):
         return self._prompt_input or ("prompt_embeds" if is_conditional else None)
 
     @property
-    def _settings_now(self) -> Settings:
+    def _settings_now(self) -> Rounds | Published:
         return self.settings if self._call is None else self._call.settings
 
     @property
@@ -258,6 +270,7 @@ class VendiGuidance(PipelineCallback):
         if call is None or (step_index == 0 and call.has_begun):
             call = self._begin(pipeline, settings, self.generator)
         step = Step(step_index, count, callback_kwargs["latents"], pipeline)
+        call.observe(step)
         is_due = call.is_due(step)
         if not (is_due or step.is_last):
             return callback_kwargs
@@ -279,7 +292,7 @@ class VendiGuidance(PipelineCallback):
     def _attach(
         self,
         pipeline: Any,
-        settings: Settings,
+        settings: Rounds | Published,
         generator: Generator,
         callback: Callback | None,
         callback_inputs: Sequence[str] | None,
@@ -291,7 +304,7 @@ class VendiGuidance(PipelineCallback):
             names = ["latents", *prompt_inputs(pipeline)]
         return arguments(pipeline, self.callback_fn, names, callback, callback_inputs)
 
-    def _begin(self, pipeline: Any, settings: Settings, generator: Generator) -> Call:
+    def _begin(self, pipeline: Any, settings: Rounds | Published, generator: Generator) -> Call:
         self._let_go()
         self.generator = generator
         self._call = Call(pipeline, settings, self.memory, generator)

@@ -8,16 +8,10 @@ from diffusers import ModularPipeline
 from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
 from torch import Tensor
 
-from vendi_guidance.adapter.prompts import is_a
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.running import local_of
 
 Callback = Callable[..., dict[str, Any] | None]
-
-IN_PLACE = ("PixArtAlphaPipeline", "PixArtSigmaPipeline")
-"""Pipelines with only the older `callback`, which may change latents in place."""
-
-IGNORES_ITS_CALLBACK = ("PRXPipeline",)
-"""Pipelines that call their callback and ignore what it returns."""
 
 
 def check_pipeline(pipeline: Any) -> None:
@@ -35,11 +29,11 @@ def check_pipeline(pipeline: Any) -> None:
     kind = type(pipeline).__name__
     if isinstance(pipeline, ModularPipeline):
         raise ValueError(f"{kind} is modular and takes no callbacks: use guide_loops on its blocks")
-    if is_a(pipeline, IGNORES_ITS_CALLBACK):
+    if family_of(pipeline).ignores_callback:
         raise ValueError(
             f"{kind} ignores what its callback returns, so that guidance would have no effect"
         )
-    if not callable(pipeline) or is_a(pipeline, IN_PLACE):
+    if not callable(pipeline) or family_of(pipeline).is_in_place:
         return
     if "callback_on_step_end" not in signature(type(pipeline).__call__).parameters:
         raise ValueError(f"{kind} takes no callback_on_step_end, which guidance needs")
@@ -52,7 +46,11 @@ def count_steps(pipeline: Any) -> int:
         return count
     evaluations = len(pipeline.scheduler.timesteps)
     # the older `callback` counts two evaluations of a scheduler of order 2 as one step
-    return -(-evaluations // pipeline.scheduler.order) if is_a(pipeline, IN_PLACE) else evaluations
+    return (
+        -(-evaluations // pipeline.scheduler.order)
+        if family_of(pipeline).is_in_place
+        else evaluations
+    )
 
 
 def is_finished(pipeline: Any) -> bool:
@@ -77,7 +75,7 @@ def arguments(
         callback: of the user's, called after it; PixArt's are `callback(step, timestep, latents)`.
         callback_inputs: the tensors that this gets; None is what diffusers gives it.
     """
-    if is_a(pipeline, IN_PLACE):
+    if family_of(pipeline).is_in_place:
         return {"callback": _in_place(pipeline, guide, callback), "callback_steps": 1}
     if callback is not None:
         if isinstance(callback, (PipelineCallback, MultiPipelineCallbacks)):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.prompts import has_prompts_first, is_a
+from vendi_guidance.adapter.families import NOT_PER_SAMPLE, family_of
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.step import Level
 from vendi_guidance.patching import Patch
@@ -22,12 +22,6 @@ NETWORKS = ("unet", "transformer", "transformer_2")
 
 INPUTS = ("sample", "hidden_states", "x")
 """What they call the latents, if they are not the first argument."""
-
-NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
-"""Arguments without a row for each sample, whatever their length."""
-
-LATENTS_LAST = ("QwenImage21",)
-"""Beginnings of the names of pipelines that put what they append to latents before them."""
 
 TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
@@ -51,12 +45,13 @@ class Network:
 
     Attributes:
         cfg: the share of CFG at the next steps: 1, as the pipeline is called, to 0, none. The first
-            step of a call has all of it: how many samples there are is not known before.
+            step always uses full CFG, because the batch size is not known yet.
     """
 
     def __init__(self, pipeline: Any, watch: Watch) -> None:
         self.cfg = 1.0
         self._pipeline = pipeline
+        self._family = family_of(pipeline)
         self._watch = watch
         self._evaluations: list[_Evaluation] = []
         self._step = -1  # whose evaluations they are
@@ -129,7 +124,8 @@ class Network:
         self._watch.restart(clean, noise)
 
     def _sign(self, first: _Evaluation) -> float:
-        """Of the scheduler's input beside the network's output: some pipelines reverse time."""
+        """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
+        that reverse time)."""
         given = self._watch.step.output
         output = self._part(tensor_of(first.output)[self._own(first)], given).to(given)
         sign = -1.0 if _product(output, given) < 0 else 1.0
@@ -146,7 +142,7 @@ class Network:
     def _unknown(self, why: str) -> ValueError:
         return ValueError(
             f"no rounds can be made with a {type(self._pipeline).__name__}, {why}: "
-            'use rounds=0 or preset="published"'
+            'use VendiGuidance(Published()) or preset="published"'
         )
 
     def _wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,7 +191,7 @@ class Network:
         if rows % count:
             raise self._unknown(f"its network gets {rows} rows for {count} samples")
         parts = rows // count
-        first = 0 if parts == 1 or has_prompts_first(self._pipeline) else parts - 1
+        first = 0 if parts == 1 or self._family.prompts_first else parts - 1
         if not self._is_divisible and parts > 1:
             first -= 1  # perturbed attention comes last
         return slice(first * count, (first + 1) * count)
@@ -217,9 +213,9 @@ class Network:
         networks predict variances. A view."""
         if x.numel() == like.numel():
             return x.view(like.shape)
-        is_last = is_a(self._pipeline, LATENTS_LAST)
         for dimension, size in enumerate(like.shape):
-            x = x.narrow(dimension, x.shape[dimension] - size if is_last else 0, size)
+            first = x.shape[dimension] - size if self._family.latents_last else 0
+            x = x.narrow(dimension, first, size)
         return x
 
     @property

@@ -2,7 +2,7 @@
 
 A pipeline offers some variables of its denoising loop to callbacks (`_callback_tensor_inputs`). The
 pooled embedding of the prompt is used where there is one, else the mean over the prompt's tokens.
-Negative prompts in the same tensor come first, with few exceptions (`PROMPTS_FIRST`).
+Negative prompts in the same tensor come first, with few exceptions (`adapter.families`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,22 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vendi_guidance.adapter.families import family_of
+
 # Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but not in the pictures' order.
 POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
 TOKENS = ("prompt_embeds", "prompt_embeds_qwen", "text_encoder_hidden_states")
 # Kandinsky 3's "attention_mask" is not in that order either, and hides only what is zero anyway.
 MASKS = ("prompt_attention_mask", "prompt_embeds_mask")
-
-# How the names of those classes begin that are different.
-PROMPTS_FIRST = (
-    "LuminaPipeline",
-    "StableCascade",
-    "StableDiffusionInstructPix2Pix",
-    "Wuerstchen",
-    "ZImage",
-)
-TOKENS_PER_FRAME = ("AnimateDiff",)
-POOLED_BY_LANGUAGE_MODEL = ("Kolors",)
 
 
 def prompt_inputs(pipeline: Any) -> list[str]:
@@ -92,7 +83,8 @@ def prompt_features(
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:
     """Whether `prompt_features` of these reads pooled CLIP embeddings, which the published
     bandwidth is for; distances in others depend on the encoder and, for means, on the padding."""
-    return (name or best_of(tensors)) in POOLED and not is_a(pipeline, POOLED_BY_LANGUAGE_MODEL)
+    pools_clip = not family_of(pipeline).pools_language_model
+    return pools_clip and (name or best_of(tensors)) in POOLED
 
 
 def why_no_prompts(pipeline: Any) -> str:
@@ -112,22 +104,12 @@ def best_of(names: Iterable[str]) -> str | None:
     return next((name for name in (*POOLED, *TOKENS) if name in known), None)
 
 
-def has_prompts_first(pipeline: Any) -> bool:
-    """Whether the rows of prompts precede those of negative prompts."""
-    return is_a(pipeline, PROMPTS_FIRST)
-
-
-def is_a(pipeline: Any, beginnings: tuple[str, ...]) -> bool:
-    """Whether its class or a base has a name that begins so."""
-    return any(kind.__name__.startswith(beginnings) for kind in type(pipeline).__mro__)
-
-
 def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
     """The rows of prompts, one for each image, or for the first frame of each video."""
-    per_frame = rows.ndim > 2 and is_a(pipeline, TOKENS_PER_FRAME)
-    frames = latents.shape[2] if per_frame else 1
+    family = family_of(pipeline)
+    frames = latents.shape[2] if family.tokens_per_frame and rows.ndim > 2 else 1
     count = len(latents) * frames
-    first = 0 if has_prompts_first(pipeline) else max(len(rows) - count, 0)
+    first = 0 if family.prompts_first else max(len(rows) - count, 0)
     return rows[first : first + count : frames]
 
 

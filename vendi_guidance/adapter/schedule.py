@@ -152,12 +152,19 @@ def continues(scheduler: Any) -> bool:
     return getattr(scheduler, "state_in_first_order", True)
 
 
-def continue_from_here(scheduler: Any) -> bool:
-    """Make the next step start from the latents as they are now; False where it cannot."""
-    has_corrector = _owner(scheduler).__name__ in ("UniPCMultistepScheduler", "SASolverScheduler")
-    if has_corrector and not continues(scheduler):
+def can_continue(scheduler: Any) -> bool:
+    """Whether the next step can start from the latents as they are now."""
+    return _has_corrector(scheduler) or continues(scheduler)
+
+
+def _has_corrector(scheduler: Any) -> bool:
+    return _owner(scheduler).__name__ in ("UniPCMultistepScheduler", "SASolverScheduler")
+
+
+def continue_from_here(scheduler: Any) -> None:
+    """Make the next step start from the latents as they are now, where it `can_continue`."""
+    if _has_corrector(scheduler) and not continues(scheduler):
         scheduler.last_sample = None  # omits one correction
-    return continues(scheduler)
 
 
 class _Reader(NamedTuple):

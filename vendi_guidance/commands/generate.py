@@ -69,7 +69,7 @@ from vendi_guidance.commands.run_options import (
     where,
 )
 from vendi_guidance.evaluation.benchmarks import open_benchmark
-from vendi_guidance.guidance.settings import PRESETS, STRENGTH, Settings
+from vendi_guidance.guidance.settings import PRESETS, SETTINGS, STRENGTH
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
@@ -82,15 +82,15 @@ how = partial(click.option, cls=Option, group="Diversity guidance")
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """An option for each setting of guidance; what is not given comes from the dial."""
-    for setting in reversed(fields(Settings)):
-        about = setting.metadata
+    for name, fields_of_it in reversed(SETTINGS.items()):
+        about = fields_of_it[0].metadata
         if about["command_line"]:
             command = how(
-                f"--diversity-{setting.name.replace('_', '-')}",
+                f"--diversity-{name.replace('_', '-')}",
                 type=option_type(about),
                 none=about["none"],
                 show_default="the dial's",
-                help=about["help"],
+                help=" ".join(one.metadata["help"] for one in fields_of_it),
             )(command)
     return command
 

@@ -43,7 +43,7 @@ from vendi_guidance.commands.run_options import (
     where,
 )
 from vendi_guidance.evaluation.judging import Outcome
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.settings_file import save_settings
 from vendi_guidance.runs.setup import RunOptions, check_prompts_are_seen, find, settled
@@ -113,7 +113,7 @@ def main(
     options = RunOptions(**{**given, "prompts": str(output / PROMPTS)}, resume=True)
     options.check()
     model = find(options)
-    check_prompts_are_seen(model.pipeline, Settings())
+    check_prompts_are_seen(model.pipeline, Rounds())
     judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
     runs = Series(settled(options, model), Stop(), tell=tell)
     judging = open_judging(*judged.values(), runs=runs, drawn=used)

@@ -14,7 +14,7 @@ from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Call, Method, Sample
 from vendi_guidance.comparison.network import rows_counted
 from vendi_guidance.comparison.selection import Select, SelectPreviews
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.runner import Drawn
 from vendi_guidance.runs.setup import Drawing
 
@@ -102,7 +102,7 @@ class Entry:
         family, strength = FAMILIES[self.family], self.strength
         try:
             if self.family == OURS:
-                Settings().changed(strength=strength)
+                Rounds(strength=strength)
                 return Unguided()
             if family.knob == "pool" and isfinite(strength) and strength == int(strength):
                 strength = int(strength)

@@ -19,7 +19,7 @@ from vendi_guidance.adapter.denoiser import (
     only_rows,
     tensor_of,
 )
-from vendi_guidance.adapter.prompts import has_prompts_first
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.patching import Patch
 
 TOKENS = "encoder_hidden_states"
@@ -60,7 +60,7 @@ class Evaluation(NamedTuple):
             raise ValueError(
                 f"{_name(self.pipe)} gives its network {rows} rows for {count} prompts"
             )
-        first = 0 if has_prompts_first(self.pipe) else rows - count
+        first = 0 if family_of(self.pipe).prompts_first else rows - count
         return slice(first, first + count)
 
 

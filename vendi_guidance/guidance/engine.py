@@ -6,10 +6,10 @@ their own way, describe its steps as `Step`, and do what an `Engine` says. It ne
 
 from math import prod
 
-from vendi_guidance.guidance.ascent import Ascend
+from vendi_guidance.guidance import published, rounds
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import Rounds
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.score import Score
+from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Level, Step
 
 CFG_STOP = 0.75
@@ -26,7 +26,7 @@ class Engine:
 
     Example:
         >>> import torch
-        >>> settings = Settings(objective="rke", scale=0.1, rounds=0, space="latent")
+        >>> settings = Published(objective="rke", scale=0.1)
         >>> engine = Engine(settings, Memory(window=9))
         >>> step = Step(index=0, count=2, latents=torch.randn(4, 3, 8, 8))
         >>> if engine.is_due(step):
@@ -36,15 +36,24 @@ class Engine:
         4
     """
 
-    def __init__(self, settings: Settings, memory: Memory) -> None:
+    def __init__(self, settings: Rounds | Published, memory: Memory) -> None:
         self.settings = settings
         self.memory = memory
-        self._modifier = Rounds(settings) if settings.rounds else Ascend(settings)
+        self._score: Score | None = None
+        self._are_made = False  # rounds
+        self._is_pending = False  # a step of guidance as published
 
     def is_due(self, step: Step) -> bool:
-        """Whether this step is to be modified; to be asked once at every step, with its `network`
-        where the settings have rounds."""
-        return self.settings.scale != 0 and self._modifier.is_due(step)
+        """Whether this step is to be modified; for rounds, a step with its `network`."""
+        if self.settings.scale == 0:
+            return False
+        if isinstance(self.settings, Rounds):
+            return not self._are_made and rounds.is_due(step, self.settings)
+        return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
+
+    def observe(self, step: Step) -> None:
+        """Take note of a step; one that is due, and not modified, is due again at the next."""
+        self._is_pending = self.is_due(step)
 
     def modify(self, step: Step) -> Step:
         """The step with guided latents.
@@ -55,12 +64,17 @@ class Engine:
         Raises:
             ValueError: samples that do not fit the memory's, or rounds that cannot be made.
         """
-        return self._modifier(step, self.memory)
+        if self._score is None:
+            self._score = self.memory.score(self.settings, step.prompts)
+        self._are_made, self._is_pending = True, False
+        if isinstance(self.settings, Published):
+            return published.ascend(step, self._score, self.settings)
+        return rounds.repeat(step, self._score, self.settings)
 
     def evaluations(self, step: Step) -> int:
         """How many times `modify` evaluates the network for each sample at this step."""
-        modifier = self._modifier
-        return prod(modifier.affordable(step)) if isinstance(modifier, Rounds) else 0
+        settings = self.settings
+        return prod(rounds.affordable(step, settings)) if isinstance(settings, Rounds) else 0
 
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance at a step that begins at this level: a scale w
@@ -68,9 +82,11 @@ class Engine:
 
         Args:
             level: before the step.
-            are_made: whether the rounds are made, or will be before this step, even if not here.
+            are_made: True once the rounds have run or are scheduled before this step.
         """
-        are_made = are_made or (isinstance(self._modifier, Rounds) and self._modifier.are_made)
+        if not isinstance(self.settings, Rounds):
+            return 0.0
+        are_made = are_made or self._are_made
         return self.settings.cfg if are_made and level.ratio > CFG_STOP else 0.0
 
     def remember(self, step: Step) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.objectives import Objective
+from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
 from vendi_guidance.kernels.rounding import exact_ones
@@ -87,6 +88,17 @@ class Memory:
     def count_skipped(self, finite: Tensor) -> None:
         """Count the samples of a step that were skipped: those where finite, (b,), is False."""
         self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
+
+    def score(self, settings: Settings, prompts: Tensor | None) -> Score:
+        """What a call for (b, m) prompts raises; None where prompts are not compared."""
+        return Score(
+            self.objective(settings, prompts),
+            settings.build_space(),
+            self.window_of,
+            self.exemplars,
+            settings.beta,
+            self.count_skipped,
+        )
 
     def objective(self, settings: Settings, prompts: Tensor | None) -> Objective:
         """The objective, with the prompt bandwidth given, or found from (b, m) prompts and the

@@ -1,12 +1,15 @@
-"""The settings of guidance, each said once: its name, type, default, range and help.
+"""The settings of guidance, each said once: name, type, default, range, what is typical, help.
 
-`VendiGuidance`, the guided pipelines' `diversity_*` arguments and the command line's options derive
-from the fields of `Settings`; a test holds the table in docs/dial.md against them.
+The two algorithms have a type of settings each: `Rounds` and `Published`. `VendiGuidance`, the
+guided pipelines' `diversity_*` arguments and the command line's options derive from their fields; a
+test holds the table in docs/dial.md against them.
 """
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, InitVar, dataclass, field, fields, replace
+from functools import cache
 from inspect import Parameter, signature
 from numbers import Real
 from textwrap import fill
@@ -14,14 +17,20 @@ from typing import Any
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
+from vendi_guidance.guidance.proposals import PROPOSALS
 from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
+
+logger = logging.getLogger(__name__)
 
 LARGEST_SCALE = 1e6
 """A step of this length already replaces the latent; a much longer one overflows."""
 
 STRENGTH = 0.5
 """The default of the dial: docs/comparison.md shows what it keeps, and what more costs."""
+
+FIRST_MOVE = 2.65
+"""The scale of rounds at that strength."""
 
 SIGMA_SHARE = 0.7
 """The automatic `sigma_latent`, as a share of the median distance."""
@@ -41,11 +50,11 @@ NOT_GIVEN: Any = _NotGiven()
 
 
 def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
-    """A field of `Settings`, of type float, int (a count of at least 1) or str.
+    """A field of settings, of type float, int (a count of at least 1) or str.
 
     `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `least`,
-    of an int; `choices`, the names allowed; `none`, a word for what None means; `command_line`, not
-    offered if False.
+    of an int; `choices`, the names allowed; `none`, a word for what None means; `typical`, the
+    values in use; `command_line`, not offered if False.
     """
     usual = {
         "range": None,
@@ -53,6 +62,7 @@ def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
         "above": False,
         "choices": None,
         "none": None,
+        "typical": None,
         "command_line": True,
     }
     return field(default=default, metadata={"help": help, "type": type, **usual, **about})
@@ -64,7 +74,7 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
         return
     if about["choices"] is not None:
         if not hasattr(value, "view") and value not in about["choices"]:
-            raise ValueError(f"{name} must be one of {', '.join(about['choices'])}, got {value!r}")
+            raise ValueError(f"{name} must be {_limits(about)}, got {value!r}")
     elif about["type"] is int:
         check_count(name, value, about["least"])
     else:
@@ -75,19 +85,24 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
             number = math.inf
         in_range = low <= number <= high and number != math.inf
         if not in_range or (about["above"] and value == low):
-            limits = f"between {low:g} and {high:g}"
-            if math.isinf(high):
-                limits = f"finite and {'greater than' if about['above'] else 'at least'} {low:g}"
-            raise ValueError(f"{name} must be {limits}, got {value!r}")
+            raise ValueError(f"{name} must be {_limits(about)}, got {value!r}")
 
 
-@dataclass(frozen=True)
+def _limits(about: Mapping[str, Any]) -> str:
+    """What values a setting may have, in words."""
+    if about["choices"] is not None:
+        return f"one of {', '.join(about['choices'])}"
+    if about["type"] is int:
+        return f"at least {about['least']}"
+    low, high = about["range"]
+    if math.isinf(high):
+        return f"finite and {'greater than' if about['above'] else 'at least'} {low:g}"
+    return f"between {low:g} and {high:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How guidance moves latents. The defaults are those of the default strength.
-
-    Raises:
-        ValueError: a value out of its range, named in the message.
-    """
+    """What both algorithms have: a score, and the space in which it compares samples."""
 
     objective: str = _setting(
         "conditional-vendi",
@@ -96,51 +111,7 @@ class Settings:
         str,
         choices=tuple(OBJECTIVES),
     )
-    scale: float = _setting(
-        2.65,
-        "The length of a guidance step. In rounds: of the first one, in distances between the "
-        "predictions for similar prompts. Without rounds: as a share of the norm of the latents. 0 "
-        "turns guidance off: the stock pipeline, bit for bit.",
-        range=(0, LARGEST_SCALE),
-    )
-    rounds: int = _setting(
-        8,
-        "How many times the denoising step at the noise level `level` is repeated. Each round adds "
-        "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
-        "CFG is off until then. Calls of few steps have fewer rounds and candidates, so that the "
-        "evaluations of the network at most double, and longer guidance steps instead. 0 is "
-        "guidance as published, without rounds.",
-        int,
-        least=0,
-    )
-    candidates: int = _setting(
-        2,
-        "How many draws of noise a round tries for each sample, to keep the one that differs most "
-        "from the others. Each is one evaluation of the network.",
-        int,
-    )
-    level: float = _setting(
-        0.2,
-        "The noise level of the rounds: noise to signal, divided by the square root of the number "
-        "of elements of a latent. Higher is earlier: it keeps more of what prompts say, and "
-        "decides less.",
-        range=(0, math.inf),
-        above=True,
-    )
-    cfg: float = _setting(
-        0.5,
-        "The share of classifier-free guidance (CFG) after the rounds: a scale w becomes "
-        "1 + cfg (w - 1). CFG restores what prompts say, and draws samples together. Below a "
-        "noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.",
-        range=(0, 1),
-    )
-    every: int = _setting(
-        10,
-        "With rounds=0, guide every N-th denoising step, the first one included, the last one "
-        "never. Where the scheduler would discard a change, guidance waits for the next step that "
-        "keeps it.",
-        int,
-    )
+    scale: float
     space: str | Space = _setting(  # noqa: RUF009
         "denoised",
         'What is compared: "latent", the noisy latents, as published; "denoised", the predicted '
@@ -175,17 +146,21 @@ class Settings:
         command_line=False,
     )
 
-    def __post_init__(self) -> None:
+    def _check_all(self) -> None:
         for setting in fields(self):
             _check(setting.name, getattr(self, setting.name), setting.metadata)
 
     def changed(
         self, preset: str | None = None, strength: float = NOT_GIVEN, **changes: Any
-    ) -> "Settings":
+    ) -> "Rounds | Published":
         """These settings, or those of a preset, with changes by name; NOT_GIVEN is no change.
+
+        What only the other algorithm has picks that algorithm, with its own defaults: a strength
+        picks rounds, `every` picks guidance as published.
 
         Args:
             strength: sets what the dial sets, before the changes.
+            changes: `rounds=0`, the older way to ask for `Published`, keeps what both have.
 
         Raises:
             ValueError: an unknown preset, a value out of its range, or a preset and a strength.
@@ -193,8 +168,8 @@ class Settings:
         """
         if preset is not None and preset not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-        if unknown := changes.keys() - vars(self).keys():
-            known = ", ".join(vars(self))
+        if unknown := changes.keys() - SETTINGS.keys():
+            known = ", ".join(SETTINGS)
             raise TypeError(f"there is no setting {min(unknown)!r}: the settings are {known}")
         dialled = {} if strength is NOT_GIVEN else dial(strength)
         if preset is not None and dialled.get("scale"):
@@ -202,12 +177,25 @@ class Settings:
                 f"preset {preset!r} has a scale instead of a strength, got strength {strength!r}"
             )
         given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
-        return replace(PRESETS[preset] if preset else self, **{**dialled, **given})
+        base: Any = PRESETS[preset] if preset else self
+        kind: Any
+        if "rounds" in given:
+            kind = Published if given["rounds"] == 0 else Rounds
+            kept = _names(kind) & _names(type(base))
+            base = kind(**{name: getattr(base, name) for name in kept})
+        elif preset is None:
+            kind = _meant(type(self), {*given, "rounds"} if dialled.get("scale") else given)
+            base = base if kind is type(base) else kind()
+        if given.get("rounds") == 0:
+            _say_what_replaces_rounds_0()
+        for name in given.keys() - _names(type(base)):
+            _check(name, given.pop(name), SETTINGS[name][0].metadata)
+        return replace(base, **{**dialled, **given})
 
     @property
     def needs_prediction(self) -> bool:
         """Whether the scheduler's prediction of clean latents is read."""
-        return self.rounds > 0 or self.build_space().needs_prediction
+        return self.build_space().needs_prediction
 
     @property
     def is_conditional(self) -> bool:
@@ -228,6 +216,157 @@ class Settings:
         return SPACES[self.space] if isinstance(self.space, str) else self.space
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rounds(Settings):
+    """Guidance at one noise level, in rounds that the network answers: `guidance.rounds`.
+
+    Raises:
+        ValueError: a value out of its range, named in the message.
+
+    Example:
+        >>> Rounds(strength=1).scale, Rounds(level=0.3).rounds
+        (5.3, 8)
+    """
+
+    strength: InitVar[float] = NOT_GIVEN
+    scale: float = _setting(
+        FIRST_MOVE,
+        "The length of the first move, in distances between the predictions for similar prompts; "
+        "what the dial sets. 0 turns guidance off: the stock pipeline, bit for bit.",
+        range=(0, LARGEST_SCALE),
+        typical="1.3 to 5.3",
+    )
+    rounds: int = _setting(
+        8,
+        "How many times the denoising step at the noise level `level` is repeated. Each round adds "
+        "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
+        "CFG is off until then. Calls of few steps have fewer rounds and candidates, so that the "
+        "evaluations of the network at most double, and longer guidance steps instead.",
+        int,
+        least=0,  # for the keyword and the option, where 0 stands for `Published`
+        typical="4 to 12",
+    )
+    candidates: int = _setting(
+        2,
+        "How many draws of noise a round tries for each sample, to keep the one that differs most "
+        "from the others. Each is one evaluation of the network.",
+        int,
+        typical="1 to 3",
+    )
+    level: float = _setting(
+        0.2,
+        "The noise level of the rounds: noise to signal, divided by the square root of the number "
+        "of elements of a latent. Higher is earlier: it keeps more of what prompts say, and "
+        "decides less.",
+        range=(0, math.inf),
+        above=True,
+        typical="0.05 to 0.4",
+    )
+    cfg: float = _setting(
+        0.5,
+        "The share of classifier-free guidance (CFG) after the rounds: a scale w becomes "
+        "1 + cfg (w - 1). CFG restores what prompts say, and draws samples together. Below a "
+        "noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.",
+        range=(0, 1),
+        typical="0.25 to 1",
+    )
+    proposal: str = _setting(
+        "gradient",
+        "The direction of a move: a name in `guidance.proposals.PROPOSALS`.",
+        str,
+        choices=PROPOSALS,
+        command_line=False,
+    )
+
+    def __post_init__(self, strength: float) -> None:
+        if strength is not NOT_GIVEN:
+            object.__setattr__(self, "scale", dial(strength)["scale"])
+        self._check_all()
+        if self.rounds == 0:
+            raise ValueError("rounds must be at least 1, got 0: guidance without is Published()")
+
+    @property
+    def needs_prediction(self) -> bool:
+        return True
+
+
+def _with_default(name: str, default: Any) -> Any:
+    """A setting that both algorithms have, with a default of its own."""
+    return field(default=default, metadata=Settings.__dataclass_fields__[name].metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published(Settings):
+    """Guidance as published, at every N-th denoising step: `guidance.published`.
+
+    The defaults are those of Jalali et al. (AISTATS 2026), appendix E.
+
+    Raises:
+        ValueError: a value out of its range, named in the message.
+
+    Example:
+        >>> Published(every=5).scale, Published().objective
+        (0.03, 'conditional-rke')
+    """
+
+    objective: str = _with_default("objective", "conditional-rke")
+    space: str | Space = _with_default("space", "latent")  # noqa: RUF009
+    sigma_latent: float | None = _with_default("sigma_latent", 0.8)
+    scale: float = _setting(
+        0.03,
+        "As published: the length of each guidance step, as a share of the norm of the latents. 0 "
+        "turns guidance off.",
+        range=(0, LARGEST_SCALE),
+        typical="0.01 to 0.1",
+    )
+    every: int = _setting(
+        10,
+        "As published: guide every N-th denoising step, the first one included, the last one "
+        "never. Where the scheduler would discard a change, guidance waits for the next step that "
+        "keeps it.",
+        int,
+        typical="5 to 10",
+    )
+
+    def __post_init__(self) -> None:
+        self._check_all()
+
+
+def _names(kind: type[Settings]) -> set[str]:
+    return {setting.name for setting in fields(kind)}
+
+
+def _by_name() -> dict[str, list[Field[Any]]]:
+    """The settings of both algorithms; those that mean different things have a field for each."""
+    found: dict[str, list[Field[Any]]] = {}
+    for setting in (*fields(Rounds), *fields(Published)):
+        ones = found.setdefault(setting.name, [])
+        if setting.metadata["help"] not in [it.metadata["help"] for it in ones]:
+            ones.append(setting)
+    return found
+
+
+SETTINGS = _by_name()
+"""What can be set, by name."""
+
+
+def _meant(kind: type[Settings], given: Iterable[str]) -> type[Settings]:
+    """The algorithm that alone has one of these settings, or `kind`."""
+    both = _names(Rounds) & _names(Published)
+    for one in (Rounds, Published):
+        if (_names(one) - both) & {*given}:
+            return one
+    return kind
+
+
+@cache  # once
+def _say_what_replaces_rounds_0() -> None:
+    logger.warning(
+        "rounds=0 is the older way to ask for guidance as published: write "
+        'VendiGuidance(Published(every=...)) instead, or preset="published"'
+    )
+
+
 def dial(strength: float) -> dict[str, Any]:
     """What the dial sets, by name, from 0, the stock pipeline, to 1, the most variety.
 
@@ -238,14 +377,10 @@ def dial(strength: float) -> dict[str, Any]:
         raise ValueError(
             f"strength must be between 0, no guidance, and 1, the most variety, got {strength!r}"
         )
-    return {"scale": Settings.scale * float(strength) / STRENGTH}
+    return {"scale": FIRST_MOVE * float(strength) / STRENGTH}
 
 
-PRESETS = {
-    "published": Settings(
-        objective="conditional-rke", scale=0.03, rounds=0, space="latent", sigma_latent=0.8
-    )
-}
+PRESETS = {"published": Published()}
 """`published` is Jalali et al. (AISTATS 2026), appendix E."""
 
 
@@ -256,8 +391,8 @@ def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = (
     """
     own = signature(function)
     ours = [*more]
-    for it in fields(Settings):
-        if (name := prefix + it.name) not in own.parameters:
+    for setting, (it, *_) in SETTINGS.items():
+        if (name := prefix + setting) not in own.parameters:
             kind = Parameter.KEYWORD_ONLY
             ours.append(Parameter(name, kind, default=NOT_GIVEN, annotation=it.type))
     listed = list(own.parameters.values())
@@ -266,15 +401,40 @@ def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = (
     return [it.name for it in ours]
 
 
-def describe(prefix: str = "") -> str:
-    """The settings as the Args section of a docstring: name, default and help of each."""
+def shown(value: Any, about: Mapping[str, Any]) -> str:
+    """A setting's value for a reader."""
+    return about["none"] if value is None else f"{value:g}" if isinstance(value, float) else value
+
+
+def described(about: Mapping[str, Any], default: Any) -> str:
+    """Type, default, range and what is typical, in words."""
+    said = [about["type"].__name__, f"default {shown(default, about)}", _limits(about)]
+    return ", ".join([*said, *([f"typical {about['typical']}"] if about["typical"] else [])])
+
+
+def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
+    """The settings as the Args section of a docstring: what each is and its help.
+
+    Args:
+        kind: of one algorithm; None is of both.
+    """
+    named = SETTINGS if kind is None else {it.name: [it] for it in fields(kind)}
     lines = []
-    for setting in fields(Settings):
-        about = setting.metadata
-        default = about["none"] if setting.default is None else setting.default
-        text = f"{prefix}{setting.name} (default {default}): {about['help']}"
-        lines.append(fill(text, 100, initial_indent=8 * " ", subsequent_indent=12 * " "))
+    for name, ones in named.items():
+        texts = [f"({described(it.metadata, it.default)}): {it.metadata['help']}" for it in ones]
+        text = f"{prefix}{name} {' '.join(texts)}"
+        lines.append(
+            fill(
+                text,
+                100,
+                initial_indent=8 * " ",
+                subsequent_indent=12 * " ",
+                break_on_hyphens=False,
+            )
+        )
     return "\n".join(lines)
 
 
-Settings.__doc__ = f"{Settings.__doc__}\n    Args:\n{describe()}\n"
+DIAL = "        strength: The dial, from 0 to 1, the most variety; it sets `scale`.\n"
+Rounds.__doc__ = f"{Rounds.__doc__}\n    Args:\n{DIAL}{describe(kind=Rounds)}\n"
+Published.__doc__ = f"{Published.__doc__}\n    Args:\n{describe(kind=Published)}\n"

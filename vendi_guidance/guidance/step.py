@@ -97,3 +97,8 @@ class Step:
     def with_latents(self, latents: Tensor) -> "Step":
         """The same step with other latents."""
         return replace(self, latents=latents)
+
+    def with_finite_latents(self, latents: Tensor) -> "Step":
+        """The same with other latents of the samples where those are finite."""
+        finite = latents.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (latents.ndim - 1))
+        return self.with_latents(latents.where(finite, self.latents).to(self.latents.dtype))

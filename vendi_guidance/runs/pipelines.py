@@ -8,7 +8,7 @@ from diffusers import DiffusionPipeline
 from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING
 from diffusers.utils import DummyObject
 
-from vendi_guidance.adapter.calling import IGNORES_ITS_CALLBACK
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.mixins import DiversityGuided, GuidedByCallback
 from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
@@ -78,7 +78,7 @@ def _refusal(kind: type[DiffusionPipeline]) -> str | None:
     has_own_class = any(guided.stock is kind for guided in GUIDED)
     if not has_own_class and "callback_on_step_end" not in taken:
         return "takes no callback_on_step_end, which guidance needs"
-    if kind.__name__ in IGNORES_ITS_CALLBACK:
+    if family_of(kind).ignores_callback:
         return "ignores what its callback returns, so that guidance has no effect"
     return None
 

@@ -1,11 +1,10 @@
 """`settings.json`: settings of guidance that suit a model, as `vendi-guidance tune` finds them."""
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import SETTINGS, Rounds
 from vendi_guidance.storage.files import whole_file
 
 FORMAT = "vendi-guidance settings"
@@ -49,11 +48,11 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
         settings = dict(content["settings"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} holds no settings of guidance: {error}") from None
-    known = {"strength", *(setting.name for setting in fields(Settings))}
+    known = {"strength", *SETTINGS}
     if unknown := settings.keys() - known:
         raise ValueError(f"{path} has {min(unknown)!r}, which is no setting of guidance")
     try:
-        Settings().changed(**settings)
+        Rounds().changed(**settings)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
     names = {"strength": "diversity"} if prefix else {}

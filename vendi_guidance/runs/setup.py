@@ -11,7 +11,7 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import SETTINGS, Rounds, Settings
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
@@ -277,7 +277,9 @@ def _plan(
     if options.variant is not None:
         look["variant"] = options.variant
     chosen = {"memory": guidance.keeps, "window": guidance.window.size}
-    chosen |= asdict(guidance.settings)
+    chosen |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
+    if chosen.get("proposal") == Rounds.proposal:
+        del chosen["proposal"]
     exemplars = guidance.memory.exemplars
     if exemplars is None:
         del chosen["beta"]  # it belongs to exemplars
@@ -341,6 +343,8 @@ def _claim(
             "it with --resume, or replace that with --overwrite"
         )
     began = Manifest.load(folder.path)
+    for name in {f"diversity_{name}" for name in SETTINGS} - manifest.settings.keys():
+        began.settings.pop(name, None)  # of the other algorithm, which older versions wrote too
     differences = manifest.differences(began)
     if differences:
         raise ValueError(

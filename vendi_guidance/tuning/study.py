@@ -19,7 +19,7 @@ from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.evaluator import Report
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
-from vendi_guidance.guidance.settings import Settings
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.series import Series
 from vendi_guidance.tuning.space import FIRST, first_trials, suggest
 
@@ -50,7 +50,7 @@ class Tried:
         Raises:
             KeyError, TypeError, ValueError: they are of other kinds.
         """
-        Settings().changed(**settings)
+        Rounds().changed(**settings)
         if "strength" not in settings:
             raise KeyError("strength")
         return cls(parent / folder, settings, Outcome.read(outcome))
@@ -195,7 +195,7 @@ class Tuner:
                 load_if_exists=True,
             )
         if not study.get_trials(deepcopy=False):
-            for first in first_trials(self.search.expert, vars(Settings())):
+            for first in first_trials(self.search.expert, vars(Rounds())):
                 study.enqueue_trial(first)
         return study
 

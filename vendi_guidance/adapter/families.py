@@ -1,0 +1,70 @@
+"""What is peculiar to a family of pipelines: a row each, with its reason.
+
+A pipeline that is not in the table does as most do: rows of negative prompts come first, what is
+appended to latents comes last, what its callback returns counts, and pooled embeddings are CLIP's.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """Pipelines whose classes, or bases of them, have names that begin alike.
+
+    Attributes:
+        beginning: of the names.
+        reason: for what follows.
+        prompts_first: rows of prompts precede those of negative prompts.
+        latents_last: what is appended to latents, as channels or tokens, precedes them.
+        is_in_place: there is only the older `callback`, which changes latents in place.
+        ignores_callback: what the callback returns has no effect.
+        tokens_per_frame: prompt embeddings have a row for each frame of a video.
+        pools_language_model: pooled embeddings are a language model's, not CLIP's.
+    """
+
+    beginning: str
+    reason: str
+    prompts_first: bool = False
+    latents_last: bool = False
+    is_in_place: bool = False
+    ignores_callback: bool = False
+    tokens_per_frame: bool = False
+    pools_language_model: bool = False
+
+
+OTHERS = Family("", "does as most pipelines do")
+
+FAMILIES = (
+    Family(
+        "AnimateDiff",
+        "repeats each prompt for the frames, which are rows of the UNet",
+        tokens_per_frame=True,
+    ),
+    Family("Kolors", "encodes prompts with ChatGLM alone", pools_language_model=True),
+    Family("LuminaPipeline", "joins prompts and negative prompts", prompts_first=True),
+    Family("PixArtAlphaPipeline", "was not given callback_on_step_end", is_in_place=True),
+    Family("PixArtSigmaPipeline", "was not given callback_on_step_end", is_in_place=True),
+    Family("PRXPipeline", "calls its callback and drops the result", ignores_callback=True),
+    Family("QwenImage21", "puts the tokens of conditions before latents", latents_last=True),
+    Family("StableCascade", "joins prompts and negative prompts", prompts_first=True),
+    Family(
+        "StableDiffusionInstructPix2Pix",
+        "joins prompts, negative prompts and negative prompts without the image",
+        prompts_first=True,
+    ),
+    Family("Wuerstchen", "joins prompts and negative prompts", prompts_first=True),
+    Family("ZImage", "joins lists of prompts and negative prompts", prompts_first=True),
+)
+
+NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
+"""Arguments of networks that tell positions, without a row for each sample whatever their length,
+in Flux, Hunyuan, Lumina and the families after them."""
+
+
+def family_of(pipeline: Any) -> Family:
+    """The row of a pipeline or its class."""
+    kind = pipeline if isinstance(pipeline, type) else type(pipeline)
+    names = [base.__name__ for base in kind.__mro__]
+    rows = (row for row in FAMILIES if any(name.startswith(row.beginning) for name in names))
+    return next(rows, OTHERS)

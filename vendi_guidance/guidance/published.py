@@ -1,0 +1,24 @@
+"""Guidance as published: gradient ascent of a diversity score on each latent's sphere.
+
+Jalali et al. (AISTATS 2026), equation (14): at every N-th denoising step,
+
+    z <- z + eta grad_z Score(z_1..n | t_1..n),
+
+with the gradient of each sample rescaled to the length eta |z| and the norm of z kept.
+"""
+
+from vendi_guidance.guidance.proposals import gradient, move
+from vendi_guidance.guidance.score import Score
+from vendi_guidance.guidance.settings import Published
+from vendi_guidance.guidance.step import Step
+
+
+def is_due(step: Step, settings: Published) -> bool:
+    """Due at every N-th step."""
+    return step.index % settings.every == 0
+
+
+def ascend(step: Step, score: Score, settings: Published) -> Step:
+    """The step with latents of a higher score."""
+    direction = gradient(step, score)
+    return step.with_latents(move(step.latents, direction, settings.scale, score))
