@@ -11,20 +11,23 @@ from griffe import Class, Extension, Object
 TEMPLATES = ("{settings}", "{dialled}")
 """What `vendi_guidance` fills in at import, from its settings."""
 
+COMPLETED = ("Rounds", "Published")
+"""Classes whose docstrings get their Args at import."""
 
-DEFAULT = re.compile(r"^( +)(\w+) \(default ([^)]+)\):", re.MULTILINE)
+DEFAULT = re.compile(r"^( +)(\w+) \((?:\w+, )?default ([^),]+)([^)]*)\):", re.MULTILINE)
 
 
 def told_once(cls: Class, argument: re.Match[str]) -> str:
     """An argument without the default that its docstring says: the signature, which the reference
-    shows too, gets it in place of a stand-in. One that the signature does not name keeps it."""
-    indent, name, default = argument.groups()
+    shows too, gets it in place of a stand-in. One that the signature does not name keeps it, as
+    does one whose range is said beside it."""
+    indent, name, default, beside = argument.groups()
     if name not in cls.parameters:
         return argument[0]
     known = cls.parameters[name]
     if str(known.default) == "NOT_GIVEN":
         known.default = default
-    return f"{indent}{name}:"
+    return argument[0] if beside else f"{indent}{name}:"
 
 
 class Docstrings(Extension):
@@ -34,7 +37,8 @@ class Docstrings(Extension):
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
         if obj.docstring is None:
             return
-        if isinstance(obj, Class) and any(name in obj.docstring.value for name in TEMPLATES):
+        is_template = any(name in obj.docstring.value for name in TEMPLATES)
+        if isinstance(obj, Class) and (is_template or obj.name in COMPLETED):
             found = getattr(import_module(obj.module.path), obj.name)
             obj.docstring.value = DEFAULT.sub(
                 partial(told_once, obj), inspect.cleandoc(found.__doc__)

@@ -274,12 +274,12 @@ def test_without_the_demo_model_a_model_is_asked_for(tmp_path, monkeypatch):
 
 def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(make, tmp_path):
     window = SlidingWindow(3)
-    window.append(torch.randn(2, 4, 3, 3), torch.randn(2, 16))
+    window.append(torch.randn(2, 4, 8, 8), torch.randn(2, 7))
     window.save(tmp_path / "other.safetensors")
     made(make("cat"), tmp_path / "out")
     before = contents(tmp_path / "out")
     options = ("--overwrite", "--diversity-every", 1, "--window-in", tmp_path / "other.safetensors")
-    assert_refused(make("cat", *options), "(4, 3, 3)")
+    assert_refused(make("cat", *options), "width 7")
     assert contents(tmp_path / "out") == before
 
 

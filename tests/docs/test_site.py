@@ -92,9 +92,11 @@ def test_the_reference_shows_the_settings_by_name():
         extensions=griffe.Extensions(Docstrings()),
     )
     shown = package["adapter.callback.VendiGuidance"].docstring.value
-    assert "{" not in shown and "candidates (default 2)" in shown
+    assert "{" not in shown and "candidates (int, default 2" in shown
     assert str(package["adapter.callback.VendiGuidance"].parameters["strength"].default) == "0.5"
     assert "\nExamples:\n    >>> " in shown
+    for name in ("Rounds", "Published"):
+        assert "sigma_latent (float, " in package[f"guidance.settings.{name}"].docstring.value
 
 
 def test_a_formula_becomes_a_drawing_with_its_text():
