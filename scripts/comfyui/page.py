@@ -12,7 +12,7 @@ from scripts.comfyui.server import PACK, Server
 EXAMPLES = "/api/workflow_templates/vendi-guidance"
 SETTINGS = {"Comfy.TutorialCompleted": True, "Comfy.Minimap.Visible": False}
 SIZE: Any = {"width": 1680, "height": 720}
-FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "comfyui-workflow.png"
+FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "comfyui-workflow.webp"
 THUMBNAIL = PACK / "example_workflows" / "Diverse Batch.jpg"
 
 PROMPT = "app.graph.nodes.find(n => n.title === 'Prompt')"
@@ -66,10 +66,10 @@ def draw_figures(checkout: Path) -> None:
         run_example(page)
         page.keyboard.press(".")  # fits the view
         page.wait_for_timeout(2000)
-        page.screenshot(path=FIGURE)
+        Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(FIGURE, quality=80, method=6)
         tiles = Image.new("RGB", (256, 128))
         saved = [*server.get("/history").values()][-1]["outputs"]["8"]["images"]
         for i, image in enumerate(saved):
             tile = Image.open(io.BytesIO(server.read(f"/view?{urlencode(image)}")))
             tiles.paste(tile, (i % 4 * 64, i // 4 * 64))
-        tiles.resize((1024, 512)).save(THUMBNAIL, quality=85)
+        tiles.resize((1024, 512)).save(THUMBNAIL, quality=60, optimize=True, progressive=True)
