@@ -219,9 +219,9 @@ def find(options: RunOptions) -> Model:
 
 def _dtype_of_run(folder: Path) -> str | None:
     """The precision that a run, or the runs in its folder, began in; None if there is none."""
-    began = [path.parent for path in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))]
-    run = next((path for path in began if (path / MANIFEST).is_file()), None)
-    dtype = None if run is None else Manifest.load(run).settings.get("dtype")
+    files = (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))
+    first = next((file for file in files if file.is_file()), None)
+    dtype = None if first is None else Manifest.load(first.parent).settings.get("dtype")
     return dtype if dtype in DTYPES else None
 
 
