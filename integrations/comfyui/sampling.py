@@ -21,9 +21,10 @@ from torch import Tensor
 
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.step import Generator, Level, Step
 from vendi_guidance.patching import Patch
 
+from .nearby import has_tokens, perturbed
 from .remembering import Remembering
 from .schedule import KEY, whole_schedule
 
@@ -159,12 +160,15 @@ class _Run:
             given = {"extra_args": {**extra_args}, "callback": callback}  # samplers add to it
             x = function(guided, x, sigmas[: at + 1], **given, **options)
 
-        def denoise(latents: Tensor) -> Tensor:
+        def denoise(
+            latents: Tensor, *, prompt_noise: float = 0.0, generator: Generator = None
+        ) -> Tensor:
             sigma = sigmas[at].expand(len(latents))
-            return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
+            with perturbed(self._guider, len(latents), prompt_noise, generator):
+                return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
-        def tell(latents: Tensor) -> Tensor:
-            found = denoise(latents)
+        def tell(latents: Tensor, **noise: Any) -> Tensor:
+            found = denoise(latents, **noise)
             self._progress.done += 1
             if callback:  # which also raises what interrupts the run
                 callback({"i": at - 1, "x": latents, "denoised": found, "sigma": sigmas[at]})
@@ -209,7 +213,7 @@ class _Here:
     """A step of the sampler, which rounds can repeat: see `Denoiser`.
 
     Args:
-        guider: says whether the sampler evaluates the model with CFG.
+        guider: has the prompts, and says whether the sampler evaluates the model with CFG.
 
     Attributes:
         denoise: the prediction for other latents.
@@ -223,6 +227,7 @@ class _Here:
 
     def __init__(self, levels: tuple[Level, Level], guider: Any) -> None:
         self.levels = levels
+        self.has_prompt = has_tokens(guider)
         self.evaluations_per_step = 1 if {*_scales(guider).values()} <= {1.0} else 2
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:

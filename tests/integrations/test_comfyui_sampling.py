@@ -12,6 +12,7 @@ from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance.engine import CFG_STOP
+from vendi_guidance.guidance.proposals import PROPOSALS
 from vendi_guidance.guidance.settings import Rounds
 
 SHAPE = (8, 4, 4, 4)
@@ -415,3 +416,58 @@ def test_names_that_are_no_file_names_are_refused(tmp_path, name):
 def test_an_unknown_memory_is_refused(tmp_path):
     with pytest.raises(ValueError, match="one of this batch, session, file, got 'forever'"):
         memory(tmp_path, "forever")
+
+
+# Prompts nearby
+
+
+class Conditioned(Guider):
+    """Keeps the conditioning that it evaluates the model with, as ComfyUI prepares it."""
+
+    def __init__(self):
+        made = {
+            "c_crossattn": SimpleNamespace(cond=torch.randn(1, 5, 16)),
+            "attention_mask": SimpleNamespace(cond=torch.tensor([[1, 1, 1, 0, 0]])),
+            "y": SimpleNamespace(cond=torch.ones(1, 3)),
+        }
+        super().__init__(conds={"positive": [{"pooled_output": torch.ones(1, 3)}]})
+        self.conds["positive"][0]["model_conds"] = made
+        self.given = []
+
+    def __call__(self, *args, **kwargs):
+        self.given.append(self.conds["positive"][0]["model_conds"])
+        return super().__call__(*args, **kwargs)
+
+
+def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp_path, monkeypatch):
+    asked = []
+
+    def ask(step, score):
+        before = len(guider.given)
+        step.network.denoise(step.latents, prompt_noise=2.0, generator=step.generator)
+        asked.append(guider.given[before])
+        return gradient(step, score)
+
+    gradient = PROPOSALS["gradient"]
+    monkeypatch.setitem(PROPOSALS, "gradient", ask)
+    guider = Conditioned()
+    own = guider.conds["positive"][0]["model_conds"]
+    draw(memory(tmp_path), guider)
+    assert len(asked) == Rounds.rounds
+    assert [given for given in guider.given if given is not own] == asked
+    tokens, near = own["c_crossattn"].cond, asked[0]["c_crossattn"].cond
+    assert near.shape == (len(noise_of(0)), 5, 16)
+    moved = (near != tokens).any(dim=2)
+    assert moved[:, :3].all() and not moved[:, 3:].any()
+    assert len(near[:, 0].unique(dim=0)) == len(near)
+    assert asked[0]["y"] is own["y"] and guider.conds["positive"][0]["model_conds"] is own
+
+
+def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch):
+    def ask(step, score):
+        assert not step.network.has_prompt
+        return step.network.denoise(step.latents, prompt_noise=2.0)
+
+    monkeypatch.setitem(PROPOSALS, "gradient", ask)
+    with pytest.raises(ValueError, match="the conditioning has no embeddings"):
+        draw(memory(tmp_path))

@@ -7,14 +7,16 @@ it scales CFG, which has no effect where the two predictions are equal.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.families import NOT_PER_SAMPLE, family_of
+from vendi_guidance.adapter.nearby import has_tokens, with_prompt_noise
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.step import Level
+from vendi_guidance.guidance.step import Generator, Level
 from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
@@ -30,6 +32,7 @@ TOLERANCE = 0.05
 class _Evaluation(NamedTuple):
     """How the network was called, and what it returned."""
 
+    module: nn.Module
     forward: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -58,7 +61,7 @@ class Network:
         self._share = 1.0  # of CFG at that step
         modules = (getattr(pipeline, name, None) for name in NETWORKS)
         self._patches = [
-            Patch(module, _entry(module), self._wrap, watch.is_here)
+            Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
             if isinstance(module, nn.Module)
         ]
@@ -90,17 +93,27 @@ class Network:
         """(b, ...) the last step's prediction of clean latents."""
         return self._watch.prediction.denoised
 
-    def denoise(self, latents: Tensor) -> Tensor:
+    @property
+    def has_prompt(self) -> bool:
+        """Whether the last step was given embeddings of a prompt's tokens."""
+        return any(has_tokens(it.module, it.args, it.kwargs) for it in self._evaluations[:1])
+
+    def denoise(
+        self, latents: Tensor, *, prompt_noise: float = 0.0, generator: Generator = None
+    ) -> Tensor:
         """The prediction for other latents at the level before the last step, without CFG.
 
         Args:
             latents: (b, ...) in the scheduler's units.
+            prompt_noise: sigma of noise on the prompt's tokens: see `prompt_nearby`.
+            generator: of that noise, one for all samples or one for each.
 
         Returns:
             (b, ...) float32 or float64.
 
         Raises:
-            ValueError: the pipeline changes its network's inputs or outputs in an unknown way.
+            ValueError: the pipeline changes its network's inputs or outputs in an unknown way, or
+                gives it no prompt that noise could be put on.
         """
         if not self._evaluations:
             raise self._unknown("its network is not evaluated between two steps")
@@ -116,6 +129,12 @@ class Network:
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
         args, kwargs = self._with_input(args, kwargs, own, factor * latents)
+        if prompt_noise:
+            count = len(input_of(args, kwargs))
+            prompts = range(count)[own]
+            args, kwargs = with_prompt_noise(
+                first.module, args, kwargs, prompts, count, prompt_noise, generator
+            )
         output = self._part(tensor_of(first.forward(*args, **kwargs))[own], latents)
         return self._watch.denoise(latents, output * self._sign(first))
 
@@ -145,21 +164,20 @@ class Network:
             'use VendiGuidance(Published()) or preset="published"'
         )
 
-    def _wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._step != self._watch.steps:
                 self._step, self._evaluations = self._watch.steps, []
                 self._share = self.cfg if self._step else 1.0
-            output = self._evaluate(forward, args, kwargs)
-            self._evaluations.append(_Evaluation(forward, args, kwargs, output))
-            return output
+            call = _Evaluation(module, forward, args, kwargs, None)
+            self._evaluations.append(call._replace(output=self._evaluate(call)))
+            return self._evaluations[-1].output
 
         return watched
 
-    def _evaluate(
-        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _evaluate(self, call: _Evaluation) -> Any:
         """The network's output, with the share of CFG that is due."""
+        forward, args, kwargs = call.forward, call.args, call.kwargs
         if self._share == 1:
             return forward(*args, **kwargs)
         if self._evaluations:  # for the prompt, at this step; this one is without it
@@ -168,7 +186,6 @@ class Network:
                 return prompts
             raw = forward(*args, **kwargs)
             return in_form_of(raw, tensor_of(prompts).lerp(tensor_of(raw), self._share))
-        call = _Evaluation(forward, args, kwargs, None)
         rows, own = self._rows(call), self._own(call)
         if own == slice(0, rows):
             return forward(*args, **kwargs)

@@ -14,16 +14,16 @@ generate.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import PROPOSALS, move
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Denoiser, Generator, Prediction, Step
+from vendi_guidance.guidance.step import Denoiser, Prediction, Step
 from vendi_guidance.guidance.window import as_rows
 
 ALONE = 2.0
@@ -58,7 +58,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         fading = scale * (1 - done / rounds)
         tried, predicted = [], []
         for _ in range(candidates):
-            z = start.mix(clean, _fresh_noise(step.generator, clean))
+            z = start.mix(clean, fresh_noise(step.generator, clean))
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
             tried.append(move(z, direction, length.nan_to_num(0), score))
             predicted.append(network.denoise(tried[-1]))
@@ -108,15 +108,3 @@ def _network(step: Step) -> Denoiser:
 def _between(one: Tensor, other: Tensor) -> Tensor:
     """(b, 1) distances between the samples of two batches."""
     return as_rows(one - other).norm(dim=1, keepdim=True)
-
-
-def _fresh_noise(generator: Generator, like: Tensor) -> Tensor:
-    """Drawn where its generator is: one on the CPU gives every device the same noise."""
-    if isinstance(generator, Sequence):
-        if len(generator) > 1:
-            rows = zip(like.split(1), generator, strict=True)
-            return torch.cat([_fresh_noise(one, row) for row, one in rows])
-        [generator] = generator
-    place = like.device if generator is None else generator.device
-    noise = torch.randn(like.shape, generator=generator, device=place, dtype=like.dtype)
-    return noise.to(like.device)

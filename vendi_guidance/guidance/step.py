@@ -58,8 +58,22 @@ class Denoiser(Protocol):
     def denoised(self) -> Tensor:
         """(b, ...) the step's prediction of clean latents."""
 
-    def denoise(self, latents: Tensor) -> Tensor:
-        """The prediction for other latents, (b, ...) at the level before the step, without CFG."""
+    @property
+    def has_prompt(self) -> bool:
+        """Whether the network is given token embeddings of a prompt, which can be perturbed."""
+
+    def denoise(
+        self, latents: Tensor, *, prompt_noise: float = 0.0, generator: Generator = None
+    ) -> Tensor:
+        """The prediction for other latents, (b, ...) at the level before the step, without CFG.
+
+        Args:
+            prompt_noise: predict for a prompt nearby: see `prompt_nearby`. 0 is the prompt itself.
+            generator: of that noise.
+
+        Raises:
+            ValueError: there is no prompt to perturb.
+        """
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Go on as if all steps so far had found (b, ...) these."""

@@ -1,0 +1,93 @@
+"""The prompt that ComfyUI gives a model, perturbed for one evaluation."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.guidance.noise import each_of, prompt_nearby
+from vendi_guidance.guidance.step import Generator
+
+TOKENS = {
+    "c_crossattn": ("attention_mask", "text_embedding_mask"),
+    "clip_text": (),  # Stable Cascade
+    "encoder_hidden_states_t5": ("text_embedding_mask_t5",),  # HunyuanDiT
+}
+"""By what ComfyUI's models call the embeddings of tokens: what they may call their mask."""
+
+
+def has_tokens(guider: Any) -> bool:
+    """Whether the prompts have embeddings of tokens."""
+    return any(_tokens(cond) for cond in _positive(guider))
+
+
+@contextmanager
+def perturbed(guider: Any, count: int, sigma: float, generator: Generator) -> Iterator[None]:
+    """Meanwhile a guider's prompts have noise on their tokens, other noise for each sample.
+
+    Args:
+        count: of samples.
+        sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
+
+    Raises:
+        ValueError: the prompts have no embeddings of tokens.
+    """
+    if sigma == 0:
+        yield
+        return
+    if not has_tokens(guider):
+        raise ValueError(
+            "the conditioning has no embeddings of a prompt's tokens, so no prompt nearby can be "
+            "asked for"
+        )
+    before = guider.conds
+    near = [_nearby(cond, count, sigma, generator) for cond in _positive(guider)]
+    guider.conds = {**before, "positive": near}
+    try:
+        yield
+    finally:
+        guider.conds = before
+
+
+def _positive(guider: Any) -> list[Mapping[str, Any]]:
+    return guider.conds.get("positive") or []
+
+
+def _tokens(cond: Mapping[str, Any]) -> list[str]:
+    return [name for name in TOKENS if name in cond.get("model_conds", {})]
+
+
+def _nearby(
+    cond: Mapping[str, Any], count: int, sigma: float, generator: Generator
+) -> dict[str, Any]:
+    """A conditioning whose tokens have a row for each sample, with noise."""
+    model_conds = cond["model_conds"]
+    changes = {}
+    for name in _tokens(cond):
+        rows = _repeated(model_conds[name].cond, count)
+        mask = _mask(model_conds, name, rows)
+        near = [
+            prompt_nearby(row, sigma, one, None if mask is None else mask[i])
+            for i, (row, one) in enumerate(
+                zip(rows.split(1), each_of(generator, count), strict=True)
+            )
+        ]
+        changes[name] = copy.copy(model_conds[name])
+        changes[name].cond = torch.cat(near)
+    return {**cond, "model_conds": {**model_conds, **changes}}
+
+
+def _mask(model_conds: Mapping[str, Any], name: str, rows: Tensor) -> Tensor | None:
+    """(b, t) True for the tokens that the model reads, if it is told."""
+    for mask in (model_conds[it].cond for it in TOKENS[name] if it in model_conds):
+        if mask.ndim == 2 and mask.shape[1] == rows.shape[1]:
+            return _repeated(mask, len(rows)) > 0
+    return None
+
+
+def _repeated(rows: Tensor, count: int) -> Tensor:
+    """As ComfyUI repeats them to the size of a batch."""
+    return rows.repeat(-(-count // len(rows)), *[1] * (rows.ndim - 1))[:count]

@@ -1,0 +1,115 @@
+"""Predictions for a prompt nearby, on tiny pipelines of nearly every kind."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from tests.adapter.test_denoiser import NAMES, call, module_of, pipeline, watching
+from vendi_guidance.adapter.denoiser import input_of, only_rows
+from vendi_guidance.adapter.nearby import CACHE, TOKENS, _mask, _named, with_prompt_noise
+from vendi_guidance.guidance.noise import prompt_nearby
+
+NO_PROMPT = ["Kandinsky 2.2"]
+WITH_PROMPT = [name for name in NAMES if name not in NO_PROMPT]
+SIGMA = 2.0
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+def generators(*seeds):
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def arguments_of_the_last_evaluation(name):
+    """With CFG; and their module."""
+    module, calls = module_of(pipeline(name)), []
+    stock = module.forward
+
+    def record(*args, **kwargs):
+        calls.append((args, kwargs))
+        return stock(*args, **kwargs)
+
+    module.forward = record
+    try:
+        call(name, guided=True)
+    finally:
+        del module.forward
+    return module, *calls[-1]
+
+
+def test_noise_is_as_long_as_asked_alike_in_the_rows_of_a_sample_and_not_on_padding():
+    tokens = torch.randn(2, 40, 3, 64) * torch.logspace(-2, 2, 40)[:, None, None]
+    tokens[:, 5] = 0
+    mask = torch.arange(40) < 30
+    near = prompt_nearby(tokens, 0.5, *generators(0), mask)
+    share = (near - tokens).norm(dim=-1) / tokens.norm(dim=-1)
+    assert share[:, mask].nanmean().item() == pytest.approx(0.5, rel=0.05)
+    assert torch.equal(near[:, ~mask], tokens[:, ~mask]) and not near[:, 5].any()
+    noise = (near - tokens) / tokens.norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(noise[0], noise[1], equal_nan=True, rtol=1e-3, atol=1e-3)
+    shorter = prompt_nearby(tokens[:, :33], 0.5, *generators(0), mask[:33])
+    assert torch.equal(shorter, near[:, :33])
+    assert torch.equal(prompt_nearby(tokens.bfloat16(), 0.0), tokens.bfloat16())
+
+
+@pytest.mark.parametrize(("name", "guided"), list(product(WITH_PROMPT, [False, True])))
+def test_the_prediction_is_another_one_and_nothing_that_follows_changes(name, guided):
+    def at_step(index, latents):
+        x = watch.step.sample
+        assert network.has_prompt
+        plain = network.denoise(x)
+        near, again = (
+            network.denoise(x, prompt_noise=SIGMA, generator=generators(1, 2)) for _ in range(2)
+        )
+        assert torch.equal(near, again)
+        assert not torch.equal(near, plain)
+        assert torch.equal(network.denoise(x, prompt_noise=0.0), plain)
+
+    with watching(pipeline(name)) as (network, watch):
+        assert torch.equal(call(name, at_step=at_step, guided=guided), call(name, guided=guided))
+
+
+@pytest.mark.parametrize("name", WITH_PROMPT)
+def test_only_tokens_of_the_rows_asked_change_that_the_network_reads(name):
+    module, args, kwargs = arguments_of_the_last_evaluation(name)
+    before = _named(module, args, kwargs)
+    rows = len(input_of(args, kwargs))
+    own = range(rows)[-2:]
+    near = _named(module, *with_prompt_noise(module, args, kwargs, own, rows, SIGMA, None))
+    assert near.keys() == before.keys()
+    for key in before.keys() - {*CACHE}:
+        if key not in TOKENS or before[key] is None:
+            assert near[key] is before[key]
+            continue
+        mask = _mask(before, key)
+        each = len(before[key]) // rows  # frames
+        for i, (one, other) in enumerate(zip(before[key], near[key], strict=True)):
+            read = torch.ones(len(one), dtype=torch.bool) if mask is None else mask[i]
+            moved = (one != other).flatten(1).any(dim=1)
+            assert torch.equal(moved, read & (i // each in own))
+
+
+@pytest.mark.parametrize("name", WITH_PROMPT)
+def test_noise_of_a_sample_does_not_depend_on_its_batch(name):
+    module, args, kwargs = arguments_of_the_last_evaluation(name)
+    rows = len(input_of(args, kwargs))
+    own, two = range(rows)[-2:], generators(1, 2)
+    both = _named(module, *with_prompt_noise(module, args, kwargs, own, rows, SIGMA, two))
+    args, kwargs = only_rows(args, kwargs, rows, slice(rows - 1, rows))
+    last = generators(2)
+    one = _named(module, *with_prompt_noise(module, args, kwargs, range(1), 1, SIGMA, last))
+    for key in TOKENS.keys() & one.keys():
+        for alone, of_both in zip(reversed(one[key]), reversed(both[key]), strict=False):
+            assert torch.equal(alone, of_both)
+
+
+@pytest.mark.parametrize("name", NO_PROMPT)
+def test_a_network_without_tokens_says_so(name):
+    def at_step(index, latents):
+        assert not network.has_prompt
+        with pytest.raises(ValueError, match="no embeddings of a prompt's tokens"):
+            network.denoise(latents, prompt_noise=SIGMA)
+
+    with watching(pipeline(name)) as (network, _):
+        call(name, at_step=at_step)

@@ -1,0 +1,139 @@
+"""The prompt that a network is given, perturbed: noise on the embeddings of its tokens.
+
+Pooled embeddings stay as they are: noise on them loses more of what the prompt says.
+"""
+
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from itertools import zip_longest
+from typing import Any
+
+from torch import Tensor, nn
+
+from vendi_guidance.guidance.noise import each_of, prompt_nearby
+from vendi_guidance.guidance.step import Generator
+
+MASKS = (
+    "encoder_attention_mask",
+    "encoder_hidden_states_mask",
+    "encoder_mask",
+    "text_embedding_mask",
+    "attention_mask",
+)
+"""What networks call the mask of `encoder_hidden_states`; the last one may go on over latents."""
+
+TOKENS = {
+    "encoder_hidden_states": MASKS,
+    "encoder_hidden_states_1": ("encoder_attention_mask_1",),  # AudioLDM 2
+    "encoder_hidden_states_2": ("encoder_attention_mask_2",),  # HunyuanImage
+    "encoder_hidden_states_t5": ("text_embedding_mask_t5",),  # HunyuanDiT
+    "cap_feats": (),  # Z-Image, a list
+    "clip_text": (),  # Stable Cascade
+    "text_bth": (),  # ERNIE-Image, padded with zeros
+}
+"""By what networks call the embeddings of tokens, (rows, t, ..., width) or a list of (t, width):
+what they may call their mask."""
+
+CACHE = ("kv_cache", "kv_cache_mode")
+"""Arguments for what a network keeps from its first step on."""
+
+FRESH_CACHES = ("QwenImage21Transformer2DModel",)
+"""Networks whose cache holds nothing but what their other arguments say, so they work without."""
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments for an evaluation that leaves the call's cache alone; None if it cannot."""
+    if kwargs.get(CACHE[0]) is None:
+        return kwargs
+    if type(_uncompiled(module)).__name__ not in FRESH_CACHES:
+        return None
+    return {**kwargs, **dict.fromkeys(CACHE)}
+
+
+def has_tokens(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a network was called with embeddings of tokens that can be perturbed."""
+    found = _tokens(_named(module, args, kwargs))
+    return bool(found) and without_cache(module, kwargs) is not None
+
+
+def with_prompt_noise(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    own: range,
+    rows: int,
+    sigma: float,
+    generator: Generator,
+) -> Arguments:
+    """The arguments of a network with noise on the prompts; those given stay as they are.
+
+    Args:
+        own: the rows that are for prompts, one for each sample.
+        rows: how many rows of latents there are.
+        sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
+
+    Raises:
+        ValueError: there are no embeddings of tokens.
+    """
+    named, kept = _named(module, args, kwargs), without_cache(module, kwargs)
+    found = _tokens(named)
+    if not found or kept is None:
+        raise ValueError(
+            f"{type(_uncompiled(module)).__name__} is given no embeddings of a prompt's tokens, so "
+            'no prompt nearby can be asked for: use VendiGuidance(proposal="gradient")'
+        )
+    generators = each_of(generator, len(own))
+    changes = {name: _copy(named[name]) for name in found}
+    for row, one in zip(own, generators, strict=True):
+        for name, changed in changes.items():
+            each = len(changed) // rows  # frames of a video, for one
+            mask = _mask(named, name)
+            for_row = None if mask is None else mask[row * each]
+            part = slice(row * each, (row + 1) * each)
+            if isinstance(changed, list):
+                changed[row] = prompt_nearby(changed[row][None], sigma, one)[0]
+            else:
+                changed[part] = prompt_nearby(changed[part], sigma, one, for_row)
+    given = zip_longest(_parameters(module)[: len(args)], args)
+    return tuple(changes.pop(name, value) for name, value in given), {**kept, **changes}
+
+
+def _tokens(named: Mapping[str, Any]) -> list[str]:
+    return [name for name in TOKENS if _is_tokens(named.get(name))]
+
+
+def _is_tokens(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(one, Tensor) and one.ndim == 2 for one in value) and bool(value)
+    return isinstance(value, Tensor) and value.ndim > 2
+
+
+def _mask(named: Mapping[str, Any], name: str) -> Tensor | None:
+    """(rows, t) True for the tokens that the network reads, if it is told."""
+    tokens = named[name]
+    if isinstance(tokens, list):
+        return None
+    rows, count = tokens.shape[:2]
+    given = (named.get(mask) for mask in TOKENS[name])
+    for mask in (it for it in given if isinstance(it, Tensor) and it.ndim == 2):
+        if len(mask) == rows and mask.shape[1] >= count:
+            return mask[:, :count] > 0
+    return None
+
+
+def _copy(value: Any) -> Any:
+    return [*value] if isinstance(value, list) else value.clone()
+
+
+def _named(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {**dict(zip(_parameters(module), args, strict=False)), **kwargs}
+
+
+def _parameters(module: nn.Module) -> list[str]:
+    return [*signature(type(_uncompiled(module)).forward).parameters][1:]
+
+
+def _uncompiled(module: nn.Module) -> nn.Module:
+    return getattr(module, "_orig_mod", module)
