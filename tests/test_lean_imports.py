@@ -60,8 +60,10 @@ from vendi_guidance.guidance.step import Level, Step
 class Network:
     levels = Level(1.0, 2.0), Level(1.0, 1.0)
     evaluations_per_step = 2
+    highest = Level(1.0, 9.0)
     denoised = torch.randn(3, 4, 8, 8)
-    def denoise(self, latents): return latents / 3
+    def at(self, ratio): return Level(1.0, min(ratio, 9.0))
+    def denoise(self, latents, level=None): return latents / 3
     def restart(self, clean, noise): pass
 
 for settings in (Rounds(), PRESETS["published"]):

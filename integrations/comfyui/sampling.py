@@ -9,6 +9,7 @@ there are, is read from the schedule that the runs' sigmas were cut from.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -149,11 +150,11 @@ class _Run:
         guided = _Model(model, self._engine, self._guider)
         levels = [guided.level(sigma) for sigma in self._schedule.to(sigmas)]
         count = len(levels) - (1 if self._schedule[-1] == 0 else 0)  # the last step ends at 0
-        at = self._where(x, levels, count)
+        at = self._where(guided, x, levels, count)
         guided.are_made = at < 0
         if not 0 <= at < len(sigmas) - 1:
             return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
-        here = _Here((guided.level(sigmas[at]),) * 2, self._guider)  # the sampler makes the step
+        here = _Here((guided.level(sigmas[at]),) * 2, guided)  # the sampler makes the step
         step = Step(at + self._first, count, x, prompts=self._prompts, network=here)
         self._progress.rounds = self._engine.evaluations(step)
         if at > 0:
@@ -161,14 +162,20 @@ class _Run:
             x = function(guided, x, sigmas[: at + 1], **given, **options)
 
         def denoise(
-            latents: Tensor, *, prompt_noise: float = 0.0, generator: Generator = None
+            latents: Tensor,
+            level: Level | None = None,
+            *,
+            prompt_noise: float = 0.0,
+            generator: Generator = None,
         ) -> Tensor:
-            sigma = sigmas[at].expand(len(latents))
+            sigma = sigmas[at] if level is None else sigmas.new_tensor(level.noise)
+            sigma = sigma.expand(len(latents))
             with perturbed(self._guider, len(latents), prompt_noise, generator):
                 return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
-        def tell(latents: Tensor, **noise: Any) -> Tensor:
-            found = denoise(latents, **noise)
+        def tell(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
+            found = denoise(latents, level, **noise)
+            here.is_inserted = level not in (None, here.levels[0])
             self._progress.done += 1
             if callback:  # which also raises what interrupts the run
                 callback({"i": at - 1, "x": latents, "denoised": found, "sigma": sigmas[at]})
@@ -177,7 +184,8 @@ class _Run:
         here.denoise, here.denoised = tell, denoise(x)
         generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
         x = self._engine.modify(replace(step, latents=x, generator=generator)).latents
-        guided.expect(x, extra_args.get("model_options"), here.found)
+        if not here.is_inserted:
+            guided.expect(x, extra_args.get("model_options"), here.found)
         # from the same seed, the sampler would draw the noise of its first steps again
         seed = _derived(extra_args.get("seed"), "from the rounds on")
         later = callback and (lambda told: callback({**told, "i": told["i"] + at}))
@@ -190,12 +198,12 @@ class _Run:
             **options,
         )
 
-    def _where(self, x: Tensor, levels: Sequence[Level], count: int) -> int:
+    def _where(self, model: "_Model", x: Tensor, levels: Sequence[Level], count: int) -> int:
         """The step of this run that is repeated; a negative number if an earlier run has done so,
         and one beyond the run's steps if that is left to a later one."""
 
         def is_due(index: int, before: Level, after: Level) -> bool:
-            here = _Here((before, after), self._guider)
+            here = _Here((before, after), model)
             return self._engine.is_due(Step(index, count, x, network=here))
 
         # an earlier run whose steps are not known has repeated one if it has reached the level
@@ -213,22 +221,30 @@ class _Here:
     """A step of the sampler, which rounds can repeat: see `Denoiser`.
 
     Args:
-        guider: has the prompts, and says whether the sampler evaluates the model with CFG.
+        model: says which levels there are, what the prompts are, and whether the sampler evaluates
+            it with CFG.
 
     Attributes:
-        denoise: the prediction for other latents.
+        denoise: the prediction for other latents, at any level.
         denoised: the step's own, (b, ...).
         found: what the rounds predicted last; where that is not finite, `denoised`.
+        is_inserted: whether that was at another level than the step's.
     """
 
     denoise: Any = None
     denoised: Any = None
     found: Any = None
+    is_inserted = False
 
-    def __init__(self, levels: tuple[Level, Level], guider: Any) -> None:
+    def __init__(self, levels: tuple[Level, Level], model: "_Model") -> None:
         self.levels = levels
-        self.has_prompt = has_tokens(guider)
-        self.evaluations_per_step = 1 if {*_scales(guider).values()} <= {1.0} else 2
+        self.has_prompt = has_tokens(model.guider)
+        self.at = model.at
+        self.evaluations_per_step = 1 if {*_scales(model.guider).values()} <= {1.0} else 2
+
+    @property
+    def highest(self) -> Level:
+        return self.at(math.inf)
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         finite = clean.isfinite().flatten(1).all(dim=1).view(-1, *[1] * (clean.ndim - 1))
@@ -240,6 +256,7 @@ class _Model:
 
     Attributes:
         are_made: whether an earlier run has made the rounds.
+        guider: which evaluates the model.
     """
 
     are_made = False
@@ -247,7 +264,7 @@ class _Model:
     def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
         self._model = model
         self._engine = engine
-        self._guider = guider
+        self.guider = guider
         self._expected: tuple[Tensor, Any, Tensor] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -266,7 +283,7 @@ class _Model:
 
     def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
         """The same with another share of CFG."""
-        with _scaled(self._guider, share_of_cfg):
+        with _scaled(self.guider, share_of_cfg):
             return self._model(x, sigma, **options)
 
     def expect(self, x: Tensor, model_options: Any, prediction: Tensor) -> None:
@@ -275,10 +292,30 @@ class _Model:
 
     def level(self, sigma: Tensor) -> Level:
         """Of a sigma, as this model mixes noise and latents."""
-        mix = self._guider.inner_model.model_sampling.noise_scaling
+        mix = self.guider.inner_model.model_sampling.noise_scaling
         one, none = sigma.new_ones(1), sigma.new_zeros(1)
         return Level(
             signal=float(mix(sigma, none.clone(), one)), noise=float(mix(sigma, one.clone(), none))
+        )
+
+    def at(self, ratio: float) -> Level:
+        """The level of a noise-to-signal ratio, or the highest that the model was trained at.
+
+        Raises:
+            ValueError: the model's sigmas are neither such ratios nor shares of noise.
+        """
+        highest = self.level(
+            torch.as_tensor(float(self.guider.inner_model.model_sampling.sigma_max))
+        )
+        if ratio >= highest.ratio:
+            return highest
+        for sigma in (ratio, ratio / (1 + ratio)):
+            level = self.level(torch.tensor(sigma, dtype=torch.float64))
+            if math.isclose(level.ratio, ratio, rel_tol=1e-6) and math.isclose(level.noise, sigma):
+                return level
+        raise ValueError(
+            f"no sigma is known for a noise-to-signal ratio of {ratio:.3g} with "
+            f"{type(self.guider.inner_model.model_sampling).__name__}: disconnect Diverse Batch"
         )
 
 

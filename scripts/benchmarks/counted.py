@@ -29,7 +29,7 @@ from tqdm import tqdm
 from scripts.benchmarks.measuring import line_of, several
 from scripts.benchmarks.meta import Evaluated, Live, evaluate, on_meta, weights_of
 from scripts.benchmarks.published import CARDS, MODELS, Card, Model
-from vendi_guidance.adapter.denoiser import input_of
+from vendi_guidance.adapter.arguments import input_of
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.network import rows_counted
 from vendi_guidance.guidance.settings import STRENGTH

@@ -22,7 +22,8 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 
-from vendi_guidance.adapter.schedule import FAMILIES, Watch, continues
+from vendi_guidance.adapter.levels import FAMILIES
+from vendi_guidance.adapter.schedule import Watch, continues
 
 with mock.patch.dict(sys.modules, torchsde=ModuleType("torchsde")):  # only for its noise
     from diffusers.schedulers.scheduling_dpmsolver_sde import DPMSolverSDEScheduler

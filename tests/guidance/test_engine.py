@@ -25,6 +25,7 @@ class BlackOrWhite:
     """A step of a model whose pictures have black and white channels, white ones more often."""
 
     evaluations_per_step = 1
+    highest = Level(1.0, 1000.0)
 
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)
@@ -32,13 +33,16 @@ class BlackOrWhite:
         self.found = None
         self.denoised = self.predict(before * torch.randn(8, *SHAPE, generator=seeded(2)))
 
-    def predict(self, latents):
-        evidence = 4 * latents.mean(dim=(2, 3), keepdim=True) / self.levels[0].noise
+    def at(self, ratio):
+        return Level(1.0, min(ratio, self.highest.noise))
+
+    def predict(self, latents, level=None):
+        evidence = 4 * latents.mean(dim=(2, 3), keepdim=True) / (level or self.levels[0]).noise
         return 2 * torch.sigmoid(evidence + MORE_LIKELY).expand(latents.shape) - 1
 
-    def denoise(self, latents):
+    def denoise(self, latents, level=None):
         self.evaluations += 1
-        return self.predict(latents)
+        return self.predict(latents, level)
 
     def restart(self, clean, noise):
         self.found = clean, noise
@@ -164,8 +168,8 @@ def test_what_is_remembered_is_moved_away_from():
 
 def test_broken_samples_are_left_as_they_were_and_not_remembered():
     class Broken(BlackOrWhite):
-        def denoise(self, latents):
-            clean = super().denoise(latents).clone()
+        def denoise(self, latents, level=None):
+            clean = super().denoise(latents, level).clone()
             clean[0] = torch.nan
             return clean
 

@@ -208,8 +208,8 @@ def test_latents_after_the_rounds_are_at_the_level_that_the_step_ends_at(sdxl, k
     pipe = with_scheduler(sdxl, kind)
     found = {}
 
-    def denoise(latents):
-        found["noisy"], found["clean"] = latents, repeat(latents)
+    def denoise(latents, level=None):
+        found["noisy"], found["clean"] = latents, repeat(latents, level)
         return found["clean"]
 
     guidance = making()

@@ -11,9 +11,10 @@ from integrations.comfyui.remembering import Remembering
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
-from vendi_guidance.guidance.engine import CFG_STOP
+from vendi_guidance.guidance.engine import CFG_STOP, Engine
 from vendi_guidance.guidance.proposals import PROPOSALS
 from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.step import Level
 
 SHAPE = (8, 4, 4, 4)
 SIGMAS = torch.tensor([14.6, 6.0, 2.2, 1.1, 0.9, 0.5, 0.2, 0.0])
@@ -34,6 +35,8 @@ EVALUATIONS = evaluations(len(SIGMAS) - 1)
 class Noise:
     """Mixes noise and latents as models that predict noise do."""
 
+    sigma_max = torch.tensor(14.6)
+
     @staticmethod
     def noise_scaling(sigma, noise, latent_image, max_denoise=False):
         return noise * sigma + latent_image
@@ -41,6 +44,8 @@ class Noise:
 
 class Velocity:
     """As models that predict velocities do."""
+
+    sigma_max = torch.tensor(1.0)
 
     @staticmethod
     def noise_scaling(sigma, noise, latent_image, max_denoise=False):
@@ -183,6 +188,41 @@ def test_each_step_is_evaluated_once_and_the_rounds_at_their_level(tmp_path):
     expected = SIGMAS[:-1].tolist()
     expected[AT : AT + 1] = [expected[AT]] * (1 + EVALUATIONS)
     assert [sigma for sigma, _ in guider.seen] == expected
+
+
+@pytest.mark.parametrize(("sampling", "ratio", "sigma"), [(Noise, 3.0, 3.0), (Velocity, 3.0, 0.75)])
+def test_the_model_predicts_at_a_level_that_the_schedule_skips(
+    tmp_path, monkeypatch, sampling, ratio, sigma
+):
+    sigmas = SIGMAS if sampling is Noise else SIGMAS / (1 + SIGMAS)
+    highest = []
+
+    def modify(engine, step):
+        network = step.network
+        highest.append((network.highest, network.at(math.inf), network.at(1e9)))
+        clean = network.denoise(step.latents, network.at(ratio))
+        network.restart(clean, clean)
+        return step
+
+    monkeypatch.setattr(Engine, "modify", modify)
+    guider = Guider(sampling)
+    draw(memory(tmp_path), guider, sigmas=sigmas)
+    seen = [pytest.approx(float(each)) for each in sigmas[:-1]]
+    seen[AT:AT] = [seen[AT], pytest.approx(sigma)]  # then the sampler's own, of the new latents
+    assert [at for at, _ in guider.seen] == seen
+    [(level, same, below)] = highest
+    assert level == same == Level(0.0, 1.0) if sampling is Velocity else level == same == below
+
+
+def test_a_model_whose_sigmas_are_of_another_kind_is_refused(tmp_path, monkeypatch):
+    class Squared(Noise):
+        @staticmethod
+        def noise_scaling(sigma, noise, latent_image, max_denoise=False):
+            return noise * sigma**2 + latent_image
+
+    monkeypatch.setattr(Engine, "modify", lambda engine, step: step.network.at(3.0))
+    with pytest.raises(ValueError, match="ratio of 3 with type: disconnect Diverse Batch"):
+        draw(memory(tmp_path), Guider(Squared), sigmas=SIGMAS**0.5)
 
 
 def test_a_sampler_with_hooks_in_the_model_is_not_given_what_the_rounds_predicted(tmp_path):

@@ -6,14 +6,25 @@ on, it keeps the arguments of the last step, so that the step can be repeated fo
 it scales CFG, which has no effect where the two predictions are equal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.families import NOT_PER_SAMPLE, family_of
+from vendi_guidance.adapter.arguments import (
+    SLACK,
+    convention_of,
+    in_form_of,
+    input_name,
+    input_of,
+    only_rows,
+    tensor_of,
+    timestep_in,
+    with_timestep,
+)
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.nearby import has_tokens, with_prompt_noise
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.step import Generator, Level
@@ -21,9 +32,6 @@ from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Components that denoise; some pipelines have two, for different noise levels."""
-
-INPUTS = ("sample", "hidden_states", "x")
-"""What they call the latents, if they are not the first argument."""
 
 TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
@@ -98,13 +106,28 @@ class Network:
         """Whether the last step was given embeddings of a prompt's tokens."""
         return any(has_tokens(it.module, it.args, it.kwargs) for it in self._evaluations[:1])
 
+    @property
+    def highest(self) -> Level:
+        """The highest level that the network was trained at."""
+        return self._watch.highest
+
+    def at(self, ratio: float) -> Level:
+        """The level of a noise-to-signal ratio in the scheduler's units, or `highest`."""
+        return self._watch.at(ratio)
+
     def denoise(
-        self, latents: Tensor, *, prompt_noise: float = 0.0, generator: Generator = None
+        self,
+        latents: Tensor,
+        level: Level | None = None,
+        *,
+        prompt_noise: float = 0.0,
+        generator: Generator = None,
     ) -> Tensor:
-        """The prediction for other latents at the level before the last step, without CFG.
+        """The prediction for other latents, without CFG.
 
         Args:
             latents: (b, ...) in the scheduler's units.
+            level: theirs, in the schedule or not; None is the level before the last step.
             prompt_noise: sigma of noise on the prompt's tokens: see `prompt_nearby`.
             generator: of that noise, one for all samples or one for each.
 
@@ -128,6 +151,14 @@ class Network:
         seen = self._part(tensor_of(input_of(args, kwargs))[own], step.sample)
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
+        sign = self._sign(first)
+        if level is None or level == self.levels[0]:
+            level = self.levels[0]
+        else:
+            scale = self._watch.input_scale
+            factor *= scale(level) / scale(self.levels[0])
+            told = _told_at(level, self._watch, self._pipeline, timestep_in(args, kwargs), sign)
+            args, kwargs = with_timestep(args, kwargs, told)
         args, kwargs = self._with_input(args, kwargs, own, factor * latents)
         if prompt_noise:
             count = len(input_of(args, kwargs))
@@ -136,7 +167,7 @@ class Network:
                 first.module, args, kwargs, prompts, count, prompt_noise, generator
             )
         output = self._part(tensor_of(first.forward(*args, **kwargs))[own], latents)
-        return self._watch.denoise(latents, output * self._sign(first))
+        return self._watch.denoise(latents, output * sign, level)
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Let a multistep scheduler go on as if its steps so far had found (b, ...) these."""
@@ -159,10 +190,7 @@ class Network:
             raise self._unknown(f"it {what} in a way that is not known")
 
     def _unknown(self, why: str) -> ValueError:
-        return ValueError(
-            f"no rounds can be made with a {type(self._pipeline).__name__}, {why}: "
-            'use VendiGuidance(Published()) or preset="published"'
-        )
+        return _unknown(self._pipeline, why)
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -223,17 +251,10 @@ class Network:
         new = in_form_of(old, new)
         if args:
             return (new, *args[1:]), kwargs
-        return args, {**kwargs, _input_name(kwargs): new}
+        return args, {**kwargs, input_name(kwargs): new}
 
     def _part(self, x: Tensor, like: Tensor) -> Tensor:
-        """The part of x in the shape of `like`: pipelines append channels or tokens to latents, and
-        networks predict variances. A view."""
-        if x.numel() == like.numel():
-            return x.view(like.shape)
-        for dimension, size in enumerate(like.shape):
-            first = x.shape[dimension] - size if self._family.latents_last else 0
-            x = x.narrow(dimension, first, size)
-        return x
+        return _part(x, like, last=self._family.latents_last)
 
     @property
     def _is_divisible(self) -> bool:
@@ -253,57 +274,35 @@ def _product(one: Tensor, other: Tensor) -> float:
     return float(products[products.isfinite()].sum())
 
 
-def input_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The latents: a tensor, or a list with one for each row."""
-    return args[0] if args else kwargs[_input_name(kwargs)]
+def _told_at(level: Level, watch: Watch, pipeline: Any, told: float | None, sign: float) -> float:
+    """The timestep that a pipeline would tell its network at another level than `told` at the last
+    step's."""
+    count = watch.scheduler.config.num_train_timesteps
+    timestep, expected = watch.timestep, watch.timestep_at(watch.levels[0])
+    if told is None:
+        raise _unknown(pipeline, "whose network is not told one timestep for all of a batch")
+    convention = convention_of(told, timestep, count, backwards=sign < 0)
+    if convention is None or abs(timestep - expected) > SLACK * count:
+        raise _unknown(
+            pipeline,
+            f"which tells its network the timestep {told:g} where the scheduler's is "
+            f"{timestep:g} and that of its noise level {expected:g}",
+        )
+    return convention(watch.timestep_at(level), count)
 
 
-def _input_name(kwargs: Mapping[str, Any]) -> str:
-    return next(name for name in INPUTS if name in kwargs)
+def _unknown(pipeline: Any, why: str) -> ValueError:
+    return ValueError(
+        f"no rounds can be made with a {type(pipeline).__name__}, {why}: "
+        'use VendiGuidance(Published()) or preset="published"'
+    )
 
 
-def tensor_of(raw: Any) -> Tensor:
-    """The tensor in what a network is given or returns, (rows, ...)."""
-    if isinstance(raw, list):
-        return torch.stack(raw)
-    return raw if isinstance(raw, Tensor) else tensor_of(raw[0])
-
-
-def in_form_of(raw: Any, tensor: Tensor) -> Any:
-    """What a network is given or returns, with another tensor in it."""
-    if isinstance(raw, Tensor):
-        return tensor
-    if isinstance(raw, list):
-        return list(tensor.unbind())
-    if isinstance(raw, tuple):
-        return (in_form_of(raw[0], tensor), *raw[1:])
-    [name, first] = next(iter(raw.items()))  # a ModelOutput
-    return type(raw)(**{**raw, name: in_form_of(first, tensor)})
-
-
-def only_rows(
-    args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with the rows `own` only."""
-    in_lists = isinstance(input_of(args, kwargs), list)
-    return _take(args, rows, own, in_lists), _take(kwargs, rows, own, in_lists)
-
-
-def _take(value: Any, rows: int, own: slice, in_lists: bool = False) -> Any:
-    """An argument, or all in a tuple or dictionary, with the rows `own` only; `in_lists` if rows
-    are lists' entries."""
-    if in_lists and isinstance(value, list) and len(value) == rows:
-        return value[own]
-    if isinstance(value, Tensor):
-        if value.ndim == 0 or len(value) < rows or len(value) % rows:
-            return value
-        each = len(value) // rows  # frames of a video, for one
-        return value[own.start * each : own.stop * each]
-    if isinstance(value, dict):
-        return {
-            name: one if name in NOT_PER_SAMPLE else _take(one, rows, own, in_lists)
-            for name, one in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return type(value)(_take(one, rows, own, in_lists) for one in value)
-    return value
+def _part(x: Tensor, like: Tensor, last: bool) -> Tensor:
+    """The part of x in the shape of `like`: pipelines append channels or tokens to latents, or put
+    them before (`last`), and networks predict variances. A view."""
+    if x.numel() == like.numel():
+        return x.view(like.shape)
+    for dimension, size in enumerate(like.shape):
+        x = x.narrow(dimension, x.shape[dimension] - size if last else 0, size)
+    return x

@@ -12,13 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.denoiser import (
-    NETWORKS,
-    in_form_of,
-    input_of,
-    only_rows,
-    tensor_of,
-)
+from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, tensor_of
+from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.patching import Patch
 

@@ -50,6 +50,14 @@ class Denoiser(Protocol):
         """Before and after the step."""
 
     @property
+    def highest(self) -> Level:
+        """The highest that the network was trained at; without signal for some."""
+
+    def at(self, ratio: float) -> Level:
+        """The level of a noise-to-signal ratio in the sampler's units, or `highest` if that is
+        less."""
+
+    @property
     def evaluations_per_step(self) -> int:
         """How many times the sampler evaluates its network for each sample at a step: twice with
         CFG."""
@@ -63,16 +71,22 @@ class Denoiser(Protocol):
         """Whether the network is given token embeddings of a prompt, which can be perturbed."""
 
     def denoise(
-        self, latents: Tensor, *, prompt_noise: float = 0.0, generator: Generator = None
+        self,
+        latents: Tensor,
+        level: Level | None = None,
+        *,
+        prompt_noise: float = 0.0,
+        generator: Generator = None,
     ) -> Tensor:
-        """The prediction for other latents, (b, ...) at the level before the step, without CFG.
+        """The prediction for other latents, (b, ...), without CFG.
 
         Args:
+            level: of the latents, which the schedule need not have; None is that before the step.
             prompt_noise: predict for a prompt nearby: see `prompt_nearby`. 0 is the prompt itself.
             generator: of that noise.
 
         Raises:
-            ValueError: there is no prompt to perturb.
+            ValueError: there is no prompt to perturb, or no other level can be predicted at.
         """
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:

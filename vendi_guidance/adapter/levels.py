@@ -1,0 +1,237 @@
+"""The noise levels of a scheduler's steps, and the timestep that its network has for any level.
+
+A scheduler states its levels by sigmas or by products of alphas. Its network was trained at
+timesteps, of which a schedule has a few; the levels between them have timesteps too.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vendi_guidance.guidance.step import Level
+
+ROUNDING = 1e-3
+"""Of timesteps, which schedulers compute in 32 bits."""
+
+
+class Reader(NamedTuple):
+    """How to read one scheduler: an entry of `FAMILIES`, and what its network predicts.
+
+    Attributes:
+        numbers: of a scheduler that has just made a step, the noise levels before and after it.
+        unit: what these numbers are, a key of `LEVELS`.
+        predicts: the prediction type.
+    """
+
+    numbers: Callable[[Any, Any], tuple[Any, Any]]
+    unit: str
+    predicts: str
+
+    @classmethod
+    def of(cls, scheduler: Any) -> "Reader":
+        owner = owner_of(scheduler)
+        if owner.__name__ not in FAMILIES or not owner.__module__.startswith("diffusers."):
+            raise _unknown(owner.__name__)
+        numbers, level = FAMILIES[owner.__name__]
+        config = scheduler.config
+        if level == "flow":  # only flows, whatever its config took over from another scheduler's
+            if config.get("invert_sigmas"):
+                raise _unknown(f"{owner.__name__} with invert_sigmas")
+            return cls(numbers, level, "flow_prediction")
+        flows = level == "scaled sigma" and config.use_flow_sigmas
+        level = "flow" if flows else level
+        velocity = "flow_prediction" if flows else "v_prediction"
+        if config.prediction_type not in (velocity, "epsilon", "sample", "original_sample"):
+            sigmas = "with" if flows else "without"
+            kind = f"{sigmas} flow sigmas and prediction_type {config.prediction_type!r}"
+            raise _unknown(f"{owner.__name__} {kind}")
+        return cls(numbers, level, config.prediction_type)
+
+    def levels(self, scheduler: Any, given: dict[str, Any]) -> tuple[Level, Level]:
+        """Before and after a step, from the scheduler after it and the step's arguments."""
+        if given.get("s_churn") or given.get("per_token_timesteps") is not None:
+            raise _unknown(f"{type(scheduler).__name__} with s_churn or per_token_timesteps")
+        before, after = self.numbers(scheduler, given["timestep"])
+        return LEVELS[self.unit](float(before)), LEVELS[self.unit](float(after))
+
+    def at(self, scheduler: Any, ratio: float) -> Level:
+        """The level of a noise-to-signal ratio as the scheduler mixes signal and noise, or the
+        highest that the network was trained at."""
+        ratio = min(ratio, math.inf if self.unit == "flow" else float(_trained(scheduler)[-1]))
+        signal, noise = (0.0, 1.0) if ratio == math.inf else (1.0, ratio)
+        size = {"sigma": signal, "flow": signal + noise}.get(self.unit, math.hypot(signal, noise))
+        return Level(signal / size, noise / size)
+
+    def timestep(self, scheduler: Any, level: Level) -> float:
+        """The scheduler's timestep for a level, also for one that is not in its schedule.
+
+        A whole number where its own are, since networks distilled to few steps know no others; the
+        level then is off by less than half a step of training. Above the highest level the
+        timestep is the highest level's.
+        """
+        is_whole = not scheduler.timesteps.is_floating_point()
+        if self.unit == "flow":  # a shift only selects which of these the schedule has
+            timestep = level.noise / sum(level) * scheduler.config.num_train_timesteps
+            # whole ones were rounded down
+            return math.floor(timestep + ROUNDING) if is_whole else timestep
+        trained = _trained(scheduler)
+        ratio = min(level.ratio, float(trained[-1]))
+        is_continuous = scheduler.config.get("timestep_type") == "continuous"
+        if is_continuous and self.predicts == "v_prediction":
+            return 0.25 * math.log(ratio)
+        # angles, unlike ratios and their logarithms, are finite where there is no signal
+        timestep = float(np.interp(math.atan(ratio), np.arctan(trained), np.arange(len(trained))))
+        return round(timestep) if is_whole else timestep
+
+    def input_scale(self, level: Level) -> float:
+        """What the scheduler multiplies latents of this level by before the network sees them."""
+        return 1.0 if self.unit == "flow" else 1 / math.hypot(*level)
+
+    def denoise(self, sample: Tensor, output: Tensor, level: Level) -> Tensor:
+        """x0 from a sample at a level, and the model's output for it."""
+        signal, noise = level
+        sample = sample.to(torch.promote_types(sample.dtype, torch.float32))
+        output = output[:, : sample.shape[1]].to(sample.dtype)  # then a learned variance
+        match self.predicts:
+            case "epsilon":
+                return (sample - noise * output) / signal
+            case "v_prediction":  # the velocity belongs to the sample scaled to unit variance
+                norm = math.hypot(signal, noise)
+                return (signal / norm**2) * sample - (noise / norm) * output
+            case "flow_prediction":
+                return sample - noise * output
+            case _:
+                return output
+
+    def output(self, clean: Tensor, noise: Tensor, level: Level) -> Tensor:
+        """The model output from which `denoise` makes these."""
+        match self.predicts:
+            case "epsilon":
+                return noise
+            case "v_prediction":
+                norm = math.hypot(*level)
+                return (level.signal * noise - level.noise * clean) / norm
+            case "flow_prediction":
+                return noise - clean
+            case _:
+                return clean
+
+
+def owner_of(scheduler: Any) -> type:
+    """The class that `step` comes from."""
+    kind = type(scheduler)
+    return next((base for base in kind.__mro__ if "step" in vars(base)), kind)
+
+
+def _trained(scheduler: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The noise-to-signal ratios that the network was trained at, timestep by timestep."""
+    alphas = scheduler.alphas_cumprod.double().cpu().numpy()
+    with np.errstate(divide="ignore"):  # a last one of 0 has no signal
+        return np.asarray(np.sqrt((1 - alphas) / alphas))
+
+
+def _unknown(what: str) -> ValueError:
+    return ValueError(
+        f'no denoised prediction is known for {what}: use preset="published", which needs none, '
+        "or another scheduler"
+    )
+
+
+LEVELS: dict[str, Callable[[float], Level]] = {
+    "sigma": lambda sigma: Level(1.0, sigma),
+    "scaled sigma": lambda sigma: Level(1 / math.hypot(1, sigma), sigma / math.hypot(1, sigma)),
+    "flow": lambda sigma: Level(1 - sigma, sigma),
+    "alpha_bar": lambda alpha_bar: Level(math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)),
+}
+"""Signal and noise, from the number by which a family of schedulers states its noise level."""
+
+
+# Of a scheduler that has just made a step at a timestep: sigma or alpha_bar before and after it.
+
+
+def _listed(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    return scheduler.sigmas[scheduler.step_index - 1], scheduler.sigmas[scheduler.step_index]
+
+
+def _kdpm2(scheduler: Any, timestep: Any, shift: int = 1) -> tuple[Any, Any]:
+    index = scheduler.step_index - 1
+    if scheduler.state_in_first_order:  # the second half has just been made
+        return scheduler.sigmas_interpol[index + shift - 1], scheduler.sigmas[index]
+    return scheduler.sigmas[index], scheduler.sigmas_interpol[index + shift]
+
+
+def _dpm_sde(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    before, after = _listed(scheduler, timestep)
+    if scheduler.mid_point_sigma is not None:  # the first half has just been made
+        return before, scheduler.mid_point_sigma
+    if after > 0:  # the second half; the last step has no halves
+        before = math.sqrt(scheduler.sigmas[scheduler.step_index - 2] * before)
+    return before, after
+
+
+def _down(scheduler: Any, timestep: Any, stride: int) -> tuple[Any, Any]:
+    table, target = scheduler.alphas_cumprod, int(timestep) - stride
+    return table[int(timestep)], table[target] if target >= 0 else scheduler.final_alpha_cumprod
+
+
+def _stride(scheduler: Any) -> int:
+    return scheduler.config.num_train_timesteps // scheduler.num_inference_steps
+
+
+def _ddim(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    return _down(scheduler, timestep, _stride(scheduler))  # even if the next timestep is another
+
+
+def _pndm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    stride, made = _stride(scheduler), scheduler.counter - 1
+    if made < len(scheduler.prk_timesteps):  # Runge-Kutta: half a stride, stay, half a stride, stay
+        stride = 0 if made % 2 else stride // 2
+    elif made == 1:  # the first step made again, from its start to the same end
+        stride = 0
+    return _down(scheduler, timestep, stride)
+
+
+def _next(scheduler: Any, timestep: Any, index: int, final: Any) -> tuple[Any, Any]:
+    table, following = scheduler.alphas_cumprod, scheduler.timesteps[index : index + 1].tolist()
+    return table[int(timestep)], table[following[0]] if following else final
+
+
+def _ddpm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    index = int((scheduler.timesteps == timestep).nonzero()[0]) + 1
+    return _next(scheduler, timestep, index, 1.0)
+
+
+def _lcm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    # its boundary scalings, which mix less than 1e-4 of the sample in, are left out
+    return _next(scheduler, timestep, scheduler.step_index, 1.0)
+
+
+def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
+    return _next(scheduler, timestep, scheduler.step_index, scheduler.alphas_cumprod[0])
+
+
+FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
+    "DDIMScheduler": (_ddim, "alpha_bar"),
+    "DDPMScheduler": (_ddpm, "alpha_bar"),
+    "DEISMultistepScheduler": (_listed, "scaled sigma"),
+    "DPMSolverMultistepScheduler": (_listed, "scaled sigma"),
+    "DPMSolverSDEScheduler": (_dpm_sde, "sigma"),
+    "DPMSolverSinglestepScheduler": (_listed, "scaled sigma"),
+    "EulerAncestralDiscreteScheduler": (_listed, "sigma"),
+    "EulerDiscreteScheduler": (_listed, "sigma"),
+    "FlowMatchEulerDiscreteScheduler": (_listed, "flow"),
+    "FlowMatchHeunDiscreteScheduler": (_listed, "flow"),
+    "HeunDiscreteScheduler": (_listed, "sigma"),
+    "KDPM2AncestralDiscreteScheduler": (functools.partial(_kdpm2, shift=0), "sigma"),
+    "KDPM2DiscreteScheduler": (_kdpm2, "sigma"),
+    "LCMScheduler": (_lcm, "alpha_bar"),
+    "LMSDiscreteScheduler": (_listed, "sigma"),
+    "PNDMScheduler": (_pndm, "alpha_bar"),
+    "TCDScheduler": (_tcd, "alpha_bar"),
+    "UniPCMultistepScheduler": (_listed, "scaled sigma"),
+}
