@@ -11,7 +11,7 @@ from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison.baselines import LimitedInterval, Unguided
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
-from vendi_guidance.comparison.methods import Call, Method
+from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.comparison.network import rows_counted
 
 STEPS = 4
@@ -41,7 +41,7 @@ def draw(pipe, kind, method: Method, guided=True):
     """Latents, and the rows of each evaluation of the network."""
     arguments = CASES[kind].arguments(PROMPTS, guided=guided) | {"num_inference_steps": STEPS}
     generators = [torch.Generator().manual_seed(i) for i in range(len(PROMPTS))]
-    call = Call(pipe, ["p"] * len(PROMPTS), generators, arguments["guidance_scale"])
+    call = PipelineCall(pipe, ["p"] * len(PROMPTS), generators, arguments["guidance_scale"])
     with rows_counted(pipe) as rows, method.attached(call) as given:
         latents = pipe(**arguments | {"generator": generators}, **given)[0]
     return latents, rows

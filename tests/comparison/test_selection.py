@@ -10,10 +10,8 @@ from vendi_guidance.comparison.methods import Sample
 from vendi_guidance.comparison.selection import (
     POOL_SEED_STEP,
     Select,
-    SelectPreviews,
     median_gaussian,
     most_diverse,
-    thumbnails,
 )
 
 EAR, LEG = "ear", "leg, dark skin tone"
@@ -27,12 +25,6 @@ def test_the_kernel_is_gaussian_with_the_median_distance():
     assert copies[0].tolist() == pytest.approx([1, 1, 1, math.exp(-1 / 2)])
     assert torch.equal(median_gaussian(torch.ones(3, 2)), torch.ones(3, 3))
     assert torch.equal(median_gaussian(torch.ones(1, 2)), torch.ones(1, 1))
-
-
-def test_thumbnails_are_small_and_lie_between_zero_and_one():
-    found = thumbnails([FLAT["white"], FLAT["red"]])
-    assert found.shape == (2, 3 * 16 * 16)
-    assert found[0].min() == 1 and found[1].mean() == pytest.approx(1 / 3)
 
 
 def test_each_prompt_gets_the_most_diverse_of_its_own_images():
@@ -69,7 +61,7 @@ def test_a_pool_has_the_samples_own_seeds_and_others():
 
 def test_previews_take_few_steps_and_what_they_select_is_drawn_from_the_same_seeds():
     draw = Drawing({OTHER: "blue"})
-    SelectPreviews(pool=3, preview_steps=2).images(draw, SAMPLES)
+    Select(pool=3, preview_steps=2).images(draw, SAMPLES)
     assert [steps for _, steps in draw.calls] == [2, 2, 2, None]
     assert [sample.seed for sample in draw.calls[-1][0]] == [7, OTHER, 9]
 
@@ -82,15 +74,14 @@ def test_a_pool_of_one_is_a_plain_draw():
 
 def test_steps_are_counted_with_those_of_images_that_are_not_kept():
     assert Select(pool=4).steps_per_image(16) == 64
-    assert SelectPreviews(pool=4, preview_steps=4).steps_per_image(16) == 32
+    assert Select(pool=4, preview_steps=4).steps_per_image(16) == 32
 
 
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
         (Select, {"pool": 0}, "pool must .* got 0"),
-        (SelectPreviews, {"pool": 0}, "pool must .* got 0"),
-        (SelectPreviews, {"preview_steps": 0}, "preview_steps must .* got 0"),
+        (Select, {"preview_steps": 0}, "preview_steps must .* got 0"),
     ],
 )
 def test_a_bad_setting_is_named(method, options, message):

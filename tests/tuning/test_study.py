@@ -18,7 +18,7 @@ def test_processes_that_begin_together_enqueue_the_first_trials_once(tmp_path):
     def begin(_: int) -> list:
         tuner = Tuner(SimpleNamespace(options=options), Search(0.98, 8, False, 0), None)
         ready.wait()
-        return tuner.tried()
+        return tuner.finished()
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         assert list(threads.map(begin, range(AT_ONCE))) == [[]] * AT_ONCE

@@ -51,7 +51,7 @@ from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.folder import PROMPTS, begin, manifest_of
 from vendi_guidance.tuning.frontier import save_frontier
-from vendi_guidance.tuning.study import Search, Tried, Tuner
+from vendi_guidance.tuning.study import Search, Trial, Tuner
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
 TRIALS = (8, 24)
@@ -130,13 +130,13 @@ def main(
         bar = stack.enter_context(tqdm(total=total, unit="picture"))
         runs.on_pictures = bar.update
         tuner = Tuner(runs, wanted, judging)
-        bar.update(count * len(tuner.tried()))
+        bar.update(count * len(tuner.finished()))
         for one in tuner.run():
             bar.write(sentence(one), file=sys.stderr)
-            save_frontier(output / "frontier.png", wanted, tuner.tried())
+            save_frontier(output / "frontier.png", wanted, tuner.finished())
         # asked before the trials are read: those that another process ends meanwhile count too
         finished = tuner.is_finished
-        tried = tuner.tried()
+        tried = tuner.finished()
         save_frontier(output / "frontier.png", wanted, tried)
         if not finished:
             bar.write(
@@ -161,13 +161,13 @@ def main(
     click.echo(f"wrote {output / 'settings.json'} and {output / 'frontier.png'}")
 
 
-def sentence(one: Tried) -> str:
+def sentence(one: Trial) -> str:
     settings = ", ".join(f"{name} {value:g}" for name, value in one.settings.items())
     found = one.outcome
     return f"{settings}: {found.diversity:.2f} x as diverse, keeps {found.kept:.3f}"
 
 
-def verdict(best: Tried, outcome: Outcome, keep: float) -> str:
+def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
     """What was found, for the user."""
     interval = ""
     if outcome.kept_interval is not None:

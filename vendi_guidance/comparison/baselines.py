@@ -2,9 +2,9 @@
 
 Each method is a dataclass of its settings.
 
-Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). Methods that
-add noise to the prompts' embeddings are in `embedding_noise`, those that draw more images than
-are needed in `selection`.
+Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). Methods that add noise to
+the prompts' embeddings are in `embedding_noise`, those that generate more images than are needed in
+`selection`.
 """
 
 import math
@@ -17,8 +17,12 @@ import torch
 from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from torch import Tensor
 
-from vendi_guidance.comparison.methods import Call, Method, check_not_negative
-from vendi_guidance.comparison.network import Evaluation, evaluated_by, without_cfg
+from vendi_guidance.comparison.methods import Method, PipelineCall, check_not_negative
+from vendi_guidance.comparison.network import Evaluation, evaluated_by
+from vendi_guidance.scores.groups import rows_by_label
+
+LEAST_SIGMA = 1.0
+"""Particle guidance leaves samples alone that are less noisy than this."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,12 @@ class LimitedInterval(Method):
             )
 
     @contextmanager
-    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
         def limit(evaluation: Evaluation) -> Any:
-            if self.start <= evaluation.done < self.stop or not call.has_cfg:
-                return evaluation.made()
-            return without_cfg(evaluation, len(call.prompts))
+            is_on = self.start <= evaluation.done < self.stop or call.guidance_scale <= 1
+            return evaluation.output() if is_on else evaluation.output_without_cfg()
 
-        with evaluated_by(call.pipe, limit):
+        with evaluated_by(call, limit):
             yield {}
 
 
@@ -79,38 +82,33 @@ class ParticleGuidance(Method):
 
     Args:
         scale: the authors' coefficient.
-        least_sigma: samples less noisy than this are left alone.
 
     Raises:
-        ValueError: scale or least_sigma < 0 or not finite; on use, a scheduler other than DDIM's
-            and Euler's, whose noise levels are not known here.
+        ValueError: scale < 0 or not finite; on use, a scheduler other than DDIM's and Euler's,
+            whose noise levels are not known here.
     """
 
     scale: float = 3.0
-    least_sigma: float = 1.0
 
     def __post_init__(self) -> None:
         check_not_negative("scale", self.scale)
-        check_not_negative("least_sigma", self.least_sigma)
 
     @contextmanager
-    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
         kind = type(call.pipe.scheduler)
         if not issubclass(kind, DDIMScheduler | EulerDiscreteScheduler):
             raise ValueError(
                 "particle guidance takes a DDIMScheduler or an EulerDiscreteScheduler, "
                 f"got {kind.__name__}"
             )
-        of_prompt: dict[str, list[int]] = {}
-        for row, prompt in enumerate(call.prompts):
-            of_prompt.setdefault(prompt, []).append(row)
-        crowds = [rows for rows in of_prompt.values() if len(rows) > 1]
+        of_prompts = rows_by_label(call.prompts, len(call.prompts)).values()
+        crowds = [rows for rows in of_prompts if len(rows) > 1]
 
         def repel(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
             if step + 1 == pipe.num_timesteps:
                 return {}
             signal, noise = _level(pipe.scheduler, step + 1)
-            if noise < self.least_sigma * signal:
+            if noise < LEAST_SIGMA * signal:
                 return {}
             next_signal, next_noise = _level(pipe.scheduler, step + 2)
             length = self.scale * noise * (noise / signal - next_noise / next_signal)

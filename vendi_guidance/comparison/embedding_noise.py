@@ -14,8 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.comparison.methods import Call, Method, check_not_negative, check_share
-from vendi_guidance.comparison.network import Condition, Evaluation, conditioned, evaluated_by
+from vendi_guidance.comparison.methods import (
+    Method,
+    PipelineCall,
+    check_not_negative,
+    check_share,
+)
+from vendi_guidance.comparison.network import Evaluation, evaluated_by
 
 
 @dataclass(frozen=True)
@@ -31,16 +36,14 @@ class CADS(Method):
         scale: of the noise, beside entries of the embeddings; 0 is no noise and no annealing.
         tau1: the time from which on gamma is 1 and y is left alone.
         tau2: the time until which gamma is 0; linear between the two.
-        psi: the weight of the rescaled embeddings in the result, 0 to 1.
 
     Raises:
-        ValueError: scale < 0 or not finite; not 0 <= tau1 <= tau2 <= 1; psi outside [0, 1].
+        ValueError: scale < 0 or not finite; not 0 <= tau1 <= tau2 <= 1.
     """
 
     scale: float = 0.25
     tau1: float = 0.6
     tau2: float = 0.9
-    psi: float = 1.0
 
     def __post_init__(self) -> None:
         check_not_negative("scale", self.scale)
@@ -48,7 +51,6 @@ class CADS(Method):
             raise ValueError(
                 f"tau1 and tau2 are times, 0 <= tau1 <= tau2 <= 1, got {self.tau1} and {self.tau2}"
             )
-        check_share("psi", self.psi)
 
     def gamma(self, t: float) -> float:
         """How much of the condition is left at time t, 0 to 1."""
@@ -65,25 +67,18 @@ class CADS(Method):
         noised = math.sqrt(gamma) * y + self.scale * math.sqrt(1 - gamma) * noise
         mean, std = _moments(y)
         noised_mean, noised_std = _moments(noised)
-        rescaled = (noised - noised_mean) / noised_std * std + mean
-        return self.psi * rescaled + (1 - self.psi) * noised
+        return (noised - noised_mean) / noised_std * std + mean
 
     @contextmanager
-    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
         def anneal(evaluation: Evaluation) -> Any:
             gamma = self.gamma(1 - evaluation.done)
             own = _own(call, evaluation.step)
+            return evaluation.output_for(
+                lambda y: self.anneal(y, _random(torch.randn, y, own), gamma)
+            )
 
-            def annealed(y: Tensor) -> Tensor:
-                return self.anneal(y, _draw(torch.randn, y, own), gamma)
-
-            def change(plain: Condition) -> Condition:
-                tokens = annealed(plain.tokens)
-                return Condition(tokens, None if plain.pooled is None else annealed(plain.pooled))
-
-            return conditioned(evaluation, len(call.prompts), change)
-
-        with nullcontext() if self.scale == 0 else evaluated_by(call.pipe, anneal):
+        with nullcontext() if self.scale == 0 else evaluated_by(call, anneal):
             yield {}
 
 
@@ -98,7 +93,6 @@ class SeedVariance(Method):
         strength: noise is uniform between -strength and strength standard deviations.
         share: of the entries that get noise, chosen at random.
         stop: the share of the steps after which there is none.
-        pooled: whether the pooled embedding gets noise too, or the tokens alone.
 
     Raises:
         ValueError: strength < 0 or not finite; share or stop outside [0, 1].
@@ -107,7 +101,6 @@ class SeedVariance(Method):
     strength: float = 8.0
     share: float = 0.5
     stop: float = 0.2
-    pooled: bool = True
 
     def __post_init__(self) -> None:
         check_not_negative("strength", self.strength)
@@ -115,30 +108,23 @@ class SeedVariance(Method):
         check_share("stop", self.stop)
 
     @contextmanager
-    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
         def vary(evaluation: Evaluation) -> Any:
             if evaluation.done >= self.stop:
-                return evaluation.made()
+                return evaluation.output()
             own = _own(call)
+            return evaluation.output_for(lambda y: y + self._noise(y, own))
 
-            def change(plain: Condition) -> Condition:
-                tokens, pooled = plain.tokens + self._noise(plain.tokens, own), plain.pooled
-                if pooled is not None and self.pooled:
-                    pooled = pooled + self._noise(pooled, own)
-                return Condition(tokens, pooled)
-
-            return conditioned(evaluation, len(call.prompts), change)
-
-        with evaluated_by(call.pipe, vary):
+        with evaluated_by(call, vary):
             yield {}
 
     def _noise(self, y: Tensor, own: list[torch.Generator]) -> Tensor:
-        uniform = 2 * _draw(torch.rand, y, own) - 1
-        chosen = _draw(torch.rand, y, own) < self.share
+        uniform = 2 * _random(torch.rand, y, own) - 1
+        chosen = _random(torch.rand, y, own) < self.share
         return self.strength * _moments(y)[1] * uniform * chosen
 
 
-def _own(call: Call, *key: int) -> list[torch.Generator]:
+def _own(call: PipelineCall, *key: int) -> list[torch.Generator]:
     """A generator for each sample, seeded by its seed and the key, independent of the one given."""
     states = [
         np.random.SeedSequence(one.initial_seed(), spawn_key=key).generate_state(1, np.uint64)
@@ -147,7 +133,7 @@ def _own(call: Call, *key: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(int(state[0])) for state in states]
 
 
-def _draw(distribution: Callable[..., Tensor], y: Tensor, own: list[torch.Generator]) -> Tensor:
+def _random(distribution: Callable[..., Tensor], y: Tensor, own: list[torch.Generator]) -> Tensor:
     """Random numbers in the shape of y, each sample's from its own generator, float32."""
     return torch.stack([distribution(y.shape[1:], generator=one) for one in own]).to(y.device)
 

@@ -11,9 +11,9 @@ from PIL.Image import Image
 from vendi_guidance.checks import nearest
 from vendi_guidance.comparison.baselines import LimitedInterval, ParticleGuidance, Unguided
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
-from vendi_guidance.comparison.methods import Call, Method, Sample
+from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
 from vendi_guidance.comparison.network import rows_counted
-from vendi_guidance.comparison.selection import Select, SelectPreviews
+from vendi_guidance.comparison.selection import Select
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.runner import Drawn
 from vendi_guidance.runs.setup import Drawing
@@ -23,7 +23,7 @@ OURS = "ours"
 
 
 @dataclass(frozen=True)
-class Family:
+class MethodFamily:
     """A method, which is a curve over its strength.
 
     Attributes:
@@ -44,17 +44,17 @@ class Family:
 
 
 FAMILIES = {
-    OURS: Family("Vendi guidance", "strength", (0.25, 0.5, 1.0)),
-    "seed-variance": Family("seed-variance noise", "strength", (8.0, 16.0), SeedVariance),
-    "limited-interval": Family(
+    OURS: MethodFamily("Vendi guidance", "strength", (0.25, 0.5, 1.0)),
+    "seed-variance": MethodFamily("seed-variance noise", "strength", (8.0, 16.0), SeedVariance),
+    "limited-interval": MethodFamily(
         "limited interval", "start", (0.3, 0.6), LimitedInterval, {"stop": 1.0}, needs_cfg=True
     ),
-    "select": Family("select from more", "pool", (4,), Select),
-    "select-previews": Family(
-        "select from previews", "pool", (4,), SelectPreviews, {"preview_steps": 4}
+    "select": MethodFamily("select from more", "pool", (4,), Select),
+    "select-previews": MethodFamily(
+        "select from previews", "pool", (4,), Select, {"preview_steps": 4}
     ),
-    "cads": Family("CADS", "scale", (0.25, 0.5, 1.0), CADS),
-    "particle-guidance": Family("particle guidance", "scale", (5.0, 20.0), ParticleGuidance),
+    "cads": MethodFamily("CADS", "scale", (0.25, 0.5, 1.0), CADS),
+    "particle-guidance": MethodFamily("particle guidance", "scale", (5.0, 20.0), ParticleGuidance),
 }
 """By their names on the command line; the unguided is always compared."""
 
@@ -119,19 +119,19 @@ class Entry:
         scale = guidance_scale or 0.0
 
         def draw(pipe: Any, arguments: dict[str, Any]) -> Drawn:
-            def call(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
+            def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
                 generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
                 prompts = [sample.prompt for sample in samples]
                 changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
                 if steps is not None:
                     changed["num_inference_steps"] = steps
-                with method.attached(Call(pipe, prompts, generators, scale)) as given:
+                with method.attached(PipelineCall(pipe, prompts, generators, scale)) as given:
                     return pipe(**{**arguments, **changed, **given}).images
 
             pairs = zip(arguments["prompt"], arguments["generator"], strict=True)
             samples = [Sample(prompt, generator.initial_seed()) for prompt, generator in pairs]
             with rows_counted(pipe) as rows:
-                images = method.images(call, samples)
+                images = method.images(generate, samples)
             return Drawn(images, sum(rows))
 
         method = self.build()

@@ -1,4 +1,4 @@
-"""The base of all methods: what is asked for, and how a method draws it."""
+"""The base of all methods: what is asked for, and how a method generates it."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ class Sample(NamedTuple):
     seed: int
 
 
-class Call(NamedTuple):
+class PipelineCall(NamedTuple):
     """A call of a pipeline, without its number of steps.
 
     Attributes:
-        pipe: of a class whose network `network.denoiser` finds.
+        pipe: of a class with one network, as `adapter.denoiser.NETWORKS` names it.
         prompts: one for each sample.
         generators: one for each sample, from which only the pipeline draws. A method's own noise
             is seeded by their `initial_seed()`, so it depends on the sample alone.
@@ -37,30 +37,8 @@ class Call(NamedTuple):
     generators: list[torch.Generator]
     guidance_scale: float
 
-    @property
-    def has_cfg(self) -> bool:
-        """Whether the network is evaluated without the prompts too."""
-        return self.guidance_scale > 1
 
-    def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of the call.
-
-        Raises:
-            ValueError: prompts and generators differ in number.
-        """
-        if len(self.prompts) != len(self.generators):
-            raise ValueError(
-                "every prompt takes a generator of its own, "
-                f"got {len(self.prompts)} prompts and {len(self.generators)} generators"
-            )
-        return {
-            "prompt": self.prompts,
-            "generator": self.generators,
-            "guidance_scale": self.guidance_scale,
-        }
-
-
-class Draw(Protocol):
+class Generate(Protocol):
     """Calls the pipeline with the method's arguments, and all steps if no number is given."""
 
     def __call__(
@@ -72,14 +50,13 @@ class Method:
     """A way to sample."""
 
     @contextmanager
-    def attached(self, call: Call) -> Iterator[dict[str, Any]]:
-        """Change what a pipeline does meanwhile; yields further keyword arguments of the call:
-        `with method.attached(call) as given: pipe(**call.arguments(), **given)`."""
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
+        """Change what a pipeline does meanwhile; yields further keyword arguments of the call."""
         yield {}
 
-    def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
+    def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
         """The images of one batch, one a sample; with more than one call if the method selects."""
-        return draw(samples)
+        return generate(samples)
 
     def steps_per_image(self, steps: int) -> int:
         """How many denoising steps an image takes, with those of images that are not kept."""

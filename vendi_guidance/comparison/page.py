@@ -7,21 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from vendi_guidance.comparison.figures import draw_curves
 from vendi_guidance.comparison.study import Compared, Results
 from vendi_guidance.evaluation.judging import faithfulness_in
-from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.report.attributes import (
-    ATTRIBUTE_TITLES,
-    attribute_cell,
-    attribute_title,
-    calibration_lines,
-    draw_attributes,
-)
-from vendi_guidance.evaluation.report.figures import as_svg, save_png
-from vendi_guidance.evaluation.report.html import Run, templates
+from vendi_guidance.evaluation.measures import between
+from vendi_guidance.evaluation.report.attributes import draw_attributes
+from vendi_guidance.evaluation.report.figures import save_png
+from vendi_guidance.evaluation.report.html import Run, render
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 
@@ -55,24 +47,18 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
     mains = [results.unguided, results.best(ours=True), results.best(ours=False)]
     shown = [run.report for run in mains if run is not None]
     figures |= draw_attributes(shown)
-    text = (
-        templates("vendi_guidance.comparison")
-        .get_template(PAGE)
-        .render(
-            results=results,
-            runs=[(run, Run(run.report)) for run in results.runs],
-            measures=MEASURES,
-            faithfulness=faithfulness_in(results.unguided.report),
-            also=[name for name in ALSO if name in results.unguided.report.scores],
-            prompts=_prompts(results),
-            attribute_titles=ATTRIBUTE_TITLES,
-            attribute_title=attribute_title,
-            attribute_cell=attribute_cell,
-            calibration_lines=calibration_lines([run.report for run in results.runs]),
-            svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
-            settings=settings,
-            between=_between,
-        )
+    text = render(
+        PAGE,
+        [run.report for run in results.runs],
+        figures,
+        "vendi_guidance.comparison",
+        results=results,
+        runs=[(run, Run(run.report)) for run in results.runs],
+        faithfulness=faithfulness_in(results.unguided.report),
+        also=[name for name in ALSO if name in results.unguided.report.scores],
+        prompts=_prompts(results),
+        settings=settings,
+        between=between,
     )
     with whole_file(folder / PAGE) as temporary:
         # a prompt may hold half a character, which no encoding has
@@ -113,8 +99,3 @@ def _prompts(results: Results) -> list[tuple[str, list[tuple[Compared, Sequence[
         (label, [(run, of.get(label, [])) for run, of in zip(results.runs, by_run, strict=True)])
         for label in evenly_spaced(list(by_run[0]), SHOWN)
     ]
-
-
-def _between(interval: tuple[float, float] | None, form: str) -> str:
-    """An interval as text, "" if there is none."""
-    return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"

@@ -1,4 +1,4 @@
-"""Selection: draw more images than are needed and keep the most diverse ones.
+"""Selection: generate more images than are needed and keep the most diverse ones.
 
 It is what users do by hand. The subset has, found greedily, the largest determinant of a Gaussian
 kernel between thumbnails.
@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.comparison.methods import Draw, Method, Sample
+from vendi_guidance.comparison.methods import Generate, Method, Sample
 from vendi_guidance.kernels.subsets import greedy_subset
 
 THUMBNAIL = 16
@@ -25,61 +25,41 @@ POOL_SEED_STEP = 10_000_000
 
 @dataclass(frozen=True)
 class Select(Method):
-    """Draws `pool` times as many images of each prompt of a batch, and keeps the most diverse.
+    """Generates `pool` times as many images of each prompt of a batch, and keeps the most diverse.
 
     The first candidate for each place has the sample's own seed.
 
-    Raises:
-        ValueError: pool < 1.
-    """
-
-    pool: int = 4
-
-    def __post_init__(self) -> None:
-        check_count("pool", self.pool)
-
-    def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
-        _, images = self._draw_pool(draw, samples, None)
-        prompts = [sample.prompt for sample in samples]
-        return [images[row] for row in most_diverse(images, prompts)]
-
-    def steps_per_image(self, steps: int) -> int:
-        return self.pool * steps
-
-    def _draw_pool(
-        self, draw: Draw, samples: Sequence[Sample], steps: int | None
-    ) -> tuple[list[Sample], list[Image.Image]]:
-        """The candidates and their images: all samples with their own seeds, then the others."""
-        parts = [
-            [Sample(prompt, seed + k * POOL_SEED_STEP) for prompt, seed in samples]
-            for k in range(self.pool)
-        ]
-        images = [image for part in parts for image in draw(part, steps)]
-        return [sample for part in parts for sample in part], images
-
-
-@dataclass(frozen=True)
-class SelectPreviews(Select):
-    """Selects among previews of few steps, and draws with all steps what was selected.
-
-    Preview and image start from the same noise.
+    Args:
+        pool: candidates for each image.
+        preview_steps: select among previews of so few steps, and generate with all steps what was
+            selected, from the same noise. None: the candidates are generated with all steps.
 
     Raises:
         ValueError: pool or preview_steps < 1.
     """
 
-    preview_steps: int = 4
+    pool: int = 4
+    preview_steps: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("preview_steps", self.preview_steps)
+        check_count("pool", self.pool)
+        if self.preview_steps is not None:
+            check_count("preview_steps", self.preview_steps)
 
-    def images(self, draw: Draw, samples: Sequence[Sample]) -> list[Image.Image]:
-        candidates, previews = self._draw_pool(draw, samples, self.preview_steps)
-        rows = most_diverse(previews, [sample.prompt for sample in samples])
-        return draw([candidates[row] for row in rows])
+    def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
+        parts = [
+            [Sample(prompt, seed + k * POOL_SEED_STEP) for prompt, seed in samples]
+            for k in range(self.pool)
+        ]
+        images = [image for part in parts for image in generate(part, self.preview_steps)]
+        rows = most_diverse(images, [sample.prompt for sample in samples])
+        if self.preview_steps is None:
+            return [images[row] for row in rows]
+        return generate([parts[row // len(samples)][row % len(samples)] for row in rows])
 
     def steps_per_image(self, steps: int) -> int:
+        if self.preview_steps is None:
+            return self.pool * steps
         return steps + self.pool * self.preview_steps
 
 
@@ -93,22 +73,15 @@ def most_diverse(images: Sequence[Image.Image], prompts: Sequence[Hashable]) -> 
     Returns:
         n rows of `images`, in the order of `prompts`.
     """
-    features = thumbnails(images)
+    small = [image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)) for image in images]
+    features = torch.from_numpy(np.stack([np.asarray(image) for image in small])).double() / 255
     taken = {}
     for prompt in dict.fromkeys(prompts):
         rows = [row for row in range(len(images)) if prompts[row % len(prompts)] == prompt]
-        kernel = median_gaussian(features[rows])
+        kernel = median_gaussian(features[rows].flatten(1))
         best = greedy_subset(kernel, torch.arange(len(rows)), prompts.count(prompt))
         taken[prompt] = iter([rows[place] for place in best])
     return [next(taken[prompt]) for prompt in prompts]
-
-
-def thumbnails(images: Sequence[Image.Image]) -> Tensor:
-    """(n, 3 x 16 x 16) of n images, float64 in [0, 1]."""
-    small = [image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)) for image in images]
-    return (
-        torch.from_numpy(np.stack([np.asarray(image) for image in small])).double().flatten(1) / 255
-    )
 
 
 def median_gaussian(x: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from vendi_guidance.comparison.entries import OURS, Entry
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.judging import Judging, Outcome
+from vendi_guidance.evaluation.measures import between
 from vendi_guidance.features.weights import reason
 from vendi_guidance.runs.models import BROKEN
 from vendi_guidance.runs.series import Series
@@ -82,7 +82,7 @@ class Results:
                 f" No {rest} that was compared keeps as much." if compared else ""
             )
         found = compare(other.report, ours.report).differences["conditional_vendi"]
-        interval = _between(found.low, found.high)
+        interval = _in_brackets(found.interval)
         decided = "" if found.is_significant else ", which decides nothing"
         return (
             f"Of what keeps {floor}, {_in_words(ours)}, and {found.change:.2f} times that of the "
@@ -93,7 +93,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Study:
-    """Draws and judges.
+    """Generates and judges.
 
     Attributes:
         runs: with the model, prompts and images per prompt. Their folder is the comparison's.
@@ -101,11 +101,6 @@ class Study:
 
     runs: Series
     judging: Judging
-
-    @property
-    def guidance_scale(self) -> float | None:
-        """Of the model's classifier-free guidance; None where it has none."""
-        return self.runs.model.sampling.guidance_scale
 
     def images_drawn(self, entry: Entry) -> float:
         """How many images it draws for each that is kept; those of fewer steps count by these."""
@@ -122,13 +117,23 @@ class Study:
         """
         is_shown, is_ours = self.folder(entry).exists(), entry.family == OURS
         pipe = None if is_shown or is_ours else self.runs.pipe
+        sampling = self.runs.model.sampling
         try:
-            entry.check(self.guidance_scale)
+            entry.check(sampling.guidance_scale)
             if is_ours:
                 settings = VendiGuidance(**entry.diversity).settings
                 check_prompts_are_seen(self.runs.model.pipeline, settings)
             if pipe is not None:
-                self._rehearse(pipe, entry, prompt)
+                pipe.guidance = VendiGuidance(strength=0)
+                arguments = {
+                    **sampling.call,
+                    "prompt": [prompt] * 2,
+                    "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
+                    "num_inference_steps": SHORT,
+                }
+                if sampling.negative_prompt is not None:
+                    arguments["negative_prompt"] = [sampling.negative_prompt] * 2
+                entry.drawing(sampling.guidance_scale).draw(pipe, arguments)
         except (ValueError, *BROKEN) as error:
             return reason(error)
         return None
@@ -146,7 +151,7 @@ class Study:
         """
         share = self.images_drawn(entry)
         self.runs.on_pictures = lambda kept: on_pictures(round(kept * share))
-        drawing = entry.drawing(self.guidance_scale)
+        drawing = entry.drawing(self.runs.model.sampling.guidance_scale)
         return self.runs.draw(entry.name, entry.diversity, drawing=drawing)
 
     def judge(self, entries: Sequence[Entry]) -> Iterator[Compared]:
@@ -168,28 +173,12 @@ class Study:
         """Of its run."""
         return self.runs.options.output / entry.name
 
-    def _rehearse(self, pipe: Any, entry: Entry, prompt: str) -> None:
-        pipe.guidance = VendiGuidance(strength=0)
-        sampling = self.runs.model.sampling
-        arguments = {
-            **sampling.call,
-            "prompt": [prompt] * 2,
-            "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
-            "num_inference_steps": SHORT,
-        }
-        if sampling.negative_prompt is not None:
-            arguments["negative_prompt"] = [sampling.negative_prompt] * 2
-        entry.drawing(self.guidance_scale).draw(pipe, arguments)
-
 
 def _in_words(run: Compared) -> str:
     found = run.outcome
-    interval = _between(*(found.diversity_interval or (None, None)))
     times = f"{found.diversity:.2f} times the unguided Conditional-Vendi"
-    return f"{run.entry.title} has {times}{interval}"
+    return f"{run.entry.title} has {times}{_in_brackets(found.diversity_interval)}"
 
 
-def _between(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    return f" (95% confidence interval {low:.2f} to {high:.2f})"
+def _in_brackets(interval: tuple[float, float] | None) -> str:
+    return f" (95% confidence interval {between(interval, '.2f')})" if interval else ""

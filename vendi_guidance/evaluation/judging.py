@@ -15,7 +15,7 @@ from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judge, Judges
-from vendi_guidance.evaluation.results import ComparisonData, Difference, ReportData
+from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -90,12 +90,10 @@ class Outcome:
             TypeError, ValueError: it is none.
         """
         found = cls(**content)
-        numbers = [found.diversity, found.kept, found.conditional_vendi, found.faithfulness]
-        for interval in (found.diversity_interval, found.kept_interval):
-            if interval is not None:
-                low, high = interval
-                numbers += [low, high]
-        math.fsum(numbers)  # an error where one is no number
+        none = (0.0, 0.0)
+        (a, b), (c, d) = found.diversity_interval or none, found.kept_interval or none
+        numbers = (found.diversity, found.kept, found.conditional_vendi, found.faithfulness)
+        math.fsum([*numbers, a, b, c, d])  # an error where one is no number
         return found
 
     @classmethod
@@ -103,11 +101,12 @@ class Outcome:
         """Of a comparison whose first batch is the unguided one."""
         more = found.differences["conditional_vendi"]
         kept = found.differences[faithfulness_in(found.first)]
+        base, ends = kept.first or 1.0, kept.interval
         return cls(
             diversity=more.second / more.first,
-            diversity_interval=_interval(more, lambda change: change),
+            diversity_interval=more.interval,
             kept=kept.second / kept.first if kept.first else 0.0,
-            kept_interval=_interval(kept, lambda change: 1 + change / (kept.first or 1.0)),
+            kept_interval=None if ends is None else (1 + ends[0] / base, 1 + ends[1] / base),
             conditional_vendi=more.second,
             faithfulness=kept.second,
         )
@@ -137,25 +136,17 @@ class Judging:
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
         """The report of the unguided run, and the settings to evaluate others with."""
-        if isinstance(self.faithfulness, tuple):
-            judges = replace(self.judges, clip=self.faithfulness)
-        elif self.faithfulness is not None:
-            judges = replace(self.judges, faithfulness=self.faithfulness)
-        else:
+        judge: Any = self.faithfulness
+        if judge is None:
             batch = as_batch(folder)
-            own = OwnPrompt(self.images, batch.images, batch.prompts or [])
-            judges = replace(self.judges, faithfulness=own)
+            judge = OwnPrompt(self.images, batch.images, batch.prompts or [])
+        given = {"clip" if isinstance(judge, tuple) else "faithfulness": judge}
         embedding = Embedding(self.images, self.prompts)
-        settings: dict[str, Any] = {"judges": judges, "reader": ImageReader(self.cache)}
+        settings: dict[str, Any] = {"judges": replace(self.judges, **given)}
+        settings["reader"] = ImageReader(self.cache)
         report = evaluate(folder, embedding=embedding, **settings)
         return report, settings | {"embedding": embedding.with_kernels_of(report.inputs)}
 
     def outcome(self, folder: Path, unguided: Report, settings: dict[str, Any]) -> Outcome:
         """How a run compares with the unguided one."""
         return Outcome.of(compare(unguided, evaluate(folder, **settings)))
-
-
-def _interval(found: Difference, to_share: Any) -> tuple[float, float] | None:
-    if found.low is None or found.high is None:
-        return None
-    return to_share(found.low), to_share(found.high)

@@ -93,16 +93,19 @@ class Difference:
 
     def format_interval(self, measure: Measure) -> str:
         """Its confidence interval as text, "" if there is none."""
-        if self.low is None or self.high is None:
-            return ""
-        high = self.format_change(measure, self.high).removeprefix("×\N{NO-BREAK SPACE}")
-        return f"{self.format_change(measure, self.low)} to {high}"
+        ends = [self.format_change(measure, end) for end in self.interval or ()]
+        return " to ".join(ends[:1] + [end.removeprefix("×\N{NO-BREAK SPACE}") for end in ends[1:]])
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% confidence interval, if there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def is_significant(self) -> bool:
         """Whether the confidence interval excludes "no change"."""
         same = 1.0 if self.is_ratio else 0.0
-        return self.low is not None and self.high is not None and not self.low <= same <= self.high
+        return self.interval is not None and not self.interval[0] <= same <= self.interval[1]
 
     def significance(self, measure: Measure) -> str:
         """ "yes", "no", or "negligible" where a significant change rounds to none.

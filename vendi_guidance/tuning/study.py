@@ -16,7 +16,6 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vendi_guidance.checks import optional_import
-from vendi_guidance.evaluation.evaluator import Report
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.settings import Rounds
@@ -29,7 +28,7 @@ STUDY = "vendi-guidance tune"
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """A finished trial.
 
     Attributes:
@@ -44,7 +43,7 @@ class Tried:
     @classmethod
     def read(
         cls, parent: Path, folder: str, settings: dict[str, Any], outcome: dict[str, Any]
-    ) -> "Tried":
+    ) -> "Trial":
         """From JSON values.
 
         Raises:
@@ -72,15 +71,15 @@ class Search:
     expert: bool
     seed: int
 
-    def best(self, tried: list[Tried]) -> Tried | None:
+    def best(self, trials: list[Trial]) -> Trial | None:
         """The most diverse that keeps enough; None if none does."""
-        kept = [one for one in tried if one.outcome.kept >= self.keep]
+        kept = [one for one in trials if one.outcome.kept >= self.keep]
         return max(kept, key=lambda one: one.outcome.diversity, default=None)
 
 
 @dataclass(eq=False)
 class Tuner:
-    """Draws, judges and searches, in a folder that other processes may work in too.
+    """Generates, judges and searches, in a folder that other processes may work in too.
 
     Attributes:
         runs: with the model, prompts and images per prompt. Their folder is the search's.
@@ -94,12 +93,12 @@ class Tuner:
     def folder(self) -> Path:
         return self.runs.options.output
 
-    def tried(self) -> list[Tried]:
+    def finished(self) -> list[Trial]:
         """The trials that are finished, by all processes."""
         optuna = _optuna()
         with self._locked():  # the first to read the study puts its first trials there
             complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
-            return [Tried.read(self.folder, **one.user_attrs) for one in complete]
+            return [Trial.read(self.folder, **one.user_attrs) for one in complete]
 
     @property
     def is_finished(self) -> bool:
@@ -108,7 +107,7 @@ class Tuner:
             running = _optuna().trial.TrialState.RUNNING
             return not self._study().get_trials(deepcopy=False, states=[running])
 
-    def run(self) -> Iterator[Tried]:
+    def run(self) -> Iterator[Trial]:
         """Try settings until there are enough trials, or nothing new is suggested; yields each one
         of this process.
 
@@ -116,33 +115,28 @@ class Tuner:
             SystemExit: a signal asked to stop; the trial goes on next time.
             ValueError, OSError: a run cannot be made.
         """
-        unguided, settings = self.unguided()
+        with FileLock(self.folder / ".unguided.lock"):  # the first process makes it
+            self.runs.draw(UNGUIDED, {"strength": 0.0})
+        baseline, judged_by = self.judging.unguided(self.folder / UNGUIDED)
         while (claimed := self._claim()) is not None:
-            trial, lock, name, chosen = claimed
+            trial, lock, name, settings = claimed
             try:
-                self.runs.draw(name, chosen)
-                outcome = self.judging.outcome(self.folder / name, unguided, settings)
+                self.runs.draw(name, settings)
+                outcome = self.judging.outcome(self.folder / name, baseline, judged_by)
                 with self._locked():
                     trial.set_user_attr("outcome", asdict(outcome))
                     trial.set_constraint("faithfulness", self.search.keep - outcome.kept)
                     self._study().tell(trial.number, outcome.diversity)
             finally:
                 lock.release()
-            yield Tried(self.folder / name, chosen, outcome)
+            yield Trial(self.folder / name, settings, outcome)
 
-    def unguided(self) -> tuple[Report, dict[str, Any]]:
-        """The run without guidance, which the first process makes, and how to judge others."""
-        with FileLock(self.folder / ".unguided.lock"):
-            self.runs.draw(UNGUIDED, {"strength": 0.0})
-        return self.judging.unguided(self.folder / UNGUIDED)
-
-    def check(self, best: Tried, seed: int) -> Outcome:
+    def check(self, best: Trial, seed: int) -> Outcome:
         """How a setting does from a seed on that the search has not seen."""
         with FileLock(self.folder / ".check.lock"):
             plain = self.runs.draw("check-unguided", {"strength": 0.0}, seed=seed)
             tuned = self.runs.draw("check-tuned", best.settings, seed=seed)
-        report, settings = self.judging.unguided(plain)
-        return self.judging.outcome(tuned, report, settings)
+        return self.judging.outcome(tuned, *self.judging.unguided(plain))
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:
         """A trial for this process: one that a killed process left, else a new one; None when
@@ -151,11 +145,10 @@ class Tuner:
         with self._locked():
             study = self._study()
             for left in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-                name = left.user_attrs.get("folder")
-                lock = self._lock_of(name) if name else None
-                if name and lock is None:
-                    continue  # its process is at work
-                if name and lock:
+                if name := left.user_attrs.get("folder"):
+                    lock = self._lock_of(name)
+                    if lock is None:
+                        continue  # its process is at work
                     # Optuna hands out no trial twice: a new one goes on with the old one's folder
                     lock.release()
                     attributes = {"folder": name, "settings": left.user_attrs["settings"]}
@@ -170,7 +163,7 @@ class Tuner:
             name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
             settings = trial.user_attrs.get("settings", settings)
             if any(settings == one.user_attrs["settings"] for one in used):
-                # what is best is known: the rest of the budget would draw the same again
+                # what is best is known: the rest of the budget would generate the same again
                 study.tell(trial.number, state=state.FAIL)
                 return None
             trial.set_user_attr("settings", settings)
@@ -184,16 +177,14 @@ class Tuner:
         optuna = _optuna()
         from optuna.storages.journal import JournalFileBackend
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            backend = JournalFileBackend(str(self.folder / JOURNAL))
-            study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(backend),
-                sampler=self._sampler(0),
-                study_name=STUDY,
-                direction="maximize",
-                load_if_exists=True,
-            )
+        backend = JournalFileBackend(str(self.folder / JOURNAL))
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(backend),
+            sampler=self._sampler(0),
+            study_name=STUDY,
+            direction="maximize",
+            load_if_exists=True,
+        )
         if not study.get_trials(deepcopy=False):
             for first in first_trials(self.search.expert, vars(Rounds())):
                 study.enqueue_trial(first)
@@ -202,13 +193,8 @@ class Tuner:
     def _sampler(self, number: int) -> Any:
         """Gaussian processes for diversity and faithfulness. What is suggested depends on the seed
         and on what was tried, not on whether the search was interrupted."""
-        optuna = _optuna()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return optuna.samplers.GPSampler(
-                seed=self.search.seed + number,
-                n_startup_trials=len(FIRST),
-            )
+        seed = self.search.seed + number
+        return _optuna().samplers.GPSampler(seed=seed, n_startup_trials=len(FIRST))
 
     def _lock_of(self, name: str) -> FileLock | None:
         """The lock on a trial, held; None while another process holds it."""
@@ -221,21 +207,17 @@ class Tuner:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes from claiming trials."""
-        with FileLock(self.folder / ".claims.lock"), self._reading():
-            yield
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Name the journal where it turns out to be damaged."""
-        try:
-            yield
-        except (OSError, ImportError):
-            raise
-        except Exception as error:  # Optuna raises errors of every kind
-            raise ValueError(
-                f"{self.folder / JOURNAL} is damaged: {reason(error)}; begin in another folder"
-            ) from error
+        """Keep other processes from claiming trials; name the journal if it is damaged."""
+        with FileLock(self.folder / ".claims.lock"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", _optuna().exceptions.ExperimentalWarning)
+            try:
+                yield
+            except (OSError, ImportError):
+                raise
+            except Exception as error:  # Optuna raises errors of every kind
+                raise ValueError(
+                    f"{self.folder / JOURNAL} is damaged: {reason(error)}; begin in another folder"
+                ) from error
 
 
 def _optuna() -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
 from itertools import chain
+from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -44,39 +45,52 @@ def as_page(
         {"label": label, "of_runs": [groups.get(label) for groups in by_label]}
         for label in dict.fromkeys(chain(*by_label))
     ]
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            runs=[Run(report) for report in reports],
-            comparison=comparison,
-            headline=headline,
-            sections=SECTIONS,
-            measures=MEASURES,
-            least=rows[:GROUPS_AT_EITHER_END],
-            most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
-            groups=rows,
-            attribute_titles=ATTRIBUTE_TITLES,
-            attribute_title=attribute_title,
-            attribute_cell=attribute_cell,
-            calibration_lines=calibration_lines(reports),
-            svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
-            limits=LIMITS,
-        )
+    return render(
+        "report.html",
+        reports,
+        figures,
+        runs=[Run(report) for report in reports],
+        comparison=comparison,
+        headline=headline,
+        sections=SECTIONS,
+        least=rows[:GROUPS_AT_EITHER_END],
+        most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
+        groups=rows,
+        limits=LIMITS,
     )
 
 
-def templates(*packages: str) -> Environment:
-    """The templates of these packages, and those of the report, whose style all pages share."""
+def render(
+    template: str,
+    reports: Sequence[ReportData],
+    figures: Mapping[str, Figure],
+    package: str = PACKAGE,
+    **values: Any,
+) -> str:
+    """A page of a package's template, which may include those of the report.
+
+    Args:
+        reports: all whose judges' calibration is told.
+        figures: drawn into the page, by name.
+        values: what else the template needs.
+    """
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, PACKAGE)]),
+        loader=ChoiceLoader([PackageLoader(name) for name in (package, PACKAGE)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["counted"] = counted
-    return environment
+    return environment.get_template(template).render(
+        counted=counted,
+        measures=MEASURES,
+        attribute_titles=ATTRIBUTE_TITLES,
+        attribute_title=attribute_title,
+        attribute_cell=attribute_cell,
+        calibration_lines=calibration_lines(reports),
+        svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
+        **values,
+    )
 
 
 class Run:
