@@ -10,9 +10,8 @@ On a CPU the largest rows take longer: give more --minutes there.
 Writes benchmarks.md into the output folder.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -22,7 +21,7 @@ import torch
 from tqdm import tqdm
 
 from scripts.benchmarks import guidance, scores
-from scripts.benchmarks.measuring import device_option, in_seconds, line_of, machine
+from scripts.benchmarks.measuring import device_option, line_of, machine
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.storage.files import whole_file
 
@@ -42,13 +41,6 @@ SCORES = {
 ON_GPU, QUICK = {250_000: "conditional-rke fkea"}, {200: SCORES[4_000] + " fkea"}
 FOURIER_FEATURES = {250_000: 16_000, 200: 50}
 """By number of items; 4,000 for all others."""
-
-WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
-OBJECTIVES = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
-"""Those that are measured beside the same."""
-
-TITLES = ["window", "batch", "two products, s", "RKE", "Conditional-RKE"]
-TITLES += ["with `eigh`, s", "Vendi", "Conditional-Vendi"]
 
 
 class Clock:
@@ -74,15 +66,15 @@ class Clock:
 def main(device: torch.device, output: Path, minutes: float, quick: bool) -> None:
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
-    windows, batches = ((8,), (1, 2)) if quick else (WINDOWS, BATCHES)
+    windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
     beside_model = on_gpu and not quick
-    steps = len(guidance.KERNELS) * len(windows) * len(batches) * sum(map(len, OBJECTIVES))
+    steps = len(guidance.KERNELS) * len(windows) * len(batches) * sum(map(len, guidance.PAIRS))
     rows = sum(len(names.split()) for names in items.values()) + steps + beside_model
     clock = Clock(60 * minutes, rows)
     # first, because nothing can cut it short
     model = clock.run(lambda _: guidance.model_lines(device)) if beside_model else None
     parts = [f"{machine(device)}.", "## Scores", "\n".join(score_lines(items, device, clock))]
-    parts += ["## Guidance", *guidance_tables(windows, batches, device, clock)]
+    parts += ["## Guidance", *guidance.tables(windows, batches, device, clock.run)]
     if model is not None:
         parts += ["Beside SDXL:", "\n".join([*guidance.HEAD, *model])]
     output.mkdir(parents=True, exist_ok=True)
@@ -99,29 +91,6 @@ def score_lines(items: Mapping[int, str], device: torch.device, clock: Clock) ->
         for method in (scores.METHODS[name] for name in names.split()):
             line = clock.run(partial(scores.row, method, sample, device))
             yield line or line_of([f"{n:,}", method.name, "no time left", *[""] * 5])
-
-
-def guidance_tables(
-    windows: Sequence[int], batches: Sequence[int], device: torch.device, clock: Clock
-) -> Iterator[str]:
-    """For each space a table of steps, as multiples of what they are measured beside."""
-    samples = guidance.Samples(device)
-    lines: dict[str, list[str]] = {space: [] for space in guidance.KERNELS}
-    for size in windows:
-        window = samples.window(size, torch.float32)
-        for batch, (space, rows) in product(batches, lines.items()):
-            latents, prompts = samples.draw(batch)
-            cells: list[object] = [f"{size:,}", batch]
-            for names in OBJECTIVES:
-                steps = [guidance.Step(name, space, window, latents, prompts) for name in names]
-                found = [clock.run(partial(guidance.measured, step, device)) for step in steps]
-                least = min((pair.beside.seconds for pair in found if pair), default=None)
-                cells += [in_seconds(least), *(pair.ratio if pair else "-" for pair in found)]
-            rows.append(line_of(cells))
-    for space, rows in lines.items():
-        head = [line_of(TITLES), "|" + "--:|" * len(TITLES)]
-        yield f"Space `{space}`:"
-        yield "\n".join(head + rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance step must read the
 window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
 matrix with a row for each sample. Both are timed beside it in turn: the two products with the
-window's matrix (as stored; on a CPU in single precision), and eigh in the objective's precision.
+window's matrix, and eigh in the objective's precision.
 What the window computes once per batch and bandwidth is left out on both sides.
 
 The space "latent" is the published setting; in "denoised", the scheduler's predictions are
@@ -14,11 +14,11 @@ latents in and latents out.
 \b
   python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
   python -m scripts.benchmarks.guidance --window 300             the published window, a minute
-  python -m scripts.benchmarks.guidance --objective rke --window 1000 --batch 4 --dtype float16
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -52,8 +52,7 @@ LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
 KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
-STEPS, EVERY, WINDOW, BATCH = 50, 10, 300, 4  # of the call of SDXL
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+OBJECTIVE, STEPS, EVERY, WINDOW, BATCH = "conditional-rke", 50, 10, 300, 4  # of the call of SDXL
 
 SDXL = {
     "sample_size": LATENT[1],
@@ -89,9 +88,9 @@ class Samples:
         chosen = torch.randint(CLUSTERS, (count,), generator=self.generator, device=self.device)
         return latents[chosen] + self.normal(count, *LATENT), prompts[chosen]
 
-    def window(self, size: int, dtype: torch.dtype) -> SlidingWindow:
-        """A full window."""
-        window = SlidingWindow(size, dtype=dtype)
+    def window(self, size: int) -> SlidingWindow:
+        """A full window, in single precision."""
+        window = SlidingWindow(size, dtype=torch.float32)
         for start in tqdm(range(0, size, ROWS_AT_ONCE), desc="filling the window", leave=False):
             window.append(*self.draw(min(ROWS_AT_ONCE, size - start)))
         return window
@@ -134,8 +133,6 @@ class Step:
     def beside(self) -> Callable[[], Any]:
         """Two products with the window's matrix, and for the Vendi pair an eigendecomposition."""
         stored = self.window.features
-        if stored.device.type == "cpu":
-            stored = stored.float()  # products of halves take a CPU seconds
         f = self.latents.flatten(1).to(stored)
         weights = torch.ones(len(f), len(stored)).to(stored)
         matrix = self.kernel_matrix() if self.has_spectrum else None
@@ -167,29 +164,24 @@ def bordered(inner: Tensor, border: Tensor) -> Tensor:
 class Model:
     """SDXL with random weights, latents in and latents out."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, config: dict[str, Any]) -> None:
+    def __init__(self, device: torch.device) -> None:
         before = torch.get_default_dtype()
-        torch.set_default_dtype(dtype)  # never in single precision, which takes 10 GB
+        torch.set_default_dtype(torch.float16)  # never in single precision, which takes 10 GB
         try:
             with device:
-                unet = UNet2DConditionModel(**config).eval()
+                unet = UNet2DConditionModel(**SDXL).eval()
         finally:
             torch.set_default_dtype(before)
+        scheduler = DPMSolverMultistepScheduler(
+            beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
+        )
+        absent = ("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
         self.pipeline = StableDiffusionXLPipeline(
-            vae=None,
-            text_encoder=None,
-            text_encoder_2=None,
-            tokenizer=None,
-            tokenizer_2=None,
-            unet=unet,
-            scheduler=DPMSolverMultistepScheduler(
-                beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
-            ),
-            add_watermarker=False,
+            **dict.fromkeys(absent), unet=unet, scheduler=scheduler, add_watermarker=False
         )
         self.pipeline.set_progress_bar_config(disable=True)
         self.tokens, self.pooled, self.latents = (
-            torch.randn(BATCH, *shape, device=device, dtype=dtype)
+            torch.randn(BATCH, *shape, device=device, dtype=torch.float16)
             for shape in (TOKENS, (POOLED,), LATENT)
         )
 
@@ -220,40 +212,53 @@ HEAD = (
     "| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |",
     "|--:|--:|---|--:|--:|---|--:|--:|",
 )
+TITLES = (
+    *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
+    *("with `eigh`, s", "Vendi", "Conditional-Vendi"),
+)
+PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
+"""Objectives that are measured beside the same."""
+WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
+
+Run = Callable[[Callable[[float], Pair]], Pair | None]
+"""Measures something, given the seconds for it, or returns None where none are left."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@several("--objective", "names", click.Choice(list(OBJECTIVES)), OBJECTIVES, "What is ascended.")
-@several("--window", "sizes", click.IntRange(1), (300, 1_000, 5_000), "Samples remembered.")
-@several("--batch", "batches", click.IntRange(1), (1, 4, 8), "Samples in flight.")
-@click.option(
-    "--dtype",
-    type=click.Choice(list(DTYPES)),
-    default="float32",
-    help="What the window stores; latents in flight are in single precision.",
-)
+@several("--window", "sizes", click.IntRange(1), WINDOWS, "Samples remembered.")
+@several("--batch", "batches", click.IntRange(1), BATCHES, "Samples in flight.")
 @device_option
-def main(
-    names: tuple[str, ...],
-    sizes: tuple[int, ...],
-    batches: tuple[int, ...],
-    dtype: str,
-    device: torch.device,
-) -> None:
-    click.echo("\n".join([f"{machine(device)}; windows in {dtype}", "", *HEAD]))
-    samples = Samples(device)
-    for size in sizes:
-        window = samples.window(size, DTYPES[dtype])
-        cases = list(product(batches, names, KERNELS))
-        for batch, name, space in tqdm(cases, unit="row", leave=False):
-            step = Step(name, space, window, *samples.draw(batch))
-            what = "two products + eigh" if step.has_spectrum else "two products"
-            click.echo(compared(size, batch, f"{name}, {space}", what, measured(step, device)))
+def main(sizes: tuple[int, ...], batches: tuple[int, ...], device: torch.device) -> None:
+    click.echo(f"{machine(device)}\n")
+    click.echo("\n\n".join(tables(sizes, batches, device, lambda measure: measure(10))))
     if device.type == "cuda":
-        click.echo("\n".join(model_lines(device, names[0], DTYPES[dtype])))
+        click.echo("\n".join(["", *HEAD, *model_lines(device)]))
 
 
-def measured(step: Step, device: torch.device, seconds: float = 10) -> Pair:
+def tables(
+    windows: Sequence[int], batches: Sequence[int], device: torch.device, run: Run
+) -> Iterator[str]:
+    """For each space a table of steps, as multiples of what they are measured beside."""
+    samples = Samples(device)
+    lines: dict[str, list[str]] = {space: [] for space in KERNELS}
+    for size in tqdm(windows, unit="window", leave=False):
+        window = samples.window(size)
+        for batch, (space, rows) in product(batches, lines.items()):
+            latents, prompts = samples.draw(batch)
+            cells: list[object] = [f"{size:,}", batch]
+            for names in PAIRS:
+                steps = [Step(name, space, window, latents, prompts) for name in names]
+                found = [run(partial(measured, step, device)) for step in steps]
+                least = min((pair.beside.seconds for pair in found if pair), default=None)
+                cells += [in_seconds(least), *(pair.ratio if pair else "-" for pair in found)]
+            rows.append(line_of(cells))
+    for space, rows in lines.items():
+        head = [line_of(TITLES), "|" + "--:|" * len(TITLES)]
+        yield f"Space `{space}`:"
+        yield "\n".join(head + rows)
+
+
+def measured(step: Step, device: torch.device, seconds: float) -> Pair:
     """A step, and the linear algebra that it needs.
 
     Args:
@@ -263,45 +268,34 @@ def measured(step: Step, device: torch.device, seconds: float = 10) -> Pair:
     return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
 
 
-def model_lines(
-    device: torch.device, name: str = "conditional-rke", dtype: torch.dtype = torch.float32
-) -> list[str]:
-    """Lines of the table that compare with SDXL's own time.
-
-    Args:
-        name: the objective.
-        dtype: what the window stores.
-    """
-    samples, model = Samples(device), Model(device, torch.float16, SDXL)
-    step = Step(name, "latent", samples.window(WINDOW, dtype), *samples.draw(BATCH))
+def model_lines(device: torch.device) -> list[str]:
+    """Lines of the table that compare with SDXL's own time."""
+    samples, model = Samples(device), Model(device)
+    step = Step(OBJECTIVE, "latent", samples.window(WINDOW), *samples.draw(BATCH))
     step.run()
     own = Pair(*measure([step.run, model.step], device, least=3))
     guidance = VendiGuidance(
-        name, preset="published", every=EVERY, window=step.window, prompt_input="add_text_embeds"
+        OBJECTIVE,
+        preset="published",
+        every=EVERY,
+        window=step.window,
+        prompt_input="add_text_embeds",
     )
     model.call(guidance)
     call = Pair(*measure([lambda: model.call(guidance), model.call], device, least=2))
-    what = f"{STEPS} steps of SDXL, {name} every {EVERY}"
+    compared = {
+        (f"{OBJECTIVE}, latent", "SDXL's UNet, once"): own,
+        (f"{STEPS} steps of SDXL, {OBJECTIVE} every {EVERY}", "the same, not guided"): call,
+    }
     return [
-        compared(WINDOW, BATCH, f"{name}, latent", "SDXL's UNet, once", own),
-        compared(WINDOW, BATCH, what, "the same, not guided", call),
+        line_of(
+            [
+                *(WINDOW, BATCH, what, in_seconds(pair.run.seconds)),
+                *(in_mebibytes(pair.run.peak), beside, in_seconds(pair.beside.seconds), pair.ratio),
+            ]
+        )
+        for (what, beside), pair in compared.items()
     ]
-
-
-def compared(window: int, batch: int, what: str, beside_name: str, pair: Pair) -> str:
-    """A line of the table."""
-    return line_of(
-        [
-            f"{window:,}",
-            batch,
-            what,
-            in_seconds(pair.run.seconds),
-            in_mebibytes(pair.run.peak),
-            beside_name,
-            in_seconds(pair.beside.seconds),
-            pair.ratio,
-        ]
-    )
 
 
 if __name__ == "__main__":

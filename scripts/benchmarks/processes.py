@@ -23,39 +23,25 @@ from scripts.demo.emoji import KERNELS
 from vendi_guidance import Cosine, conditional_vendi
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.labels import looks_by_group
-from vendi_guidance.features.probe import Probe, ProbeLabeler
+from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts
+
+PROCESSES = 2
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @click.option("--limit", type=click.IntRange(1), default=6, help="How many of the prompts.")
 @click.option("--seeds", type=click.IntRange(2), default=3, help="How many runs of each kind.")
-@click.option("--processes", type=click.IntRange(2), default=2)
-@click.option("--images-per-prompt", type=click.IntRange(1), default=16)
-@click.option("--batch-size", type=click.IntRange(1), default=4, help="Of each process.")
-@click.option("--steps", type=click.IntRange(1), default=12)
-@click.option("--model", type=click.Path(path_type=Path), default=asset("demo-sdxl"))
-@click.option("--probe", type=click.Path(path_type=Path), default=asset("demo-probe"))
-def main(
-    prompts: str,
-    limit: int,
-    seeds: int,
-    processes: int,
-    images_per_prompt: int,
-    batch_size: int,
-    steps: int,
-    model: Path,
-    probe: Path,
-) -> None:
-    seeing = Probe.from_pretrained(probe)
-    words = ["--model", model, "--images-per-prompt", images_per_prompt, "--steps", steps]
-    words += ["--guidance-scale", 3, "--batch-size", batch_size, "--device", "cpu"]
+def main(prompts: str, limit: int, seeds: int) -> None:
+    seeing = load_probe(asset("demo-probe"))
+    words = ["--model", asset("demo-sdxl"), "--images-per-prompt", 16, "--steps", 12]
+    words += ["--guidance-scale", 3, "--batch-size", 4, "--device", "cpu"]
     kinds = {
         "one process, unguided": (1, ("--diversity-scale", 0)),
         "one process": (1, ()),
-        f"{processes} processes": (processes, ()),
+        f"{PROCESSES} processes": (PROCESSES, ()),
     }
     click.echo("| | looks | | Conditional-Vendi | |\n|---|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as name:

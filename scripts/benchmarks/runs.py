@@ -64,31 +64,23 @@ def main(prompts: int, batch_size: int, window: int, processes: int) -> None:
 
 
 def prompt_file(path: Path, count: int) -> None:
-    write_prompts(path, count)
-    started = process_time()
+    with path.open("w", encoding="utf-8") as lines:
+        lines.write("prompt\n" * (path.suffix == ".csv"))
+        for number in range(count):
+            prompt = f"a photograph of object number {number}"
+            line = json.dumps({"prompt": prompt}) if path.suffix == ".jsonl" else prompt
+            lines.write(f"{line}\n")
+    checking = shortest(lambda: open_prompts(str(path)), 1).cpu / 1e3
     opened = open_prompts(str(path))
-    seconds = process_time() - started
-    started = process_time()
-    next(opened.starting_at(count - 1))
-    skipping = process_time() - started
+    skipping = shortest(lambda: next(opened.starting_at(count - 1)), 1).cpu / 1e3
     tracemalloc.start()
     deque(open_prompts(str(path)), maxlen=0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     click.echo(
-        f"{path.name}, {count:,} lines, {path.stat().st_size / 1e6:.1f} MB: {seconds:.2f} CPU "
+        f"{path.name}, {count:,} lines, {path.stat().st_size / 1e6:.1f} MB: {checking:.2f} CPU "
         f"seconds to check, {skipping:.2f} to reach the last, {peak / 1e6:.2f} MB at most"
     )
-
-
-def write_prompts(path: Path, count: int) -> None:
-    with path.open("w", encoding="utf-8") as lines:
-        if path.suffix == ".csv":
-            lines.write("prompt\n")
-        for number in range(count):
-            prompt = f"a photograph of object number {number}"
-            line = json.dumps({"prompt": prompt}) if path.suffix == ".jsonl" else prompt
-            lines.write(f"{line}\n")
 
 
 def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int) -> None:

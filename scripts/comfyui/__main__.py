@@ -51,7 +51,6 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="a clone of ComfyUI")
     parser.add_argument("--server", action="store_true", help="queue the example in the server")
     parser.add_argument("--figures", action="store_true", help="draw those of the docs in the page")
-    parser.add_argument("--all-samplers", action="store_true", help="all that ComfyUI lists")
     given = parser.parse_args()
     if not (given.checkout / "main.py").exists():
         parser.error(f"{given.checkout} is no clone of ComfyUI: it has no main.py")
@@ -65,7 +64,7 @@ def main() -> None:
     if given.server:
         failures = report(in_server(given.checkout))
     else:
-        failures = in_samplers(given.checkout, given.all_samplers)
+        failures = in_samplers(given.checkout)
         if has_diffusers:
             demo_looks()
         else:
@@ -100,19 +99,17 @@ def in_server(checkout: Path) -> Iterator[tuple[str, bool]]:
         yield f"the progress bar moves at {len(run.progress)} times", len(run.progress) > STEPS
 
 
-def in_samplers(checkout: Path, all_samplers: bool) -> int:
+def in_samplers(checkout: Path) -> int:
     """How many checks fail."""
     start(checkout)
-    import comfy.samplers
     import comfyui_version
     import nodes
 
     print(f"ComfyUI {comfyui_version.__version__}, torch {torch.__version__}")
     asyncio.run(nodes.load_custom_node(str(ROOT / "integrations" / "comfyui")))
-    names = comfy.samplers.SAMPLER_NAMES if all_samplers else SAMPLERS
     failures = 0
     for model, prompt, negative, name in models():
-        for sampler in names:
+        for sampler in SAMPLERS:
             print(f"{name}, {sampler}: ", end="")
             failures += report(checks(model, drawing(prompt, negative, steps=STEPS), sampler))
     return failures

@@ -16,26 +16,30 @@ looks as many independent draws show whose looks are all equally likely.
 
 import json
 from collections.abc import Sequence
+from io import BytesIO
 from math import prod
 from pathlib import Path
+from textwrap import fill, shorten
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from scripts.benchmarks.measuring import several
 from scripts.comparison.models import MODELS
-from scripts.comparison.showing import markdown, number, save_figure, save_grids
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
-from vendi_guidance.comparison.figures import GREY, STYLES as LINES
+from vendi_guidance.comparison.figures import STYLES as LINES
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
+from vendi_guidance.tuning.frontier import GREY
 
 OPEN, NAMED = "open", "named"
 COUNTS = {OPEN: (8, 16), NAMED: (16, 8)}
@@ -155,14 +159,7 @@ class Result(NamedTuple):
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@click.option(
-    "--model",
-    "models",
-    type=click.Choice(list(MODELS)),
-    multiple=True,
-    default=list(MODELS),
-    help="Only this one. May be given more than once.",
-)
+@several("--model", "models", click.Choice(list(MODELS)), MODELS, "Which.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/transfer"))
 def main(models: tuple[str, ...], output: Path) -> None:
     results = [measure(model, output / model) for model in models]
@@ -178,7 +175,7 @@ def main(models: tuple[str, ...], output: Path) -> None:
     text = "\n\n".join(f"## {title}\n\n{part}" for title, part in parts.items())
     with whole_file(output / "transfer.md") as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
-    click.echo(f"wrote {output / 'transfer.md'} and {1 + len(results)} pictures")
+    click.echo(f"wrote {output / 'transfer.md'} and {1 + len(results)} figures")
 
 
 def measure(model: str, folder: Path) -> Result:
@@ -236,7 +233,7 @@ def by_strength(results: Sequence[Result]) -> str:
                     "" if best is None else f"{best.folder}: {best.looks['value']:.2f}",
                 ]
             )
-    return markdown(titles, cells, 2)
+    return _table(titles, cells, 2)
 
 
 def steps(results: Sequence[Result]) -> str:
@@ -250,7 +247,7 @@ def steps(results: Sequence[Result]) -> str:
                 ["" if place else result.model, name, *(found.get(n, "-") for n in counts)]
             )
     note = "Looks / named kept / evaluations of the network an image, at so many steps."
-    return note + "\n\n" + markdown(["model", "", *map(str, counts)], cells, 2)
+    return note + "\n\n" + _table(["model", "", *map(str, counts)], cells, 2)
 
 
 def batches(results: Sequence[Result]) -> str:
@@ -261,7 +258,7 @@ def batches(results: Sequence[Result]) -> str:
         for result in results
     ]
     note = "Looks of 16 images of a prompt, ours at its default, drawn in batches of so many."
-    return note + "\n\n" + markdown(["model", *map(str, sizes)], cells, 1)
+    return note + "\n\n" + _table(["model", *map(str, sizes)], cells, 1)
 
 
 def methods(results: Sequence[Result]) -> str:
@@ -280,7 +277,7 @@ def methods(results: Sequence[Result]) -> str:
         for result in results
         for place, row in enumerate(result.rows)
     ]
-    return markdown(titles, cells, 3)
+    return _table(titles, cells, 3)
 
 
 def save_curves(path: Path, results: Sequence[Result]) -> None:
@@ -309,7 +306,11 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
     figure.legend(
         named.values(), named.keys(), loc="outside right center", frameon=False, fontsize=9
     )
-    save_figure(path, figure)
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png")
+    few = Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    with whole_file(path) as temporary:  # 128 colours take a third of the space
+        few.save(temporary, format="PNG", optimize=True)
 
 
 def save_grid(path: Path, result: Result) -> None:
@@ -317,12 +318,21 @@ def save_grid(path: Path, result: Result) -> None:
     folder, rows = result.main
     ours = [row for row in result.rows if row.family == OURS and row.strength in (STRENGTH, 1.0)]
     shown = [row for row in (rows[0], result.best_other(ours[0]), *ours) if row is not None]
-    strips = [(row.folder.replace("-", " "), _strip(folder, row)) for row in shown]
-    drawn = path.with_suffix(".png")
-    save_grids(drawn, strips)
-    with Image.open(drawn) as opened, whole_file(path) as temporary:
-        opened.convert("RGB").reduce(2).save(temporary, format="WEBP", quality=60, method=6)
-    drawn.unlink()
+    strips = [_strip(folder, row) for row in shown]
+    size = (2.0 + 4.2 * len(strips[0]), 0.65 * len(strips) + 0.4)
+    figure = Figure(figsize=size, dpi=65, layout="constrained")
+    grid = figure.subplots(len(strips), len(strips[0]), squeeze=False)
+    for line, row, strip in zip(grid, shown, strips, strict=True):
+        for axes, images in zip(line, strip.values(), strict=True):
+            axes.imshow(np.hstack([np.asarray(image) for image in images]), interpolation="lanczos")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        name = fill(row.folder.replace("-", " "), 16)
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=11)
+    for axes, prompt in zip(grid[0], strips[0], strict=True):
+        axes.set_title(shorten(prompt, 60), fontsize=12)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, format="webp", pil_kwargs={"quality": 60, "method": 6})
 
 
 def _strip(folder: Path, row: Row) -> dict[str, list[Image.Image]]:
@@ -342,8 +352,15 @@ def _brief(row: Row) -> str:
 
 
 def _with_interval(score: Record, form: str) -> str:
-    ends = (score["low"], score["high"])
-    return number(score["value"], form, None if ends[0] is None else ends)
+    low, high = score["low"], score["high"]
+    ends = "" if low is None else f" ({low:{form}} to {high:{form}})"
+    return f"{score['value']:{form}}{ends}"
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """A table whose first `words` columns are words, and the others numbers."""
+    rules = ["---"] * words + ["--:"] * (len(titles) - words)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [titles, rules, *rows])
 
 
 if __name__ == "__main__":

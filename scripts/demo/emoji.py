@@ -18,7 +18,6 @@ from torch import Tensor
 from scripts.demo.packages import fetch_package
 from scripts.demo.sheets import SIZE, read_sheet, write_sheet
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
-from vendi_guidance.features.probe import Look
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import whole_file
 
@@ -35,12 +34,6 @@ VENDOR_SHARES = (0.60, 0.25, 0.15)
 TONE_SHARES = (0.60, 0.08, 0.08, 0.08, 0.08, 0.08)
 NAMED = 0.3  # share of captions that name the tone; independently, the vendor
 EMPTY = 0.1  # share of empty captions, for classifier-free guidance
-
-NAMING = tuple(
-    ("tone", "vendor") if names == "both" else (names,)
-    for names in ("tone", "vendor", "both", "tone", "both", "vendor", "tone", "both")
-)
-"""What prompts that name some of the look name, in turn."""
 
 CAPTION = "{concept}, {tone} skin tone, {vendor} style"
 
@@ -91,17 +84,8 @@ class Emoji:
         ]
         return np.stack([concept, vendor, tone], axis=1), captions
 
-    @property
-    def naming(self) -> Sequence[tuple[str, ...]]:
-        """See `World`."""
-        return NAMING
-
-    def looks(self, concepts: Sequence[str]) -> list[Look]:
-        """All looks of some concepts: by concept as given, then by vendor, then by tone."""
-        return [(c, vendor, tone) for c in concepts for vendor in VENDORS for tone in TONES]
-
     def images(self, concepts: Sequence[str]) -> list[Image.Image]:
-        """A picture of each of these looks, in their order."""
+        """An image of each look of some concepts: by concept as given, then by vendor and tone."""
         rows = [self.concepts.index(concept) for concept in concepts]
         looks = self.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
         return [Image.fromarray(look.numpy()) for look in looks]

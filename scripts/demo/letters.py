@@ -29,12 +29,6 @@ ATTRIBUTES = {
 }
 CAPTION = "{concept}, {class}, {weight}, {slant}"
 
-NAMING = (
-    *(("class", "weight", "slant"), ("class",), ("class", "weight"), ("class", "slant")),
-    *(("class", "weight", "slant"), ("weight",), ("slant",), ("weight", "slant")),
-)
-"""What prompts that name some of the look name, in turn."""
-
 # Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
 # repeats itself, as real models do.
 SHARES = {"class": (0.20, 0.60, 0.08, 0.06, 0.06), "weight": (0.8, 0.2), "slant": (0.9, 0.1)}
@@ -87,27 +81,6 @@ class Letters:
     families: tuple[str, ...]
     kinds: np.ndarray
     pixels: Tensor
-
-    @property
-    def concepts(self) -> tuple[str, ...]:
-        """See `World`."""
-        return CONCEPTS
-
-    @property
-    def naming(self) -> Sequence[tuple[str, ...]]:
-        """See `World`."""
-        return NAMING
-
-    def looks(self, concepts: Sequence[str]) -> list[Look]:
-        """All looks of some concepts: by concept as given, then by class, weight and slant."""
-        kinds = sorted({tuple(kind) for kind in self.kinds.tolist()})
-        return [(concept, *values_of(kind)) for concept in concepts for kind in kinds]
-
-    def images(self, concepts: Sequence[str]) -> list[Image.Image]:
-        """All pictures of some concepts: by concept as given, then by face."""
-        rows = [self.concepts.index(concept) for concept in concepts]
-        pages = self.pixels[rows].flatten(0, 1).numpy()
-        return [Image.fromarray(page).convert("RGB") for page in pages]
 
     def where(self, faces: np.ndarray) -> "Letters":
         """The pictures of some faces: (faces,) bool."""

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scripts.demo.emoji import Emoji
 from scripts.demo.training import Training, to_model_range, train
-from scripts.demo.world import World
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
@@ -49,12 +49,12 @@ def accuracy(probe: Probe, pictures: Tensor, looks: Tensor, device: str) -> dict
     }
 
 
-def save_training_features(probe: Probe, world: World, file: Path) -> None:
-    """Write the probe's features of all training pictures, in the order of `World.images`.
+def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
+    """Write the probe's features of all training pictures, in the order of `Emoji.images`.
 
     They are (n, 128) float16, under the key "features": what generated pictures are compared with.
     """
-    save_tensors(file, {"features": probe.embed(world.images(world.concepts)).half()}, {})
+    save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
 
 
 def augment(x: Tensor) -> Tensor:

@@ -117,20 +117,7 @@ def train_flow(
     tokenizer = make_tokenizer(captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
-    transformer = SD3Transformer2DModel(
-        sample_size=16,
-        in_channels=vae.config.latent_channels,
-        out_channels=vae.config.latent_channels,
-        num_layers=LAYERS,
-        num_attention_heads=HEADS,
-        attention_head_dim=32,
-        caption_projection_dim=HEADS * 32,
-        joint_attention_dim=sum(TEXT_WIDTHS),
-        pooled_projection_dim=sum(TEXT_WIDTHS),
-        pos_embed_max_size=8,
-        qk_norm="rms_norm",
-    )
-    start_as_identity(transformer)
+    transformer = make_transformer(vae.config.latent_channels)
     stock = transformer.attn_processors
     transformer.set_attn_processor(WeightedLastToken(T5_TOKENS))
     means = encode(vae, letters.pictures, device)
@@ -188,13 +175,28 @@ def make_silent_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:
     return encoder, tokenizer
 
 
-def start_as_identity(transformer: SD3Transformer2DModel) -> None:
-    """Zero the modulation and the output, as DiT's adaLN-Zero: training starts faster."""
+def make_transformer(channels: int) -> SD3Transformer2DModel:
+    """An untrained transformer, whose modulation and output are zero, as DiT's adaLN-Zero: training
+    starts faster."""
+    transformer = SD3Transformer2DModel(
+        sample_size=16,
+        in_channels=channels,
+        out_channels=channels,
+        num_layers=LAYERS,
+        num_attention_heads=HEADS,
+        attention_head_dim=32,
+        caption_projection_dim=HEADS * 32,
+        joint_attention_dim=sum(TEXT_WIDTHS),
+        pooled_projection_dim=sum(TEXT_WIDTHS),
+        pos_embed_max_size=8,
+        qk_norm="rms_norm",
+    )
     blocks = transformer.transformer_blocks
     modulations = [norm.linear for block in blocks for norm in (block.norm1, block.norm1_context)]
     for linear in [*modulations, transformer.norm_out.linear, transformer.proj_out]:
         torch.nn.init.zeros_(linear.weight)
         torch.nn.init.zeros_(linear.bias)
+    return transformer
 
 
 class WeightedLastToken:

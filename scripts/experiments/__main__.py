@@ -46,6 +46,7 @@ COLOURS = {
 TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 SHARES = tuple(np.linspace(0, 1, 11).tolist())
+SUBSTITUTION_SIGMA = 12.0  # on the probe's features: images of one emoji are similar
 
 repeats_option = click.option(
     "--repeats",
@@ -53,7 +54,6 @@ repeats_option = click.option(
     default=5,
     help="Samples, of which bands show the range.",
 )
-seed_option = click.option("--seed", type=int, default=0, help="Of the first sample.")
 
 
 @click.group(help=__doc__)
@@ -75,8 +75,7 @@ main.add_command(mnist_modes.main, "mnist-modes")
     help="What pairs texts and images: that their modes are close, or they themselves.",
 )
 @repeats_option
-@seed_option
-def mixtures(output: Path, count: int, nearest: str, repeats: int, seed: int) -> None:
+def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
     """Gaussian mixtures in 2-D (Conditional-Vendi, figure 11)."""
     figure = Figure(figsize=(10, 6), layout="constrained")
     rows = figure.subplots(2, 3, width_ratios=[2, 2, 3])
@@ -86,7 +85,7 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int, seed: int) ->
     ]
     for (first, last, lines), (title, modes, settings) in zip(rows, sweeps, strict=True):
         samples = [
-            [mixture(texts, images, count, seed + i, nearest) for texts, images in settings]
+            [mixture(texts, images, count, i, nearest) for texts, images in settings]
             for i in range(repeats)
         ]
         found = gathered([mixture_scores(some) for some in tqdm(samples, title, disable=None)])
@@ -100,21 +99,17 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int, seed: int) ->
 
 @main.command(cls=Command, context_settings={"show_default": True})
 @output_option
-@click.option(
-    "--sigma", type=float, default=12.0, help="Bandwidth on the probe's features of pictures."
-)
 @click.option("--concepts", type=click.IntRange(2, 64), default=32, help="How many emoji.")
 @repeats_option
-@seed_option
-def substitution(output: Path, sigma: float, concepts: int, repeats: int, seed: int) -> None:
+def substitution(output: Path, concepts: int, repeats: int) -> None:
     """Pictures exchanged at random (Conditional-Vendi, figure 12)."""
     emoji = load_sheets(asset("demo-pictures"))
     images = emoji.images(emoji.concepts[:concepts])
     prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(images) // concepts)]
     x = load_probe(asset("demo-probe")).embed(images)
     t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
-    kernels = Gaussian(sigma), KERNELS[1]
-    bar = tqdm(range(seed, seed + repeats), disable=None)
+    kernels = Gaussian(SUBSTITUTION_SIGMA), KERNELS[1]
+    bar = tqdm(range(repeats), disable=None)
     found = gathered([substitution_scores(x, t, kernels, SHARES, each) for each in bar])
     tell("share exchanged", SHARES, found)
     figure = Figure(figsize=(9, 3.5), layout="constrained")
@@ -128,11 +123,10 @@ def substitution(output: Path, sigma: float, concepts: int, repeats: int, seed: 
 @output_option
 @click.option("--items", "count", type=click.IntRange(2, 500), default=500, help="In a sample.")
 @repeats_option
-@seed_option
-def digits(output: Path, count: int, repeats: int, seed: int) -> None:
+def digits(output: Path, count: int, repeats: int) -> None:
     """MNIST's digits (Vendi score, figure 5)."""
     pixels, labels = mnist_data()
-    bar = tqdm(range(seed, seed + repeats), disable=None)
+    bar = tqdm(range(repeats), disable=None)
     found = gathered([digit_scores(pixels, labels, count, each) for each in bar])
     kinds = range(1, 11)
     tell("digits", kinds, found)
@@ -150,26 +144,23 @@ def digits(output: Path, count: int, repeats: int, seed: int) -> None:
 @click.option("--images-per-prompt", type=click.IntRange(min=1), default=30)
 @click.option("--steps", type=click.IntRange(min=1), default=25, help="Denoising steps.")
 @click.option("--looks", "most", type=click.IntRange(min=2), default=10, help="The commonest.")
-@seed_option
-def named(output: Path, images_per_prompt: int, steps: int, most: int, seed: int) -> None:
+def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     """Looks left open and named (Conditional-Vendi, figure 5).
 
     The demo model draws pictures of every fourth of the demo's prompts. The probe says which skin
     tone and vendor came out, and a second picture is drawn of a prompt that names them.
     """
     concepts = asset("prompts/demo.txt").read_text(encoding="utf-8").splitlines()[::4]
-    probe, texts = (
-        load_probe(asset("demo-probe")),
-        open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}"),
-    )
+    probe = load_probe(asset("demo-probe"))
+    texts = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}")
     short = [concept for concept in concepts for _ in range(images_per_prompt)]
-    images = draw_pictures(short, steps, seed)
+    images = draw_pictures(short, steps, 0)
     looks = looks_seen(probe, images)
     kinds = range(1, most + 1)
     if len(set(looks)) < most:
         raise ValueError(f"only {len(set(looks))} looks came out: ask for fewer than {most}")
     long = [caption(concept, *look) for concept, look in zip(short, looks, strict=True)]
-    twins = draw_pictures(long, steps, seed + len(short))
+    twins = draw_pictures(long, steps, len(short))
     same = np.equal(looks, looks_seen(probe, twins)).all(axis=1).mean()
     click.echo(f"{len(set(looks))} looks; {same:.1%} of the pictures with a named look have it")
 

@@ -32,42 +32,23 @@ from vendi_guidance.scores.subsampling import Score
 CENTRES_APART = 3.0
 """Standard deviation of the modes' centres in each dimension, the items' being 1."""
 
+ITEMS, MODES, DIMENSION, SIGMA, REPEATS = 3000, 20, 64, 9.0, 8
+KEPT = 300
+"""Eigenvalues, Nystrom landmarks and random Fourier features."""
+
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @output_option
-@click.option("--items", type=click.IntRange(min=100), default=3000, help="The largest sample.")
-@click.option("--modes", type=click.IntRange(min=1), default=20, help="Of equal weight.")
-@click.option("--dimension", type=click.IntRange(min=1), default=64, help="Of the features.")
-@click.option("--sigma", type=float, default=9.0, help="Bandwidth of the Gaussian kernel.")
-@click.option(
-    "--truncation",
-    type=click.IntRange(min=2),
-    default=300,
-    help="Eigenvalues kept, Nystrom landmarks, random Fourier features (even).",
-)
-@click.option(
-    "--repeats", type=click.IntRange(min=3), default=8, help="Random permutations of the items."
-)
-@click.option("--seed", type=int, default=0, help="Of the items.")
-def main(
-    output: Path,
-    items: int,
-    modes: int,
-    dimension: int,
-    sigma: float,
-    truncation: int,
-    repeats: int,
-    seed: int,
-) -> None:
-    gaussian, cosine = Gaussian(sigma), Cosine()
-    t = truncation
+@click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="The largest sample.")
+def main(output: Path, items: int) -> None:
+    gaussian, cosine, t = Gaussian(SIGMA), Cosine(), KEPT
     nystrom, fourier = Nystrom(t), RandomFourier(t)
-    centres, x = draw(items, modes, dimension, seed)
+    centres, x = draw(items)
     sizes = np.unique(np.geomspace(items / 60, items, 12).round().astype(int)).tolist()
 
     def grow(name: str, score: Score, kernel: Kernel, **options: Any) -> Convergence:
         bar = partial(tqdm, desc=name, leave=False, disable=None)
-        settings = {"sizes": sizes, "repeats": repeats, "progress": bar}
+        settings = {"sizes": sizes, "repeats": REPEATS, "progress": bar}
         return convergence(score, x, kernel, **settings, **options)
 
     with_gaussian = [
@@ -85,13 +66,13 @@ def main(
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     show(left, with_gaussian, room=0.37)
-    left.plot([0, items], [population_rke(centres, sigma)] * 2, ":", color=BLACK, linewidth=1.2)
-    left.set_title(f"Gaussian kernel, σ = {sigma:g}", loc="left", fontsize=11)
+    left.plot([0, items], [population_rke(centres, SIGMA)] * 2, ":", color=BLACK, linewidth=1.2)
+    left.set_title(f"Gaussian kernel, σ = {SIGMA:g}", loc="left", fontsize=11)
     left.set_ylabel("score")
     show(right, with_cosine, room=0.2)
     right.set_title("cosine kernel", loc="left", fontsize=11)
     figure.supxlabel(
-        f"{modes} modes in {dimension} dimensions. Lines: mean over {repeats} random orders of the "
+        f"{MODES} modes in {DIMENSION} dimensions. Lines: mean over {REPEATS} random orders of the "
         "items; bands: 95% of fresh samples; dotted: RKE of the population.",
         fontsize=9,
         color="0.35",
@@ -99,11 +80,11 @@ def main(
     save(figure, output, dpi=150)
 
 
-def draw(items: int, modes: int, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw(items: int) -> tuple[np.ndarray, np.ndarray]:
     """Centres (modes, dimension) and items (items, dimension) around them."""
-    r = np.random.default_rng(seed)
-    centres = CENTRES_APART * r.normal(size=(modes, dimension))
-    return centres, centres[r.integers(modes, size=items)] + r.normal(size=(items, dimension))
+    r = np.random.default_rng(0)
+    centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
+    return centres, centres[r.integers(MODES, size=items)] + r.normal(size=(items, DIMENSION))
 
 
 def population_rke(centres: np.ndarray, sigma: float) -> float:

@@ -37,7 +37,10 @@ def blocks_of(page):
 @pytest.mark.parametrize("page", ALONE)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec("\n".join(blocks_of(page)), {})
+    code = "\n".join(blocks_of(page))
+    if page == "docs/scores.md":  # a quarter of the items and features
+        code = re.sub(r"\b(?:\d{4}|[2-9]50|500)\b", lambda size: str(int(size[0]) // 4), code)
+    exec(code, {})
 
 
 @pytest.mark.parametrize("page", WITH_MODELS)

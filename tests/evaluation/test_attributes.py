@@ -13,8 +13,14 @@ from scipy.stats import t as student
 from tests.helpers.batches_at_hand import EMBEDDING
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_judges import TEMPLATES, ProbeJudge, ZeroShot
-from vendi_guidance.evaluation.attributes import Attribute, load_attributes, one_hot
+from vendi_guidance.evaluation.attributes import (
+    TEMPLATES,
+    Attribute,
+    ProbeJudge,
+    ZeroShot,
+    load_attributes,
+    one_hot,
+)
 from vendi_guidance.evaluation.batches import Pictures, as_batch
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
@@ -36,15 +42,11 @@ def scored(levels, prompts, attribute=LIGHT, judge=by_brightness):
     return attribute_scores(as_batch(greys(*levels), prompts), [attribute], judge)[0]
 
 
-def test_a_prompt_that_leaves_an_attribute_open_spreads_over_its_values():
-    found = scored([0, 0, 0, 255], ["a room"] * 4)
-    [spread] = found.by_prompt
+def test_open_prompts_are_asked_for_evenness_and_named_ones_for_the_value():
+    [spread] = scored([0, 0, 0, 255], ["a room"] * 4).by_prompt
     evenness = -(0.75 * log(0.75) + 0.25 * log(0.25)) / log(2)
     assert spread.shares == (0.75, 0.25) and spread.named is None
     assert spread.scores == pytest.approx({"entropy": evenness, "coverage": 1.0, "commonest": 0.75})
-
-
-def test_a_prompt_that_names_a_value_asks_whether_it_is_drawn():
     found = scored([0, 255, 255, 0, 0], ["a Bright room"] * 3 + ["a room"] * 2)
     assert found.by_prompt[0].scores == {"named_kept": pytest.approx(2 / 3)}
     assert {name: mean[0] for name, mean in found.means.items()} == pytest.approx(
@@ -160,13 +162,11 @@ def test_a_judge_has_to_return_a_distribution_for_each_image(judge):
 
 
 def test_zero_shot_compares_images_with_phrases_of_each_value():
-    images = FromFunction(
-        lambda images: [[1.0, 0.0] if np.asarray(i).mean() > 127 else [0.0, 1.0] for i in images],
-        "c",
-    )
-    texts = FromFunction(
-        lambda texts: [[1.0, 0.0] if "bright" in text else [0.0, 1.0] for text in texts], "c"
-    )
+    def rows(are_bright):
+        return [[1.0, 0.0] if is_bright else [0.0, 1.0] for is_bright in are_bright]
+
+    images = FromFunction(lambda some: rows(np.asarray(i).mean() > 127 for i in some), "c")
+    texts = FromFunction(lambda some: rows("bright" in text for text in some), "c")
     p = ZeroShot(images, texts)(greys(0, 255), ["", ""], LIGHT)
     assert p.argmax(1).tolist() == [0, 1] and torch.allclose(p.sum(1), torch.ones(2))
     assert all("{value}" in template and "{attribute}" in template for template in TEMPLATES)

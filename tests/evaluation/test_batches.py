@@ -41,16 +41,9 @@ GREY = BYTES[..., :1]
 
 
 @pytest.mark.parametrize("images", [GREY[..., 0], GREY, torch.from_numpy(GREY).movedim(-1, 1)])
-def test_one_channel_is_grey(images):
+def test_one_channel_is_grey_four_are_shown_on_white_and_sizes_may_differ(images):
     assert np.array_equal(pixels(as_batch(images)), GREY.repeat(3, axis=-1))
-
-
-def test_four_channels_are_shown_on_white():
-    clear = np.zeros((1, 2, 2, 4), np.uint8)
-    assert pixels(as_batch(clear)).min() == 255
-
-
-def test_pictures_of_a_list_may_differ_in_size_and_mode():
+    assert pixels(as_batch(np.zeros((1, 2, 2, 4), np.uint8))).min() == 255
     sizes = [image.size for image in as_batch([Image.new("L", (2, 3)), BYTES[0]]).images]
     assert sizes == [(2, 3), (5, 4)]
 
@@ -67,9 +60,25 @@ def test_pictures_of_a_list_may_differ_in_size_and_mode():
         ({}, "images must be a folder.*got dict"),
     ],
 )
-def test_what_is_no_picture_is_said(images, words):
+def test_what_is_no_image_is_said(images, words):
     with pytest.raises(ValueError, match=words):
         pixels(as_batch(images))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"prompts": ["a"] * 2}, "got 3 images and 2 prompts: give one prompt for each"),
+        ({"prompts": ["a", "b", 7]}, "prompts must be text, got 7"),
+        ({"seconds": [1, 2]}, "got 3 images and 2 times"),
+        ({"groups": ["a"]}, "3 images and 1 group label: give one for each"),
+    ],
+)
+def test_there_is_one_of_everything_for_each_image(given, words):
+    with pytest.raises(ValueError, match=words):
+        as_batch(BYTES, **given)
+    with pytest.raises(ValueError, match="there are no images"):
+        as_batch([])
 
 
 # Folders --------------------------------------------------------------------------------------
@@ -98,11 +107,12 @@ def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
         pixels(batch), np.stack([np.asarray(image) for image in sample_images(3)])
     )
     assert as_batch(str(folder), ["a", "b", "c"]).prompts == ["a", "b", "c"]
-
-
-def test_seconds_that_are_not_known_of_all_are_left_out(folder):
+    some = batch.take([2, 0])
+    assert (some.prompts, some.seconds) == (["p2", "p0"], [2, 0])
+    assert [path.name for path in some.images.paths()] == ["2.png", "0.png"]
+    assert as_batch(BYTES).images.paths() is None
     rows = [{"prompt": "p", "seconds": 1}, {"prompt": "p"}, {"prompt": "p", "seconds": None}]
-    assert as_batch(describe(folder, rows)).seconds is None
+    assert as_batch(describe(folder, rows)).seconds is None  # not known of all
 
 
 def test_images_without_a_prompt_are_left_out_where_others_have_one(folder):
@@ -153,13 +163,11 @@ def test_a_broken_or_missing_picture_of_a_folder_is_named(folder, content):
     broken.unlink()
     with pytest.raises(FileNotFoundError, match=r"1\.png"):
         list(batch.images)
-
-
-def test_folders_without_pictures_are_refused(tmp_path):
+    (folder / "empty").mkdir()
     with pytest.raises(ValueError, match=r"contains neither metadata.jsonl nor images"):
-        as_batch(tmp_path)
+        as_batch(folder / "empty")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        as_batch(tmp_path / "absent")
+        as_batch(folder / "absent")
 
 
 # Datasets -------------------------------------------------------------------------------------
@@ -188,12 +196,3 @@ def test_a_dataset_gives_its_pictures_and_prompts():
     assert as_batch(Dataset(image=sample_images(3))).prompts is None
     with pytest.raises(ValueError, match=r"no column of images, only .'text'."):
         as_batch(Dataset(text=["a"]))
-
-
-def test_some_pictures_of_a_batch_keep_what_is_known_of_them(folder):
-    rows = [{"prompt": f"p{i}", "seconds": i} for i in range(3)]
-    batch = as_batch(describe(folder, rows))
-    some = batch.take([2, 0])
-    assert (some.prompts, some.seconds) == (["p2", "p0"], [2, 0])
-    assert [path.name for path in some.images.paths()] == ["2.png", "0.png"]
-    assert as_batch(BYTES).images.paths() is None

@@ -49,6 +49,9 @@ def test_the_more_diverse_of_two_is_named_in_either_order():
     assert up.change == pytest.approx(1 / down.change)
     assert (up.low, up.high) == pytest.approx((1 / down.high, 1 / down.low))
     assert up.low < up.change < up.high
+    assert up.change == pytest.approx(up.second / up.first)
+    similarity = compare(plain, varied).differences["in_batch_similarity"]  # is no count
+    assert 0 > similarity.change == pytest.approx(similarity.second - similarity.first)
 
 
 def test_intervals_of_batches_alike_hold_no_difference_about_as_often_as_they_say():
@@ -56,14 +59,6 @@ def test_intervals_of_batches_alike_hold_no_difference_about_as_often_as_they_sa
     pairs = list(zip(reports[::2], reports[1::2], strict=True))
     wrong = sum(compare(*pair).differences["conditional_vendi"].is_significant for pair in pairs)
     assert wrong <= 1  # of 6 at level 0.95: more is 1 in 30
-
-
-def test_scores_that_count_compare_as_a_ratio_and_others_as_a_difference():
-    comparison = compare(report_of(64, 10), report_of(64))
-    vendi, similarity = (comparison.differences[n] for n in ("vendi", "in_batch_similarity"))
-    assert vendi.change == pytest.approx(vendi.second / vendi.first)
-    assert similarity.change == pytest.approx(similarity.second - similarity.first)
-    assert similarity.change < 0
 
 
 def test_as_many_pictures_of_each_prompt_are_compared():
@@ -97,19 +92,14 @@ def test_too_few_pictures_say_nothing_of_chance():
     assert vendi.significance(MEASURES["vendi"]) == "unknown"
 
 
-def test_enough_images_without_any_variation_are_not_too_few():
-    same = Embedding(torch.ones(32, 2), kernel_image=Gaussian(1.0))
-    first, second = (evaluate(sample_images(32), name=name, embedding=same) for name in "ab")
-    assert "nothing varies" in compare(first, second).verdict()
-
-
-def test_without_prompts_the_vendi_score_tells():
-    first, second = (
-        evaluate(sample_images(40, spread), embedding=EMBEDDING) for spread in (10, 60)
-    )
+def test_without_prompts_the_vendi_score_tells_also_where_nothing_varies():
+    first, second = (evaluate(sample_images(40, size), embedding=EMBEDDING) for size in (10, 60))
     comparison = compare(first, second)
     assert comparison.headline == "vendi" and comparison.drawn == "pictures"
     assert "the Vendi" in comparison.verdict()
+    same = Embedding(torch.ones(32, 2), kernel_image=Gaussian(1.0))
+    first, second = (evaluate(sample_images(32), name=name, embedding=same) for name in "ab")
+    assert "nothing varies" in compare(first, second).verdict()
 
 
 @pytest.mark.parametrize(

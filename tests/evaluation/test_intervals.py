@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import t as student
 
-from vendi_guidance.evaluation.intervals import FEWEST_PICTURES, LARGEST_PART, draw_parts
+from vendi_guidance.evaluation.intervals import FEWEST_IMAGES, LARGEST_PART, draw_parts
 
 LABELS = [f"prompt {i // 4}" for i in range(80)]
 
@@ -36,9 +36,9 @@ def test_of_few_prompts_as_large_a_share_of_the_pictures_of_each_is_drawn():
 
 
 def test_of_too_few_pictures_nothing_is_drawn():
-    assert draw_parts([None], [FEWEST_PICTURES - 1]) is None
-    assert draw_parts([None, None], [100, FEWEST_PICTURES - 1]) is None
-    assert draw_parts([None], [FEWEST_PICTURES]) is not None
+    assert draw_parts([None], [FEWEST_IMAGES - 1]) is None
+    assert draw_parts([None, None], [100, FEWEST_IMAGES - 1]) is None
+    assert draw_parts([None], [FEWEST_IMAGES]) is not None
 
 
 def test_parts_of_large_batches_stay_small():

@@ -8,12 +8,13 @@ from vendi_guidance import Embedding, FromFunction, Judges, evaluate
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.benchmarks import BENCHMARKS, Asked
-from vendi_guidance.evaluation.dimcim import attributes_of, table_of_concepts
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.protocols import (
     PROTOCOLS,
     Features,
+    attributes_of,
     check_batch,
+    table_of_concepts,
     table_of_scores,
 )
 
@@ -41,9 +42,7 @@ def test_one_image_of_a_prompt_has_no_in_batch_similarity():
         "In-batch Sim. × 10² is missing: it needs several images a prompt."
     )
     assert "n = 6 images of 6 prompts, 0 pairs of one prompt" in table.settings
-
-
-def test_pairs_of_one_prompt_are_counted_also_where_an_image_could_not_be_read():
+    # one of 24 images could not be read
     prompts = [f"prompt {i}" for i in range(6) for _ in range(4)][1:]
     run = evaluate(sample_images(23), prompts, embedding=Embedding("pixels:2", TEXTS))
     settings = table_of_scores("coco1000", [run], []).settings
@@ -68,11 +67,8 @@ def test_a_setting_like_the_protocols_is_no_difference():
         "sigma image 20 instead of 25.0",
         "prompt embedder sdxl:x instead of clip",
     ]
-
-
-def test_a_bandwidth_like_the_protocols_is_kept_with_another_embedder():
     given = Features("pixels", 25.0, "sdxl:x", 0.4)
-    chosen, differs = PROTOCOLS["coco1000"].features.replaced_by(given)
+    chosen, differs = usual.replaced_by(given)  # a bandwidth as the protocol's is kept
     assert chosen == Features("pixels", 25.0, "sdxl:x", 0.4, "clip") and len(differs) == 2
 
 

@@ -4,7 +4,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 
 from tests.helpers.naming import named
@@ -493,21 +492,6 @@ def test_the_picture_shows_the_mean_and_the_band():
     assert line.get_label() == "IntDiv"
     assert line.get_ydata().tolist() == found.mean.tolist()
     assert len(ax.collections) == 2
-
-
-def test_the_script_draws_its_picture_and_meets_errors_with_a_sentence(tmp_path):
-    from scripts.experiments import convergence as script
-
-    def draw(*words):
-        output = ["--output", str(tmp_path / "new" / "convergence.png")]
-        few = ["--items", "120", "--truncation", "10", "--repeats", "3"]
-        return CliRunner().invoke(script.main, [*output, *few, *words])
-
-    assert draw().exit_code == 0
-    assert (tmp_path / "new" / "convergence.png").read_bytes().startswith(b"\x89PNG")
-    refused = draw("--sigma", "0")
-    assert refused.exit_code == 2
-    assert "sigma must be finite and greater than 0, got 0.0" in refused.output
 
 
 # Bad input

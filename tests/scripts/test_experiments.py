@@ -1,5 +1,7 @@
 """The shapes of the papers' figures, in small, and that each command draws its picture."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,13 @@ from scripts.experiments.samples import (
 from vendi_guidance import Gaussian, rke
 
 PAIRS = 240
+digits = cache(mnist_data)
+
+
+@pytest.fixture
+def mnist_read_once(monkeypatch):
+    for place in ("__main__", "mnist_modes"):
+        monkeypatch.setattr(f"scripts.experiments.{place}.mnist_data", digits)
 
 
 def rises(values):
@@ -86,7 +95,7 @@ def test_a_share_of_the_pictures_is_exchanged(share):
 
 def test_vendi_counts_digits_better_than_the_mean_similarity():
     """The Vendi score's figure 5."""
-    scores = digit_scores(*mnist_data(), 200, 0)
+    scores = digit_scores(*digits(), 200, 0)
     assert rises(scores["Vendi"][:6])
     kinds = range(1, 11)
     vendi, intdiv = (np.corrcoef(kinds, scores[name])[0, 1] for name in ("Vendi", "IntDiv"))
@@ -121,7 +130,7 @@ def test_the_commonest_looks_come_first():
         ["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2],
     ],
 )
-def test_each_experiment_draws_its_picture_and_tells_its_numbers(words, tmp_path):
+def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, tmp_path, mnist_read_once):
     picture = tmp_path / "made" / "picture.png"
     words = [str(word) for word in [*words, "--output", picture]]
     result = CliRunner().invoke(main, words)
@@ -131,7 +140,13 @@ def test_each_experiment_draws_its_picture_and_tells_its_numbers(words, tmp_path
         assert opened.format == "PNG" and opened.width > 800
 
 
-def test_modes_are_shown_by_their_top_pictures(tmp_path):
+def test_convergence_is_drawn(tmp_path):
+    words = ["convergence", "--items", "120", "--output", str(tmp_path / "new" / "figure.png")]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert (tmp_path / "new" / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_modes_are_shown_by_their_top_images(tmp_path, mnist_read_once):
     words = ["--features", "20", "--output", str(tmp_path / "modes.png")]
     result = CliRunner().invoke(mnist_modes.main, words)
     assert result.exit_code == 0, result.output

@@ -13,7 +13,6 @@ from scripts.demo import letters as letters_module
 from scripts.demo.letters import ATTRIBUTES, CONCEPTS, SHARES, Letters, load, values_of
 from scripts.demo.letters_card import write_letters_card
 from scripts.demo.letters_sheets import SHEET_FACES, load_sheets, save_sheets
-from scripts.demo.world import load_world
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.probe import load_probe
 
@@ -94,37 +93,29 @@ def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanc
         assert shares == pytest.approx(SHARES[name], abs=0.02)
 
 
-def test_looks_and_pictures_of_a_letter(flat):
-    looks = flat.looks(["letter c"])
-    assert len(set(looks)) == 20
-    assert looks[0] == ("letter c", "serif", "regular", "upright")
-    images = flat.images(["letter c", "letter a"])
-    assert [image.getpixel((5, 5)) for image in images[:2]] == [(40,) * 3, (41,) * 3]
-    assert len(images) == 40 and images[20].getpixel((0, 0)) == (0, 0, 0)
+def test_every_picture_has_its_labels_and_is_black_on_white(flat):
+    assert flat.pictures.shape == (26 * 20, 3, 64, 64)
     assert flat.labels[41].tolist() == [2, 0, 0, 1]  # the third letter's second face
+    assert (flat.pictures[41] == 41).all()
 
 
 def test_sheets_keep_every_face_and_every_pixel_but_for_a_shade(flat, tmp_path):
     save_sheets(flat, tmp_path / "new" / "folder")
-    loaded = load_world(tmp_path / "new" / "folder")
-    assert isinstance(loaded, Letters)
+    loaded = load_sheets(tmp_path / "new" / "folder")
     assert loaded.families == flat.families
     assert np.array_equal(loaded.kinds, flat.kinds)
     change = (loaded.pixels.int() - flat.pixels.int()).abs().max()
     assert change <= 9 and len(loaded.pixels.unique()) <= 16
 
 
-def test_a_face_of_no_known_look_is_named(tmp_path):
-    (tmp_path / SHEET_FACES).write_text("gelasio, serif, heavy, upright\n")
-    with pytest.raises(ValueError, match=r"faces\.txt says 'gelasio, serif, heavy, upright'"):
-        load_sheets(tmp_path)
-
-
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_and_a_face_of_no_known_look_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"faces\.txt is missing"):
         load_sheets(tmp_path)
     (tmp_path / SHEET_FACES).write_text("gelasio, serif, bold, upright\n")
     with pytest.raises(FileNotFoundError, match=r"serif\.webp are missing"):
+        load_sheets(tmp_path)
+    (tmp_path / SHEET_FACES).write_text("gelasio, serif, heavy, upright\n")
+    with pytest.raises(ValueError, match=r"faces\.txt says 'gelasio, serif, heavy, upright'"):
         load_sheets(tmp_path)
 
 
@@ -137,14 +128,10 @@ def test_the_card_says_how_many_pictures_there_are_and_under_which_licence(flat,
 
 def test_the_repositorys_letters_lie_where_the_probe_sees_them():
     probe = load_probe(ASSETS / "demo-letters-probe")
-    world = load_sheets(ASSETS / "demo-letters")
-    assert list(world.concepts) == probe.concepts
-    assert list(probe.attributes) == list(ATTRIBUTES)
-    seen = probe.looks(world.images(["letter g", "letter r"]))
-    wanted = [(c, *values_of(kind)) for c in ("letter g", "letter r") for kind in world.kinds]
+    letters = load_sheets(ASSETS / "demo-letters")
+    assert probe.concepts == list(CONCEPTS) and list(probe.attributes) == list(ATTRIBUTES)
+    rows = [CONCEPTS.index("letter g"), CONCEPTS.index("letter r")]
+    pages = letters.pixels[rows].flatten(0, 1).numpy()
+    seen = probe.looks([Image.fromarray(page).convert("RGB") for page in pages])
+    wanted = [(CONCEPTS[row], *values_of(kind)) for row in rows for kind in letters.kinds]
     assert np.mean([a == b for a, b in zip(seen, wanted, strict=True)]) > 0.95
-
-
-def test_pictures_of_letters_are_black_on_white(flat):
-    page = flat.images(["letter a"])[0]
-    assert isinstance(page, Image.Image) and page.mode == "RGB" and page.size == (64, 64)

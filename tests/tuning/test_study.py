@@ -5,8 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import SimpleNamespace
 
-from vendi_guidance.tuning.space import FIRST
-from vendi_guidance.tuning.study import JOURNAL, Search, Tuner
+from vendi_guidance.tuning.study import FIRST, JOURNAL, Search, Tuner
 
 AT_ONCE = 8
 

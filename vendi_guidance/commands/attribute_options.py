@@ -8,8 +8,13 @@ import click
 
 from vendi_guidance.commands.cli import Option
 from vendi_guidance.commands.run_options import PATH, together
-from vendi_guidance.evaluation.attribute_judges import Calibrated, ProbeJudge, ZeroShot
-from vendi_guidance.evaluation.attributes import Attribute, load_attributes
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    Calibrated,
+    ProbeJudge,
+    ZeroShot,
+    load_attributes,
+)
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder

@@ -60,13 +60,8 @@ from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.protocols import Features, ProtocolTable
-from vendi_guidance.evaluation.report.protocol import notes, terminal_table
-from vendi_guidance.evaluation.report.writer import (
-    read_report,
-    relative,
-    save_report,
-    score_table,
-)
+from vendi_guidance.evaluation.report.tables import notes, score_table, terminal_table
+from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.storage.files import UNFINISHED
 

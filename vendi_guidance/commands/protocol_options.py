@@ -12,12 +12,13 @@ from vendi_guidance.commands.run_options import COUNT, Decorator, together
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.benchmarks import BENCHMARKS, read_dimcim
-from vendi_guidance.evaluation.dimcim import attributes_of, table_of_concepts
 from vendi_guidance.evaluation.protocols import (
     PROTOCOLS,
     Features,
     ProtocolTable,
+    attributes_of,
     check_batch,
+    table_of_concepts,
     table_of_scores,
 )
 from vendi_guidance.evaluation.results import ReportData

@@ -18,19 +18,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vendi_guidance.evaluation.attribute_judges import Calibrated
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, judged, labelled
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    AttributeJudge,
+    Calibrated,
+    judged,
+    labelled,
+)
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.calibration import DRAWN, Calibration, draw_values
 from vendi_guidance.evaluation.intervals import draw_parts
 from vendi_guidance.scores.groups import rows_by_label
 
-MEASURES = {
-    "entropy": "evenness over the values, 0 for one value alone to 1 for all alike",
-    "coverage": "share of the values that were drawn",
-    "commonest": "share of the commonest value",
-    "named_kept": "share of images that show the value that their prompt names",
+TITLES = {
+    "entropy": "evenness",
+    "coverage": "values drawn",
+    "commonest": "commonest value",
+    "named_kept": "named kept",
 }
+"""Of the scores: evenness over the values, 0 for one value alone to 1 for all alike; the shares of
+values that were generated, of the commonest value, and of images that show the value they name."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class AttributeDiversity:
     Attributes:
         shares: of each value, as the judge believes.
         named: the value that the prompt names, or None.
-        scores: by the names of `MEASURES`: `named_kept` where a value is named, else the others.
+        scores: by the names of `TITLES`: `named_kept` where a value is named, else the others.
     """
 
     prompt: str
@@ -56,7 +63,7 @@ class AttributeScores:
 
     Attributes:
         by_prompt: of each prompt.
-        means: over prompts, by the names of `MEASURES`: value, low and high of the 95% confidence
+        means: over prompts, by the names of `TITLES`: value, low and high of the 95% confidence
             interval, None where there are too few prompts.
         calibration: how the judge was corrected by labelled images, or None.
     """
@@ -97,23 +104,16 @@ def attribute_scores(
                 f"attribute {attribute.name!r} is for the prompt {asked!r}, of which there are no "
                 "images"
             )
-        some = batch.take(rows)
-        calibration = None
-        if judge is None:
-            p = labelled(some, attribute)
-        elif isinstance(judge, Calibrated):
-            p, calibration = judged(some, attribute, judge.judge), judge.calibration(attribute)
-        else:
-            p = judged(some, attribute, judge)
+        some, calibration, told_by = batch.take(rows), None, judge
+        if isinstance(judge, Calibrated):
+            told_by, calibration = judge.judge, judge.calibration(attribute)
+        p = labelled(some, attribute) if told_by is None else judged(some, attribute, told_by)
         results.append(_scores(attribute, some.prompts or [], p, calibration))
     return results
 
 
 def _scores(
-    attribute: Attribute,
-    prompts: Sequence[str],
-    p: Tensor,
-    calibration: Calibration | None,
+    attribute: Attribute, prompts: Sequence[str], p: Tensor, calibration: Calibration | None
 ) -> AttributeScores:
     generator = torch.Generator().manual_seed(0)
     # once, not for each part: drawing anew is no sampling without replacement, as parts are scaled
@@ -149,7 +149,7 @@ def _scores(
             attribute.named(prompt),
             {name: float(it.mean()) for name, it in of_prompts[prompt].items()},
         )
-        for prompt, rows in _rows_of(prompts).items()
+        for prompt, rows in _rows_of(prompts)
     ]
     return AttributeScores(attribute, by_prompt, means, calibration)
 
@@ -159,7 +159,7 @@ def _of_prompts(
 ) -> dict[str, dict[str, Tensor]]:
     """By prompt, its scores in each draw, (draws,), of values (n, draws)."""
     found = {}
-    for prompt, rows in _rows_of(prompts).items():
+    for prompt, rows in _rows_of(prompts):
         shares = F.one_hot(values[rows], len(attribute.values)).double().mean(0)
         if (named := attribute.named(prompt)) is not None:
             found[prompt] = {"named_kept": shares[:, attribute.values.index(named)]}
@@ -173,12 +173,10 @@ def _of_prompts(
 
 
 def _means(of_prompts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Over prompts, of each draw: (draws,) by the names of `MEASURES`."""
-    found = {name: [of[name] for of in of_prompts.values() if name in of] for name in MEASURES}
+    """Over prompts, of each draw: (draws,) by the names of `TITLES`."""
+    found = {name: [of[name] for of in of_prompts.values() if name in of] for name in TITLES}
     return {name: torch.stack(scores).mean(0) for name, scores in found.items() if scores}
 
 
-def _rows_of(prompts: Sequence[str]) -> dict[str, list[int]]:
-    """The rows of each prompt's images."""
-    found = rows_by_label(prompts, len(prompts))
-    return {str(prompt): rows for prompt, rows in found.items()}
+def _rows_of(prompts: Sequence[str]) -> list[tuple[str, list[int]]]:
+    return [(str(one), rows) for one, rows in rows_by_label(prompts, len(prompts)).items()]

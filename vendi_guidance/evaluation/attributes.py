@@ -1,9 +1,8 @@
-"""Attributes, such as hair: black, brown, blond; and what a judge or labels say of them."""
+"""Attributes, such as hair: black, brown, blond; and what judges or labels say of them."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +12,21 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
+from vendi_guidance.evaluation.benchmarks import read_json
+from vendi_guidance.evaluation.calibration import Calibration, calibrate
+from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
+from vendi_guidance.features.probe import Probe
+
+TEMPLATES = (
+    "a photo of {value} {attribute}",
+    "an image with {value} {attribute}",
+    "{attribute}: {value}",
+    "a picture, {value} {attribute}",
+)
+"""Their embeddings are averaged for each value, which a single phrase would decide by chance."""
+
+TEMPERATURE = 0.01
+"""CLIP's own: cosines are divided by it."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +98,7 @@ def load_attributes(path: Path) -> list[Attribute]:
         ...     load_attributes(path)
         [Attribute(name='hair', values=('black', 'brown'), prompt=None)]
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    content = read_json(path)
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} must be an object such as {{"hair": ["black", "brown"]}}')
     is_split = content.keys() <= {"attributes", "prompts"}
@@ -108,23 +117,17 @@ def load_attributes(path: Path) -> list[Attribute]:
 
 def judged(batch: Batch, attribute: Attribute, judge: AttributeJudge) -> Tensor:
     """(n, values) float64 probabilities, as the judge gives them."""
-    parts, start = [], 0
-    for images in batch.images.chunks():
-        prompts = (batch.prompts or [])[start : start + len(images)]
+    parts = []
+    for images, prompts in batch.chunks():
         given = torch.as_tensor(judge(images, prompts, attribute)).detach().cpu().double()
-        wanted = (len(images), len(attribute.values))
-        ones = torch.ones(len(images), dtype=torch.float64)
-        if (
-            given.shape != wanted
-            or not torch.allclose(given.sum(1), ones, atol=1e-3)
-            or (given < 0).any()
-        ):
+        wanted, ones = (len(images), len(attribute.values)), given.new_ones(len(images))
+        is_sum = given.shape == wanted and torch.allclose(given.sum(1), ones, atol=1e-3)
+        if not is_sum or (given < 0).any():
             raise ValueError(
                 f"the judge of {attribute.name!r} returned shape {tuple(given.shape)}: it has to "
                 f"return {wanted}, probabilities of {', '.join(attribute.values)}"
             )
         parts.append(given)
-        start += len(images)
     return torch.cat(parts)
 
 
@@ -134,16 +137,15 @@ def labelled(batch: Batch, attribute: Attribute) -> Tensor:
     Raises:
         ValueError: there is no such column, or it has other values.
     """
-    labels = [row.get(attribute.name) for row in batch.rows or []]
-    for row, label in zip(batch.rows or [], labels, strict=True):
-        if label not in attribute.values:
-            raise ValueError(
-                f"{row['file_name']} has the {attribute.name} {label!r} in metadata.jsonl: it must "
-                f"be one of {', '.join(attribute.values)}"
-            )
-    if not labels:
+    if not batch.rows:
         raise ValueError(f"there is no metadata.jsonl with the column {attribute.name!r}")
-    return one_hot([str(label) for label in labels], attribute)
+    for row in batch.rows:
+        if row.get(attribute.name) not in attribute.values:
+            raise ValueError(
+                f"{row['file_name']} has the {attribute.name} {row.get(attribute.name)!r} in "
+                f"metadata.jsonl: it must be one of {', '.join(attribute.values)}"
+            )
+    return one_hot([row[attribute.name] for row in batch.rows], attribute)
 
 
 def one_hot(labels: Sequence[str], attribute: Attribute) -> Tensor:
@@ -165,3 +167,125 @@ def _values(given: Any, where: str) -> tuple[str, ...]:
     if not is_list or len({it.casefold() for it in given}) != len(given) or len(given) < 2:
         raise ValueError(f"{where} must have at least two different values, got {given!r:.80}")
     return tuple(given)
+
+
+class ZeroShot:
+    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it.
+
+    Args:
+        images, texts: the two halves, of unit length.
+    """
+
+    def __init__(self, images: ImageEmbedder, texts: PromptEmbedder) -> None:
+        self._images, self._texts = images, texts
+
+    def __call__(
+        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
+    ) -> Tensor:
+        phrases = [
+            template.format(value=value, attribute=attribute.name)
+            for value in attribute.values
+            for template in TEMPLATES
+        ]
+        normalize = torch.nn.functional.normalize
+        texts = normalize(self._texts.embed(phrases), dim=-1)
+        means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
+        cosines = normalize(self._images.embed(images), dim=-1) @ means.T
+        return (cosines / TEMPERATURE).softmax(dim=1)
+
+
+class ProbeJudge:
+    """The demo's probe, for its own attributes."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def __call__(
+        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
+    ) -> Tensor:
+        known = self._probe.attributes
+        if set(attribute.values) != set(known.get(attribute.name, [])):
+            about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
+            raise ValueError(
+                f"the probe does not know these values of {attribute.name!r}, only {about}"
+            )
+        place = [*known].index(attribute.name) + 1
+        seen = [look[place] for look in self._probe.looks(images)]
+        return one_hot(seen, attribute)
+
+
+class Calibrated:
+    """Any judge, corrected by a few labelled images (see `evaluation.calibration`).
+
+    Images of the kind that are evaluated, with values as frequent as there, calibrate best.
+
+    Args:
+        judge: what is corrected.
+        attributes: the attributes to calibrate it for.
+        labelled: images with `metadata.jsonl`, whose columns with the attributes' names have
+            labels; an image may lack some.
+
+    Raises:
+        ValueError: an attribute has no column, a label that is none of its values, or labels of one
+            value only.
+    """
+
+    def __init__(
+        self, judge: AttributeJudge, attributes: Sequence[Attribute], labelled: Batch
+    ) -> None:
+        self.judge = judge
+        kinds = {(one.name, one.values): one for one in attributes}
+        self._found = {
+            kind: calibrate(*_labelled(judge, one, attributes, labelled))
+            for kind, one in kinds.items()
+        }
+
+    def __call__(
+        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
+    ) -> Tensor:
+        p = torch.as_tensor(self.judge(images, prompts, attribute))
+        return self.calibration(attribute)(p.detach().cpu())
+
+    def calibration(self, attribute: Attribute) -> Calibration:
+        """The correction of what the judge says of an attribute.
+
+        Raises:
+            ValueError: it was not calibrated for it.
+        """
+        kind = attribute.name, attribute.values
+        if kind not in self._found:
+            known = ", ".join(name for name, _ in self._found)
+            raise ValueError(
+                f"the judge is not calibrated for these values of {attribute.name!r}, only {known}"
+            )
+        return self._found[kind]
+
+
+def _labelled(
+    judge: AttributeJudge, attribute: Attribute, attributes: Sequence[Attribute], labelled: Batch
+) -> tuple[Tensor, Tensor]:
+    """What a judge says of the images with a label, and the labels' places among the values."""
+    where = f"{labelled.name or 'the labelled images'}: column {attribute.name!r}"
+    # attributes of several prompts may have a name in common, and other values
+    known = [value for one in attributes if one.name == attribute.name for value in one.values]
+    rows, labels = [], []
+    for number, row in enumerate(labelled.rows or []):
+        label = row.get(attribute.name)
+        if label is not None and label not in known:
+            raise ValueError(
+                f"{where} of {row['file_name']} is {label!r}: it must be one of "
+                f"{', '.join(attribute.values)}, or left out"
+            )
+        if label in attribute.values:
+            rows.append(number)
+            labels.append(label)
+    if len(set(labels)) < 2:
+        found = f"only {labels[0]!r}" if labels else "no label"
+        raise ValueError(
+            f"{where} of metadata.jsonl has {found}: label images of at least two of "
+            f"{', '.join(attribute.values)}"
+        )
+    some = labelled.take(rows)
+    if some.prompts is None:
+        some = replace(some, prompts=[""] * len(rows))
+    return judged(some, attribute, judge), one_hot(labels, attribute).argmax(1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -90,6 +91,11 @@ class Batch:
             if (column := getattr(self, name)) is not None
         }
         return replace(self, images=self.images.take(rows), **columns)
+
+    def chunks(self) -> Iterator[tuple[list[Image.Image], list[str]]]:
+        """All images in order, some at a time, with their prompts, if there are any."""
+        prompts = iter(self.prompts or [])
+        return ((images, [*islice(prompts, len(images))]) for images in self.images.chunks())
 
     def column(self, name: str) -> list[float]:
         """The numbers of a column of `metadata.jsonl`, one for each image.

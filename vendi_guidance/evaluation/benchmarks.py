@@ -83,7 +83,7 @@ def coco_captions(path: Path) -> list[str]:
     Raises:
         ValueError: it has another form.
     """
-    content = _json(path)
+    content = read_json(path)
     rows = content.get("annotations") if isinstance(content, dict) else None
     if not isinstance(rows, list) or not rows:
         raise ValueError(f"{path} has no list under 'annotations': give captions_val2014.json")
@@ -98,7 +98,8 @@ def coco_captions(path: Path) -> list[str]:
                 "captions, such as captions_val2014.json"
             )
         first[image] = min((own, " ".join(row["caption"].split())), first.get(image, (own + 1, "")))
-    return [first[image][1] for image in sorted(first, key=_hash)]
+    in_order = sorted(first, key=lambda number: hashlib.sha256(str(number).encode()).hexdigest())
+    return [first[image][1] for image in in_order]
 
 
 class Asked(NamedTuple):
@@ -124,7 +125,7 @@ def read_dimcim(path: Path) -> list[Asked]:
         ValueError: it has another form.
         FileNotFoundError: there is none.
     """
-    content = _json(path)
+    content = read_json(path)
     found: list[Asked] = []
     texts: list[Any] = []
     try:
@@ -144,7 +145,7 @@ def read_dimcim(path: Path) -> list[Asked]:
     return list(dict.fromkeys(found))
 
 
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -153,19 +154,16 @@ def _json(path: Path) -> Any:
         raise ValueError(f"{path} is not JSON: {error}") from None
 
 
-def _hash(number: int) -> str:
-    return hashlib.sha256(str(number).encode()).hexdigest()
-
-
-def _dimcim_prompts(path: Path) -> list[str]:
-    return [row.prompt for row in read_dimcim(path)]
-
-
 _COCO = "MS-COCO's captions_*.json, or a file of prompts"
 
 BENCHMARKS = {
     "coco1000": Benchmark(_COCO, 1_000, 4, coco_captions, is_sample=True),
     "coco10000": Benchmark(_COCO, 10_000, 1, coco_captions, is_sample=True),
     "geneval": Benchmark("GenEval's evaluation_metadata.jsonl", 553, 4),
-    "dimcim": Benchmark("JSON of coarse and dense prompts", None, 30, _dimcim_prompts),
+    "dimcim": Benchmark(
+        "JSON of coarse and dense prompts",
+        None,
+        30,
+        lambda path: [row.prompt for row in read_dimcim(path)],
+    ),
 }

@@ -158,21 +158,22 @@ def score_batch(
 
 def _wanting(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:
     """What is left out because there are too few images, and how many it needs; "" if nothing."""
-    wanted = [] if draws else [f"confidence intervals (they need {ENOUGH})"]
-    if len(inputs) < CURVES_FROM:
-        wanted.append(f"convergence curves ({CURVES_FROM} images)")
-    if inputs.groups is not None and len(set(inputs.groups)) == len(inputs):
-        wanted.append("in-batch similarity (2 images of a prompt)")
-    if inputs.reference is not None:
-        if "kernel_distance" not in scores:
-            wanted.append("kernel and Fréchet distance (2 images, and 2 reference images)")
-        if "precision" not in scores:
-            least = NEIGHBOURS + 1
-            wanted.append(f"precision and recall ({least} images, and {least} reference images)")
+    n, has_reference, least = len(inputs), inputs.reference is not None, NEIGHBOURS + 1
+    conditions = {
+        f"confidence intervals (they need {ENOUGH})": draws is None,
+        f"convergence curves ({CURVES_FROM} images)": n < CURVES_FROM,
+        "in-batch similarity (2 images of a prompt)": inputs.groups is not None
+        and len(set(inputs.groups)) == n,
+        "kernel and Fréchet distance (2 images, and 2 reference images)": has_reference
+        and "kernel_distance" not in scores,
+        f"precision and recall ({least} images, and {least} reference images)": has_reference
+        and "precision" not in scores,
+    }
+    wanted = [what for what, is_wanting in conditions.items() if is_wanting]
     if not wanted:
         return ""
-    there = "There is" if len(inputs) == 1 else "There are"
-    return f"{there} {counted(len(inputs), 'image')}, too few for {', '.join(wanted)}."
+    there = "There is" if n == 1 else "There are"
+    return f"{there} {counted(n, 'image')}, too few for {', '.join(wanted)}."
 
 
 def spectrum_for(n: int) -> Spectrum:

@@ -77,8 +77,7 @@ class ScoreInputs:
         if self.t is None or self.kernel_t is None:
             [h] = spectrum.entropies(self.x, [Part(self.kernel_x)], entropy)
             return {"vendi": exp(h)}
-        rows = torch.cat([self.x, self.t], dim=1)
-        parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
+        rows, parts = self._joint(self.t, self.kernel_t)
         h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
         prompts, weights = _distinct(self.t)
         used = Exact() if len(prompts) <= 4000 else spectrum
@@ -95,10 +94,12 @@ class ScoreInputs:
         if self.t is not None and self.kernel_t is not None:
             prompts, weights = _distinct(self.t)
             found.append(Exact().eigenvalues(prompts, self.kernel_t, weights))
-            rows = torch.cat([self.x, self.t], dim=1)
-            parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
+            rows, parts = self._joint(self.t, self.kernel_t)
             found.append(Exact().eigenvalues(rows, parts.joint.kernel))
         return found
+
+    def _joint(self, t: Tensor, kernel_t: Kernel) -> tuple[Tensor, Parts]:
+        return torch.cat([self.x, t], dim=1), Parts.of(self.kernel_x, kernel_t, self.x.shape[1])
 
     @torch.no_grad()
     def scores(self, spectrum: Spectrum) -> dict[str, float]:
@@ -127,8 +128,7 @@ class ScoreInputs:
             similarity = in_batch_similarity(self.x, [str(label) for label in self.groups])
             if similarity is not None:
                 yield "in_batch_similarity", similarity
-        fidelity = None if self.labels is None else prompt_fidelity(self.labels)
-        if self.labels is not None and fidelity is not None:
+        if self.labels is not None and (fidelity := prompt_fidelity(self.labels)) is not None:
             yield "fidelity", fidelity
             if self.groups is not None:
                 looks = looks_by_group(self.groups, self.labels)

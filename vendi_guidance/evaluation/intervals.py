@@ -10,7 +10,7 @@ computed from logarithms.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,10 +22,10 @@ from vendi_guidance.scores.subsampling import interval, quantile, standard_error
 FEWEST_PROMPTS = 8
 """With fewer prompts, images are drawn."""
 
-FEWEST_PICTURES = 20
+FEWEST_IMAGES = 20
 """With fewer images of few prompts, there are no intervals."""
 
-ENOUGH = f"{FEWEST_PICTURES} images, or {FEWEST_PROMPTS} prompts"
+ENOUGH = f"{FEWEST_IMAGES} images, or {FEWEST_PROMPTS} prompts"
 """What confidence intervals need, in words."""
 
 LARGEST_PART = 500
@@ -75,10 +75,7 @@ class Draws:
 
 
 def draw_parts(
-    batches: Sequence[Sequence[Hashable] | None],
-    sizes: Sequence[int],
-    *,
-    count: int = 50,
+    batches: Sequence[Sequence[Hashable] | None], sizes: Sequence[int], *, count: int = 50
 ) -> Draws | None:
     """Random parts, at most halves, of batches; with the same prompts if all batches have the same.
 
@@ -103,29 +100,28 @@ def draw_parts(
         fewest = min(map(len, members))
         drawn = max(FEWEST_PROMPTS // 2, math.floor(share * fewest))
         paired = all(groups.keys() == members[0].keys() for groups in members)
-        parts = [tuple(_prompts(members, drawn, paired, generator)) for _ in range(count)]
+        parts = [_prompts(members, drawn, paired, generator) for _ in range(count)]
         return Draws(parts, "prompts", math.sqrt(drawn / (fewest - drawn)), fewest - 1, paired)
-    if min(sizes) < FEWEST_PICTURES:
+    if min(sizes) < FEWEST_IMAGES:
         return None
-    parts = [tuple(_pictures(groups, share, generator) for groups in members) for _ in range(count)]
+    parts = [tuple(_images(groups, share, generator) for groups in members) for _ in range(count)]
     return Draws(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
 
 
 def _prompts(
     members: list[dict[Hashable, list[int]]], drawn: int, paired: bool, generator: torch.Generator
-) -> Iterator[Tensor]:
+) -> tuple[Tensor, ...]:
     """For each batch the rows of some prompts, in order; of the same prompts if paired."""
-    chosen: list[Hashable] = []
+    found: list[Tensor] = []
     for groups in members:
-        if not chosen or not paired:
+        if not found or not paired:
             labels = list(groups)
             chosen = [labels[i] for i in torch.randperm(len(labels), generator=generator)[:drawn]]
-        yield torch.tensor(sorted(row for label in chosen for row in groups[label]))
+        found.append(torch.tensor(sorted(row for label in chosen for row in groups[label])))
+    return tuple(found)
 
 
-def _pictures(
-    groups: dict[Hashable, list[int]], share: float, generator: torch.Generator
-) -> Tensor:
+def _images(groups: dict[Hashable, list[int]], share: float, generator: torch.Generator) -> Tensor:
     """A share of the rows of every group, in order; at least one row of each."""
     chosen: list[int] = []
     for rows in groups.values():

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import TypeAlias
 
 import torch
 from PIL.Image import Image
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
-from vendi_guidance.evaluation.batches import Batch, Pictures
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
 from vendi_guidance.scores.alignment import clip_cosines
@@ -64,55 +63,34 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
             or label for each image.
         FileNotFoundError: a judge's weights are missing.
     """
-    batch, kept, inputs, settings = found.batch, found.kept, found.inputs, dict(found.settings)
+    batch, inputs, settings = found.batch, found.inputs, dict(found.settings)
     if judges.clip is not None:
         of_images, of_prompts = (judges.clip,) * 2 if isinstance(judges.clip, str) else judges.clip
         clip_x, settings["clip"] = reader.embed(batch.images, of_images)
         clip_t, _ = embed_prompts(batch.prompts or [], of_prompts)
         inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
     if judges.faithfulness is not None:
-        values, settings["faithfulness"] = faithfulness_of(
-            batch, judges.faithfulness, found.given, kept
-        )
-        inputs = replace(inputs, faithfulness=values)
-    labels = judges.labels
-    if isinstance(labels, Labels):
-        labels = check_labels(labels, found.given).take(kept)
-    elif labels is not None and batch.prompts is not None:
-        embedder = settings["image_embedder"]
-        labels = label_images(labels, batch.images, batch.prompts, inputs.x, embedder)
-    if isinstance(labels, Labels) and any(labels.asked):
+        values, name = _faithfulness(found, judges.faithfulness)
+        inputs, settings["faithfulness"] = replace(inputs, faithfulness=values), {"name": name}
+    labels = _labels(found, judges.labels)
+    if labels is not None and any(labels.asked):
         inputs = replace(inputs, labels=labels)
         settings["labeled"] = sum(asked is not None for asked in labels.asked)
     return replace(found, inputs=inputs, settings=settings)
 
 
-def faithfulness_of(
-    batch: Batch, given: Faithfulness, n: int, kept: Sequence[int]
-) -> tuple[Tensor, dict[str, Any]]:
-    """(b,) float64 of the images of a batch, and what gave them, JSON values.
-
-    Args:
-        batch: of the b images that could be read.
-        given: what judges, or n numbers.
-        kept: (b,) which of the n these are.
-
-    Raises:
-        ValueError: no prompts, no such column, or not one finite number for each image.
-    """
+def _faithfulness(found: Embedded, given: Faithfulness) -> tuple[Tensor, str]:
+    """(b,) float64 of the images that could be read, and what gave them."""
+    batch = found.batch
     if isinstance(given, str):
-        return _numbers(batch.column(given), len(kept), given), {"name": f"column {given}"}
+        return _numbers(batch.column(given), len(found.kept), given), f"column {given}"
     if not callable(given):
-        return _numbers(given, n, "given")[list(kept)], {"name": "given numbers"}
+        return _numbers(given, found.given, "given")[found.kept], "given numbers"
     name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
     if batch.prompts is None:
         raise ValueError(f"{name} compares images with prompts: give the prompts too")
-    parts, start = [], 0
-    for images in batch.images.chunks():
-        prompts = batch.prompts[start : start + len(images)]
-        parts.append(_numbers(given(images, prompts), len(images), name))
-        start += len(images)
-    return torch.cat(parts), {"name": name}
+    parts = [_numbers(given(*both), len(both[0]), name) for both in batch.chunks()]
+    return torch.cat(parts), name
 
 
 def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
@@ -130,30 +108,25 @@ def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
     return numbers
 
 
-def label_images(
-    labels: Labeler, images: Pictures, prompts: Sequence[str], x: Tensor, embedder: dict[str, Any]
-) -> Labels:
-    """The labels of n images and their prompts.
+def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
+    """The labels of the images that could be read.
 
     A labeler with the attributes `sha256` and `from_features` (see `ProbeLabeler`) reads them off
-    the features x: (n, d) of the images, where its own network is the embedder that gave these.
-
-    Raises:
-        ValueError: the labeler did not return n labels.
+    the images' features, where its own network is the embedder that gave these.
     """
-    sha256 = embedder.get("settings", {}).get("sha256")
-    if sha256 is not None and sha256 == getattr(labels, "sha256", None):
-        return check_labels(labels.from_features(x, prompts), len(images))  # type: ignore[attr-defined]
-    rest = iter(prompts)
-    chunks = [
-        check_labels(labels(some, list(islice(rest, len(some)))), len(some))
-        for some in images.chunks()
-    ]
+    batch, x = found.batch, found.inputs.x
+    if isinstance(given, Labels):
+        return _checked(given, found.given).take(found.kept)
+    if given is None or batch.prompts is None:
+        return None
+    sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
+    if sha256 is not None and sha256 == getattr(given, "sha256", None):
+        return _checked(given.from_features(x, batch.prompts), len(x))  # type: ignore[attr-defined]
+    chunks = [_checked(given(*both), len(both[0])) for both in batch.chunks()]
     return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
 
 
-def check_labels(labels: Labels, n: int) -> Labels:
-    """The labels; raises ValueError unless there are n of each kind."""
+def _checked(labels: Labels, n: int) -> Labels:
     for name, column in zip(labels._fields, labels, strict=True):
         if len(column) != n:
             both = f"{counted(n, 'image')} and {counted(len(column), f'{name} label')}"

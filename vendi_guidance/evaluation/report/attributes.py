@@ -6,18 +6,12 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vendi_guidance.evaluation.attribute_diversity import AttributeDiversity, AttributeScores
+from vendi_guidance.evaluation.attribute_diversity import AttributeScores
 from vendi_guidance.evaluation.attributes import Attribute
-from vendi_guidance.evaluation.report.figures import one_line, style
+from vendi_guidance.evaluation.report.figures import name_rows, one_line, style
 from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.spacing import evenly_spaced
 
-ATTRIBUTE_TITLES = {
-    "entropy": "evenness",
-    "coverage": "values drawn",
-    "commonest": "commonest value",
-    "named_kept": "named kept",
-}
 SHOWN = 24  # prompts of a figure: more are not read at a glance
 
 
@@ -57,18 +51,22 @@ def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:
     found: dict[str, list[AttributeScores | None]] = {}
     for place, report in enumerate(reports):
         for one in report.attributes:
-            row = found.setdefault(attribute_title(one.attribute), [None] * len(reports))
-            row[place] = one
+            found.setdefault(attribute_title(one.attribute), [None] * len(reports))[place] = one
+    names = [report.name for report in reports]
     with style():
         return {
-            f"attribute-{number}": _figure(title, of_runs, [report.name for report in reports])
+            f"attribute-{number}": _figure(title, of_runs, names)
             for number, (title, of_runs) in enumerate(found.items(), 1)
         }
 
 
 def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequence[str]) -> Figure:
     first = next(one for one in of_runs if one is not None)
-    order = [one.prompt for one in sorted(first.by_prompt, key=_evenness)]
+    # the least even first, prompts that name a value last
+    ordered = sorted(
+        first.by_prompt, key=lambda one: (one.named is not None, one.scores.get("entropy", 0.0))
+    )
+    order = [one.prompt for one in ordered]
     kept = evenly_spaced(order, SHOWN)
     size = (2.2 + 2.6 * len(names), 1.2 + 0.24 * len(kept))
     figure = Figure(figsize=size, layout="constrained")
@@ -78,18 +76,17 @@ def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequen
     for axes, scores, name in zip(panels, of_runs, names, strict=True):
         found = {} if scores is None else {one.prompt: one for one in scores.by_prompt}
         for row, prompt in enumerate(kept):
+            if prompt not in found:
+                continue
             start = 0.0
-            shares = found[prompt].shares if prompt in found else ()
-            for place, share in enumerate(shares):
+            for place, share in enumerate(found[prompt].shares):
                 axes.barh(row, share, left=start, color=colours[place % len(colours)], height=0.8)
                 start += share
-            if prompt in found and (named := found[prompt].named) is not None:
+            if (named := found[prompt].named) is not None:
                 axes.text(1.02, row, f"asks {one_line(named, 12)}", va="center", fontsize=7)
         axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="share of images")
         axes.set_title(one_line(name, 28), fontsize=10, parse_math=False)
-    panels[0].set_yticks(range(len(kept)), [one_line(prompt, 30) for prompt in kept], fontsize=8)
-    for label in panels[0].get_yticklabels():
-        label.set_parse_math(False)
+    name_rows(panels[0], range(len(kept)), [one_line(prompt, 30) for prompt in kept], fontsize=8)
     panels[0].invert_yaxis()
     handles = [
         Patch(color=colours[i % len(colours)], label=one_line(value, 20))
@@ -105,8 +102,3 @@ def _figure(title: str, of_runs: Sequence[AttributeScores | None], names: Sequen
     for text in (legend.get_title(), *legend.get_texts()):
         text.set_parse_math(False)
     return figure
-
-
-def _evenness(one: AttributeDiversity) -> tuple[bool, float]:
-    """The least even first, prompts that name a value last."""
-    return one.named is not None, one.scores.get("entropy", 0.0)

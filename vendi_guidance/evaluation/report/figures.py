@@ -91,7 +91,7 @@ def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
             side, x = ("right", start + length) if start else ("left", 0)
             axes.text(x, place - 0.42, f"{word} {length:.2f}", ha=side, va="center", fontsize=9)
             start += length
-    _name_rows(axes, range(len(reports)), [one_line(report.name, 16) for report in reports])
+    name_rows(axes, range(len(reports)), [one_line(report.name, 16) for report in reports])
     axes.invert_yaxis()
     axes.set_ylim(len(reports) - 0.6, -0.65)
     axes.set_xlabel("entropy of the images, nats")
@@ -151,12 +151,13 @@ def _heat_map(report: ReportData) -> Figure:
         if 1 < len(starts) <= 16:  # for more names there is no room
             ends = [*starts[1:], len(shown)]
             middles = [(a + b - 1) / 2 for a, b in zip(starts, ends, strict=True)]
-            _name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
+            name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
             axes.tick_params(length=0)
     return figure
 
 
-def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style: Any) -> None:
+def name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style: Any) -> None:
+    """Label the vertical axis with names, which may hold signs of mathematics."""
     axes.set_yticks(ticks, names, **style)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Group
+from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.attributes import (
-    ATTRIBUTE_TITLES,
     attribute_cell,
     attribute_title,
     calibration_lines,
@@ -84,7 +84,7 @@ def render(
     return environment.get_template(template).render(
         counted=counted,
         measures=MEASURES,
-        attribute_titles=ATTRIBUTE_TITLES,
+        attribute_titles=TITLES,
         attribute_title=attribute_title,
         attribute_cell=attribute_cell,
         calibration_lines=calibration_lines(reports),

@@ -1,4 +1,4 @@
-"""Reports as files (a page, Markdown, JSON and figures), and as a table for the terminal."""
+"""Reports as files: a page, Markdown, JSON and figures."""
 
 import json
 import os
@@ -6,26 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.protocols import ProtocolTable
 from vendi_guidance.evaluation.report.attributes import (
-    ATTRIBUTE_TITLES,
-    attribute_cell,
-    attribute_title,
-    calibration_lines,
     draw_attributes,
 )
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
-from vendi_guidance.evaluation.report.markdown import cell, row
-from vendi_guidance.evaluation.report.protocol import as_protocol_markdown
+from vendi_guidance.evaluation.report.tables import as_markdown, as_protocol_markdown
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_folder
 
@@ -146,93 +136,6 @@ def _compared(comparison: ComparisonData) -> dict[str, Any]:
             for name, found in comparison.differences.items()
         },
     }
-
-
-def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None = None) -> Table:
-    """The scores for the terminal, two runs of short names in 80 columns."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("score", min_width=18)
-    for report in reports:
-        table.add_column(Text(report.name), justify="right", min_width=14)
-    if comparison is not None:
-        table.add_column("change", justify="right", min_width=15)
-        table.add_column("significant?", min_width=12)
-    for title, *cells in score_rows(reports, comparison):
-        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
-        table.add_row(Text(title.text), *texts)
-    return table
-
-
-class Cell(NamedTuple):
-    """A cell of the table of scores: its text, and a confidence interval, "" if there is none."""
-
-    text: str
-    interval: str = ""
-
-
-def score_rows(
-    reports: Sequence[ReportData], comparison: ComparisonData | None = None
-) -> list[list[Cell]]:
-    """The table of scores: their titles, each run's, the change and whether it is significant."""
-    rows = []
-    for name, measure in MEASURES.items():
-        scores = [report.scores.get(name) for report in reports]
-        if not any(scores):
-            continue
-        cells = [Cell(measure.title)]
-        cells += [
-            Cell(measure.format(one.value), measure.format_interval(one.low, one.high))
-            if one
-            else Cell("–")
-            for one in scores
-        ]
-        found = None if comparison is None else comparison.differences.get(name)
-        if found is not None:
-            cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
-            cells.append(Cell(found.significance(measure)))
-        elif comparison is not None:
-            cells += [Cell("–"), Cell("–")]
-        rows.append(cells)
-    return rows
-
-
-def as_markdown(
-    reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Sequence[str]
-) -> str:
-    """The table, what each score depends on, and the figures, as Markdown."""
-    head = ["score", *(report.name for report in reports)]
-    head += ["change", "significant?"] if comparison else []
-    lines = ["# " + cell(" and ".join(report.name for report in reports)), ""]
-    lines += [cell(comparison.verdict()), ""] if comparison else []
-    for one in reports:
-        lines += [f"* {cell(one.name)}: {cell(note)}" for note in one.notes]
-    lines += [""] if any(one.notes for one in reports) else []
-    lines += [row(head), "|---" * len(head) + "|"]
-    for cells in score_rows(reports, comparison):
-        lines.append(row(f"{text} ({ends})" if ends else text for text, ends in cells))
-    lines += _attribute_lines(reports)
-    lines += ["", "In brackets: 95% confidence intervals. What each score depends on:", ""]
-    for report in reports:
-        lines += [
-            f"* {cell(report.name)}, {MEASURES[name].title}: {cell(score.basis)}"
-            for name, score in report.scores.items()
-        ]
-    lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
-    return "\n".join(lines)
-
-
-def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
-    """A table of each attribute's means over prompts."""
-    if not any(report.attributes for report in reports):
-        return []
-    lines = ["", row(["attribute", "run", *ATTRIBUTE_TITLES.values()])]
-    lines.append("|---" * (len(ATTRIBUTE_TITLES) + 2) + "|")
-    for report in reports:
-        for one in report.attributes:
-            cells = [attribute_title(one.attribute), report.name]
-            cells += [attribute_cell(one, name) for name in ATTRIBUTE_TITLES]
-            lines.append(row(cells))
-    return lines + [text for line in calibration_lines(reports) for text in ("", cell(line))]
 
 
 def _write(path: Path, text: str) -> None:
