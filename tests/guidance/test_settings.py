@@ -16,9 +16,10 @@ from vendi_guidance import (
     VendiGuidedPixArtAlphaPipeline,
     VendiGuidedSDXLPipeline,
 )
-from vendi_guidance.guidance.proposals import PROPOSALS, gradient
+from vendi_guidance.guidance.engine import WAYS
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
+    PROPOSALS,
     SETTINGS,
     _say_what_replaces_rounds_0,
     described,
@@ -165,11 +166,11 @@ def test_a_config_goes_round_trip(settings):
     assert again.prompt_input == "text"
 
 
-def test_a_proposal_that_is_registered_can_be_chosen(monkeypatch):
-    with pytest.raises(ValueError, match="proposal must be one of gradient, got 'backwards'"):
-        Rounds(proposal="backwards")
-    monkeypatch.setitem(PROPOSALS, "backwards", lambda step, score: -gradient(step, score))
-    assert VendiGuidance(proposal="backwards").settings == Rounds(proposal="backwards")
+def test_each_proposal_has_a_way_to_make_moves():
+    with pytest.raises(ValueError, match="proposal must be one of gradient, prompt, got 'back'"):
+        Rounds(proposal="back")
+    assert tuple(WAYS) == PROPOSALS
+    assert VendiGuidance(proposal="prompt").settings == Rounds(proposal="prompt")
 
 
 def settings_table() -> str:

@@ -11,8 +11,8 @@ from integrations.comfyui.remembering import Remembering
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
+from vendi_guidance.guidance import rounds
 from vendi_guidance.guidance.engine import CFG_STOP, Engine
-from vendi_guidance.guidance.proposals import PROPOSALS
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level
 
@@ -488,8 +488,8 @@ def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp
         asked.append(guider.given[before])
         return gradient(step, score)
 
-    gradient = PROPOSALS["gradient"]
-    monkeypatch.setitem(PROPOSALS, "gradient", ask)
+    gradient = rounds.gradient
+    monkeypatch.setattr(rounds, "gradient", ask)
     guider = Conditioned()
     own = guider.conds["positive"][0]["model_conds"]
     draw(memory(tmp_path), guider)
@@ -508,6 +508,6 @@ def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch)
         assert not step.network.has_prompt
         return step.network.denoise(step.latents, prompt_noise=2.0)
 
-    monkeypatch.setitem(PROPOSALS, "gradient", ask)
+    monkeypatch.setattr(rounds, "gradient", ask)
     with pytest.raises(ValueError, match="the conditioning has no embeddings"):
         draw(memory(tmp_path))

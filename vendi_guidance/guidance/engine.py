@@ -4,9 +4,10 @@ The diffusers callback, the block of modular pipelines and the ComfyUI node each
 their own way, describe its steps as `Step`, and do what an `Engine` says. It needs none of them.
 """
 
-from math import prod
+import logging
+from types import ModuleType
 
-from vendi_guidance.guidance import published, rounds
+from vendi_guidance.guidance import nearby, published, rounds
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published, Rounds
@@ -15,6 +16,17 @@ from vendi_guidance.guidance.step import Level, Step
 CFG_STOP = 0.75
 """The noise-to-signal ratio below which CFG is off after rounds: it only makes pictures more
 alike there (Kynkäänniemi et al., NeurIPS 2024)."""
+
+
+FEW = 8
+"""Steps of a call without CFG up to which its network is taken for one distilled to few steps,
+where a prompt nearby proposes."""
+
+WAYS: dict[str, ModuleType] = {"gradient": rounds, "prompt": nearby}
+"""What can propose moves, by the names that the settings have for it: each a module with the
+functions `is_due`, `repeat` and `evaluations`."""
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -48,7 +60,8 @@ class Engine:
         if self.settings.scale == 0:
             return False
         if isinstance(self.settings, Rounds):
-            return not self._are_made and rounds.is_due(step, self.settings)
+            way = WAYS[self.proposal(step, self.settings)]
+            return not self._are_made and way.is_due(step, self.settings)
         return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
 
     def observe(self, step: Step) -> None:
@@ -69,12 +82,25 @@ class Engine:
         self._are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
             return published.ascend(step, self._score, self.settings)
-        return rounds.repeat(step, self._score, self.settings)
+        proposal = self.proposal(step, self.settings)
+        if proposal == "prompt":
+            logger.info("%d steps without CFG: a prompt nearby proposes", step.count)
+        return WAYS[proposal].repeat(step, self._score, self.settings)
+
+    @staticmethod
+    def proposal(step: Step, settings: Rounds) -> str:
+        """What proposes the moves of a call with this step."""
+        if settings.proposal is not None or step.network is None:
+            return settings.proposal or "gradient"
+        is_distilled = step.network.evaluations_per_step == 1 and step.count <= FEW
+        return "prompt" if is_distilled and step.network.has_prompt else "gradient"
 
     def evaluations(self, step: Step) -> int:
         """How many times `modify` evaluates the network for each sample at this step."""
-        settings = self.settings
-        return prod(rounds.affordable(step, settings)) if isinstance(settings, Rounds) else 0
+        if not isinstance(self.settings, Rounds):
+            return 0
+        way = WAYS[self.proposal(step, self.settings)]
+        return way.evaluations(step, self.settings)
 
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance at a step that begins at this level: a scale w

@@ -1,9 +1,4 @@
-"""What moves a sample: the direction that a round proposes, and the step along it.
-
-A new way of proposing moves is one function in `PROPOSALS`; `Rounds(proposal=name)` uses it.
-"""
-
-from collections.abc import Callable
+"""What moves a sample: the direction in which the score rises, and the step along it."""
 
 import torch
 from torch import Tensor
@@ -11,9 +6,6 @@ from torch import Tensor
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
-
-Proposal = Callable[[Step, Score], Tensor]
-"""From a step with a prediction and the score to (b, D) unit rows, in the flattened latents."""
 
 
 def gradient(step: Step, score: Score) -> Tensor:
@@ -33,10 +25,6 @@ def gradient(step: Step, score: Score) -> Tensor:
     if score.exemplars is not None:
         found = found - score.beta * _against(score.exemplars, view.features, score)
     return unit_rows(as_rows(view.pull_back(found)).to(step.latents.device))
-
-
-PROPOSALS: dict[str, Proposal] = {"gradient": gradient}
-"""By the name that the settings have for it."""
 
 
 def move(latents: Tensor, direction: Tensor, length: Tensor | float, score: Score) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
-from vendi_guidance.guidance.proposals import PROPOSALS, move
+from vendi_guidance.guidance.proposals import gradient, move
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Denoiser, Prediction, Step
@@ -51,10 +51,9 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     distance = score.spread(step, clean)
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings, network)
-    propose = PROPOSALS[settings.proposal]
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
-        direction = propose(at, score)
+        direction = gradient(at, score)
         fading = scale * (1 - done / rounds)
         tried, predicted = [], []
         for _ in range(candidates):
@@ -71,17 +70,23 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
-    """Due at the first step that begins nearer to the level than it ends, in log.
-
-    The level is sqrt(D) `settings.level`, noise to signal, for latents of D numbers: the noise that
-    hides an image grows with its size.
-    """
+    """Due at the first step that begins nearer to the level than it ends, in log."""
     if step.network is None:
         return False
     start, end = step.network.levels
-    level = settings.level * step.latents[0].numel() ** 0.5
-    is_nearest = step.is_last or start.ratio * end.ratio <= level**2
+    is_nearest = step.is_last or start.ratio * end.ratio <= wanted_ratio(step, settings) ** 2
     return start.ratio < math.inf and is_nearest
+
+
+def wanted_ratio(step: Step, settings: Rounds) -> float:
+    """Noise to signal where looks are decided: sqrt(D) `settings.level` for latents of D numbers,
+    since the noise that hides an image grows with its size."""
+    return settings.level * step.latents[0].numel() ** 0.5
+
+
+def evaluations(step: Step, settings: Rounds) -> int:
+    """How many evaluations of the network `repeat` takes for each sample."""
+    return math.prod(affordable(step, settings))
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from typing import Any
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
-from vendi_guidance.guidance.proposals import PROPOSALS
 from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
 
@@ -37,6 +36,10 @@ SIGMA_SHARE = 0.7
 
 SIGMA_PROMPT = 0.3
 """The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
+
+
+PROPOSALS = ("gradient", "prompt")
+"""What can propose moves; `engine.WAYS` has a module for each."""
 
 
 class _NotGiven:
@@ -270,12 +273,15 @@ class Rounds(Settings):
         range=(0, 1),
         typical="0.25 to 1",
     )
-    proposal: str = _setting(
-        "gradient",
-        "The direction of a move: a name in `guidance.proposals.PROPOSALS`.",
+    proposal: str | None = _setting(
+        None,
+        'What proposes moves: "gradient", that of the score; or "prompt", what the network '
+        "generates for a prompt nearby, with three evaluations of the network. Automatic is the "
+        "prompt in calls of up to 8 steps without CFG, whose networks take moves along a gradient "
+        "back.",
         str,
         choices=PROPOSALS,
-        command_line=False,
+        none="automatic",
     )
 
     def __post_init__(self, strength: float) -> None:

@@ -1,0 +1,94 @@
+"""Prompts nearby: guidance of networks distilled to few steps, where a prompt nearby proposes.
+
+Such a network predicts much the same whatever the noise, and takes a move along the score's
+gradient back; a move towards what it would generate for a prompt nearby it follows, unless that
+contradicts the prompt. So from the prediction x for the prompt,
+
+    v = predict(a x + s eps, prompt + noise),
+    v = predict(a' (x + b (v - x) + p |v - x| grad Score / |grad Score|) + s' eps', prompt)   twice,
+
+where a, s is the level at which the step began and a', s' the level of the rounds, which the
+schedule need not have. What the prompt leaves open grows from answer to answer, and what
+contradicts it fades. Where the schedule goes on near that level, its next step answers once more.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.guidance.noise import fresh_noise
+from vendi_guidance.guidance.proposals import gradient
+from vendi_guidance.guidance.rounds import wanted_ratio
+from vendi_guidance.guidance.score import Score
+from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
+from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.guidance.window import as_rows
+
+PROMPT_NOISE = 12.0
+"""Of the prompt nearby: see `prompt_nearby`."""
+
+ANSWERS = 2
+"""How many predictions follow that for the prompt nearby."""
+
+PUSH = 0.3
+"""p, of the last move. Earlier ones have none: what contradicts the prompt has not faded yet."""
+
+NEAR = 0.5
+"""The sampler's next step answers too if it begins above this share of the answers' level."""
+
+
+def repeat(step: Step, score: Score, settings: Rounds) -> Step:
+    """Let the prompt answer what a prompt nearby proposes, after a denoising step.
+
+    Args:
+        step: with the network; its first prediction is x.
+
+    Returns:
+        The step with latents at the level where it ended; samples where they are not finite keep
+        theirs.
+    """
+    network = step.network
+    if network is None:
+        raise RuntimeError("prompts nearby need the network")
+    start, end = network.levels
+    level = network.at(min(wanted_ratio(step, settings), start.ratio))
+    own = network.denoised
+    further = 1 + settings.scale / FIRST_MOVE
+
+    def fresh() -> Tensor:
+        return fresh_noise(step.generator, own)
+
+    def moved(clean: Tensor, push: float) -> Tensor:
+        deviation = clean - own
+        target = own + further * deviation
+        if not push:
+            return target
+        at = replace(step, latents=level.signal * target, prediction=Prediction(target, *level))
+        direction = gradient(at, score)
+        finite = direction.isfinite().all(dim=1, keepdim=True)
+        score.count_skipped(finite)
+        length = push * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
+        return target + (length * direction.where(finite, 0)).view_as(target)
+
+    is_near = end.ratio > NEAR * level.ratio
+    proposed = start.mix(own, fresh())
+    clean = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
+    for left in reversed(range(ANSWERS)):
+        push = PUSH if left == 0 and not is_near else 0.0
+        clean = network.denoise(level.mix(moved(clean, push), fresh()), level)
+    if is_near:
+        clean = moved(clean, PUSH)
+    noise = fresh()
+    network.restart(clean, noise)
+    return step.with_finite_latents(end.mix(clean, noise))
+
+
+def is_due(step: Step, settings: Rounds) -> bool:
+    """Due after the first step that ends below the level of the answers."""
+    return step.network is not None and step.network.levels[1].ratio < wanted_ratio(step, settings)
+
+
+def evaluations(step: Step, settings: Rounds) -> int:
+    """How many evaluations of the network `repeat` takes for each sample."""
+    return 1 + ANSWERS
