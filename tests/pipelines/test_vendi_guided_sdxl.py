@@ -130,6 +130,7 @@ def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
     taken = set(inspect.signature(guided.__call__).parameters)
     settings = {field.name for kind in (Rounds, Published) for field in dataclasses.fields(kind)}
     others = {"diversity", "diversity_preset", "diversity_window", "diversity_memory"}
+    others |= {"diversity_undistilled"}
     assert {f"diversity_{name}" for name in settings} | others <= taken
 
 
