@@ -203,7 +203,7 @@ def narrower():
 @pytest.mark.parametrize(
     ("pipe", "undistilled", "message"),
     [
-        (base, "adapters", r"StableDiffusionXLPipeline has none loaded: call pipe.load_lora"),
+        (base, "adapters", r"StableDiffusionXLPipeline has none loaded: load one, by pipe"),
         (fused, "adapters", r"fused into the weights, lightning: call pipe.unfuse_lora\(\)"),
         (fused_and_unloaded, "adapters", "fused into the weights, lightning"),
         (base, lambda: base("SD 1.5").unet, "undistilled has cross_attention_dim|addition_embed"),

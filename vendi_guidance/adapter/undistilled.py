@@ -190,8 +190,8 @@ def _check_adapters(pipeline: Any, networks: list[nn.Module]) -> None:
     if not layers:
         raise ValueError(
             f'undistilled="{ADAPTERS}" needs a network with a LoRA, and '
-            f"{type(pipeline).__name__} has none loaded: call pipe.load_lora_weights(...), or give "
-            "the network that this one was distilled from"
+            f"{type(pipeline).__name__} has none loaded: load one, by pipe.load_lora_weights(...) "
+            "or --lora, or give the network that this one was distilled from"
         )
 
 
