@@ -1,5 +1,6 @@
 """`vendi-guidance generate` as a user calls it, on a tiny random SDXL."""
 
+import json
 import os
 import re
 import runpy
@@ -340,6 +341,13 @@ def test_another_network_makes_the_rounds_and_the_run_says_which(make, base, tmp
     assert again.exit_code == 2 and "--undistilled is none, was" in again.output
     again = make("a cat", *options, "--resume", "--undistilled", base, output=tmp_path / "other")
     assert again.exit_code == 0 and "nothing was left to do" in again.output
+
+
+def test_a_network_that_predicts_something_else_is_refused(make, base):
+    file = base / "scheduler" / "scheduler_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"prediction_type": "v_prediction"}))
+    result = make("a cat", "--undistilled", base)
+    assert result.exit_code == 2 and "predicts v_prediction, and the model epsilon" in result.output
 
 
 def test_undistilled_does_nothing_at_0(make, tmp_path):

@@ -98,7 +98,8 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it is a network of another class, or the model has not one network.
+        ValueError: it is a network of another class, or one that predicts something else, or the
+            model has not one network.
     """
     if name is None or name == ADAPTERS:
         return Base(name)
@@ -120,6 +121,12 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
             f"--undistilled {name} is a {found}, and the model has a {kind}: give the model that "
             "this one was distilled from"
         )
+    theirs, ours = _prediction_type(folder.parent), _prediction_type(model)
+    if theirs and ours and theirs != ours:
+        raise ValueError(
+            f"--undistilled {name} predicts {theirs}, and the model {ours}: give the model that "
+            "this one was distilled from"
+        )
     return Base(name, folder, variant)
 
 
@@ -127,6 +134,12 @@ def _weights(variant: str | None) -> str:
     """The pattern of a network's files of weights, without those of other variants."""
     end = "[.-][s0]" if variant is None else f".{variant}"
     return f"diffusion_pytorch_model{end}*tensors"
+
+
+def _prediction_type(folder: Path) -> str | None:
+    """What the network of a model predicts, if its scheduler says it."""
+    file = folder / "scheduler" / "scheduler_config.json"
+    return json.loads(file.read_text("utf-8")).get("prediction_type") if file.is_file() else None
 
 
 def _class_in(folder: Path) -> type[Any]:
