@@ -76,7 +76,8 @@ class Base(NamedTuple):
             raise ValueError(
                 f"--undistilled {self.name} cannot be loaded: {reason(error)}"
             ) from error
-        return network.to(device) if offload is None else accelerate.cpu_offload(network, device)
+        where = torch.device(device)
+        return network.to(where) if offload is None else accelerate.cpu_offload(network, where)
 
     def _count(self) -> int:
         """Of its weights."""
