@@ -11,6 +11,7 @@ from threading import Lock, RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
 from vendi_guidance.adapter.nearby import without_cache
@@ -229,12 +230,19 @@ def _check_place(given: nn.Module, own: nn.Module, pipeline: Any) -> None:
         return  # which move it
     device = getattr(pipeline, "_execution_device", None)
     place = next((it.device for it in given.parameters()), device)
-    if device is not None and place is not None and place.type != device.type:
+    if device is not None and place is not None and not _are_one(place, device):
         raise ValueError(
             f"undistilled is on {place}, and the pipeline computes on {device}: call "
             f'undistilled.to("{device}"), or accelerate.cpu_offload_with_hook(undistilled, '
             f'"{device}") to move it there when it is called'
         )
+
+
+def _are_one(place: torch.device, other: torch.device) -> bool:
+    """Whether two devices are the same; "cuda" is whichever is current."""
+    return place.type == other.type and (
+        place.index == other.index or None in (place.index, other.index)
+    )
 
 
 def _adapter_layers(network: nn.Module) -> list[Any]:
