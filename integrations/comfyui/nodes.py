@@ -57,6 +57,13 @@ class DiverseBatch(io.ComfyNode):
                     default="default",
                     tooltip="Of a session's or a file's memory. Another name is an empty memory.",
                 ),
+                io.Model.Input(
+                    "undistilled",
+                    optional=True,
+                    tooltip="For a model distilled to few steps (Lightning, Turbo, ...): the model "
+                    "before the LoRA, or the one it was distilled from, which then decides what "
+                    "images differ in.",
+                ),
             ],
             outputs=[io.Model.Output()],
         )
@@ -88,7 +95,13 @@ class DiverseBatch(io.ComfyNode):
 
     @classmethod
     def execute(
-        cls, model: Any, diversity: float, objective: str, memory: str, memory_name: str
+        cls,
+        model: Any,
+        diversity: float,
+        objective: str,
+        memory: str,
+        memory_name: str,
+        undistilled: Any = None,
     ) -> Any:
         wrong = cls.validate_inputs(diversity, memory, memory_name)
         if wrong is not True:  # of linked inputs
@@ -99,7 +112,8 @@ class DiverseBatch(io.ComfyNode):
         if diversity > 0:
             settings = Rounds(strength=diversity, objective=objective)
             folder = Path(folder_paths.get_user_directory(), KEY)
-            wrapper = DiverseSampling(settings, Remembering(memory, memory_name, folder))
+            remembering = Remembering(memory, memory_name, folder)
+            wrapper = DiverseSampling(settings, remembering, undistilled)
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)
             patched.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, KEY, wrapper)
         return io.NodeOutput(patched)

@@ -28,6 +28,7 @@ from vendi_guidance.patching import Patch
 from .nearby import has_tokens, perturbed
 from .remembering import Remembering
 from .schedule import KEY, whole_schedule
+from .undistilled import predicting
 
 SCALES = ("cfg", "cfg1", "cfg2")
 """What ComfyUI's guiders call the scales of classifier-free guidance."""
@@ -39,11 +40,13 @@ class DiverseSampling:
     Args:
         settings: of the rounds.
         remembering: where finished samples are kept.
+        undistilled: the model that predicts in the rounds, or None for the sampler's.
     """
 
-    def __init__(self, settings: Rounds, remembering: Remembering) -> None:
+    def __init__(self, settings: Rounds, remembering: Remembering, undistilled: Any = None) -> None:
         self._settings = settings
         self._remembering = remembering
+        self._undistilled = undistilled
 
     def __call__(
         self,
@@ -77,7 +80,7 @@ class DiverseSampling:
         given = extra_args.get("model_options", {}).get(KEY, sigmas)
         schedule = whole_schedule(given, goes_on)
         progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, goes_on, schedule, progress)
+        run = _Run(engine, guider, prompts, goes_on, schedule, progress, self._undistilled)
         patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
         patch.apply()
         try:
@@ -118,6 +121,7 @@ class _Run:
         goes_on: whether an earlier run has left its noise in the latents.
         schedule: see `whole_schedule`.
         progress: to be told of each evaluation in the rounds.
+        undistilled: see `DiverseSampling`.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class _Run:
         goes_on: bool,
         schedule: tuple[Tensor, int],
         progress: _Progress,
+        undistilled: Any,
     ) -> None:
         self._engine = engine
         self._guider = guider
@@ -135,6 +140,7 @@ class _Run:
         self._goes_on = goes_on
         self._schedule, self._first = schedule
         self._progress = progress
+        self._undistilled = undistilled
 
     def sample(
         self,
@@ -183,8 +189,10 @@ class _Run:
 
         here.denoise, here.denoised = tell, denoise(x)
         generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
-        x = self._engine.modify(replace(step, latents=x, generator=generator)).latents
-        if not here.is_inserted:
+        step = replace(step, latents=x, generator=generator)
+        with predicting(self._guider, self._undistilled, x):
+            x = self._engine.modify(step).latents
+        if self._undistilled is None and not here.is_inserted:  # the sampler's own prediction
             guided.expect(x, extra_args.get("model_options"), here.found)
         # from the same seed, the sampler would draw the noise of its first steps again
         seed = _derived(extra_args.get("seed"), "from the rounds on")

@@ -1,7 +1,10 @@
 """`vendi-guidance generate` as a user calls it, on a tiny random SDXL."""
 
+import json
 import os
+import re
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from diffusers import StableDiffusionXLPipeline
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import SCRIPTS
 from tests.helpers.commands import assert_refused, contents
@@ -307,3 +311,60 @@ def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
     assert "1/1" in bars[-1]
     assert all("picture" in bar for bar in bars)
     assert read_run(tmp_path / "out").prompts == ["cat"]
+
+
+# The undistilled network
+
+
+@pytest.fixture
+def base(tiny_sdxl_folder, tmp_path):
+    """A model of other weights."""
+    folder = tmp_path / "base"
+    shutil.copytree(tiny_sdxl_folder, folder)
+    file = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    weights = {name: 1.5 * weight for name, weight in load_file(file).items()}
+    save_file(weights, file, {"format": "pt"})
+    return folder
+
+
+def test_another_network_makes_the_rounds_and_the_run_says_which(make, base, tmp_path):
+    options = ("--images-per-prompt", 4, *GUIDED)
+    own = pixels(made(make("a cat", *options), tmp_path / "out"))
+    result = make("a cat", *options, "--undistilled", base, output=tmp_path / "other")
+    other = made(result, tmp_path / "other")
+    assert (pixels(other) != own).any()
+    assert {row["undistilled"] for row in other.rows} == {str(base)}
+    assert re.search(rf"the rounds' network, {base}: [0-9.e-]+ GB beside the model", result.output)
+    unet = make("a cat", *options, "--undistilled", base / "unet", output=tmp_path / "unet")
+    assert (pixels(made(unet, tmp_path / "unet")) == pixels(other)).all()
+    again = make("a cat", *options, "--resume", output=tmp_path / "other")
+    assert again.exit_code == 2 and "--undistilled is none, was" in again.output
+    again = make("a cat", *options, "--resume", "--undistilled", base, output=tmp_path / "other")
+    assert again.exit_code == 0 and "nothing was left to do" in again.output
+
+
+def test_a_network_that_predicts_something_else_is_refused(make, base):
+    file = base / "scheduler" / "scheduler_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"prediction_type": "v_prediction"}))
+    result = make("a cat", "--undistilled", base)
+    assert result.exit_code == 2 and "predicts v_prediction, and the model epsilon" in result.output
+
+
+def test_undistilled_does_nothing_at_0(make, tmp_path):
+    made(make("a cat", "--undistilled", "adapters", "--diversity", 0), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("adapters", "needs a network with a LoRA"),
+        ("nothing-here", "nothing-here is neither a folder nor in the cache"),
+        ("{}", "there is no unet/diffusion_pytorch_model"),
+        ("{}/net", "is a SD3Transformer2DModel, and the model has a UNet2DConditionModel"),
+    ],
+)
+def test_what_is_no_undistilled_network_is_refused(make, tmp_path, name, message):
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "config.json").write_text('{"_class_name": "SD3Transformer2DModel"}')
+    result = make("a cat", "--undistilled", name.format(tmp_path))
+    assert result.exit_code == 2 and message in " ".join(result.output.split())

@@ -1,7 +1,9 @@
 """The wrapper of ComfyUI's samplers, with the arguments that ComfyUI 0.3.64 gave it."""
 
 import math
+import sys
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -152,7 +154,8 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     args = (guider, sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
-    return DiverseSampling(given.get("settings", Rounds()), where)(run, *args)
+    settings = given.get("settings", Rounds())
+    return DiverseSampling(settings, where, given.get("undistilled"))(run, *args)
 
 
 def diversity(samples):
@@ -511,3 +514,87 @@ def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch)
     monkeypatch.setattr(rounds, "gradient", ask)
     with pytest.raises(ValueError, match="the conditioning has no embeddings"):
         draw(memory(tmp_path))
+
+
+# The undistilled model
+
+
+class Patcher:
+    """A ModelPatcher; those with the same model have the same weights, less LoRAs."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def pre_run(self):
+        self.model.current_patcher = self
+
+    def cleanup(self):
+        self.model.current_patcher = None
+
+
+class Distilled(Conditioned):
+    """Keeps which model was evaluated, of those that ComfyUI has loaded."""
+
+    model_options: ClassVar = {}
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.model_patcher = Patcher(self.inner_model)
+        self.model_patcher.pre_run()
+        self.evaluated, self.loaded, self.fails = [], [self.model_patcher], fails
+
+    def __call__(self, *args, **kwargs):
+        patcher = self.inner_model.current_patcher
+        assert patcher is self.loaded[-1]
+        self.evaluated.append(patcher)
+        if self.fails and patcher is not self.model_patcher:
+            raise ZeroDivisionError
+        return super().__call__(*args, **kwargs)
+
+
+@pytest.fixture
+def loading(monkeypatch):
+    """ComfyUI's loading of models, told of by the guider."""
+
+    def prepare_sampling(patcher, shape, conds, model_options):
+        assert tuple(shape) == SHAPE and "positive" in conds
+        guider.loaded.append(patcher)
+        return patcher.model, conds, []
+
+    def of(one):
+        nonlocal guider
+        guider = one
+        return one
+
+    guider = None
+    module = SimpleNamespace(prepare_sampling=prepare_sampling)
+    monkeypatch.setitem(sys.modules, "comfy", SimpleNamespace(sampler_helpers=module))
+    monkeypatch.setitem(sys.modules, "comfy.sampler_helpers", module)
+    return of
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_undistilled_model_predicts_in_the_rounds_alone(tmp_path, loading, shared):
+    guider = loading(Distilled())
+    own = guider.model_patcher
+    base = Patcher(own.model if shared else SimpleNamespace(model_sampling=Noise))
+    draw(memory(tmp_path), guider, undistilled=base)
+    names = ["base" if it is base else "own" for it in guider.evaluated]
+    rest = len(SIGMAS) - 1 - AT
+    assert names == ["own"] * (AT + 1) + ["base"] * EVALUATIONS + ["own"] * rest
+    assert guider.loaded == [own, base, own]
+    assert guider.inner_model is own.model and own.model.current_patcher is own
+
+
+def test_after_an_error_in_the_rounds_the_samplers_model_is_back(tmp_path, loading):
+    guider = loading(Distilled(fails=True))
+    own = guider.model_patcher
+    with pytest.raises(ZeroDivisionError):
+        draw(memory(tmp_path), guider, undistilled=Patcher(own.model))
+    assert guider.inner_model is own.model and own.model.current_patcher is own
+    assert guider.loaded[-1] is own
+
+
+def test_an_undistilled_model_of_another_kind_is_refused(tmp_path, loading):
+    with pytest.raises(ValueError, match="of kind Velocity, and the sampler's is SimpleNamespace"):
+        draw(memory(tmp_path), loading(Distilled()), undistilled=Patcher(Velocity()))

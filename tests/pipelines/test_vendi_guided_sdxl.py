@@ -130,6 +130,7 @@ def test_help_on_a_call_lists_every_setting_as_an_argument(guided):
     taken = set(inspect.signature(guided.__call__).parameters)
     settings = {field.name for kind in (Rounds, Published) for field in dataclasses.fields(kind)}
     others = {"diversity", "diversity_preset", "diversity_window", "diversity_memory"}
+    others |= {"diversity_undistilled"}
     assert {f"diversity_{name}" for name in settings} | others <= taken
 
 
@@ -318,6 +319,7 @@ def test_every_public_name_exists_and_an_unknown_one_is_an_attribute_error():
         ({"diversity_window": 0}, "^diversity_window must be .* got 0"),
         ({"diversity_objective": "x"}, "objective must be .* got 'x'"),
         ({"diversity_memory": "x"}, "^diversity_memory must be one of session, call, got 'x'"),
+        ({"diversity_undistilled": "x"}, '^diversity_undistilled must be "adapters" or a network'),
         ({"diversity": -0.1}, "^diversity must be between 0, .* got -0.1"),
         ({"diversity": 1.1}, "^diversity must be between 0, .* got 1.1"),
         ({"diversity": float("nan")}, "^diversity must be between 0, .* got nan"),

@@ -5,11 +5,13 @@ from threading import get_ident
 from typing import Any
 
 from vendi_guidance.adapter.denoiser import Network
+from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, why_no_prompts
 from vendi_guidance.adapter.running import RunningCall, local_of
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import Published, Rounds
+from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 
 
@@ -22,6 +24,7 @@ class Call:
 
     Args:
         generator: of fresh noise; None is that of the pipeline's call, if it has one.
+        undistilled: what predicts in the rounds: see `VendiGuidance`.
 
     Raises:
         ValueError: the settings need what this pipeline or its scheduler do not offer.
@@ -33,8 +36,14 @@ class Call:
         settings: Rounds | Published,
         memory: Memory,
         generator: Generator,
+        undistilled: Undistilled = None,
     ) -> None:
+        if undistilled is not None and settings.scale and isinstance(settings, Published):
+            raise ValueError(
+                "undistilled is for rounds, and guidance as published makes none: leave it out"
+            )
         self.settings = settings
+        self._undistilled = undistilled
         self.has_begun = self.is_guided = False
         self._thread: int | None = None
         self._generator = generator
@@ -78,6 +87,23 @@ class Call:
         if self._network is not None:
             level, due = self._network.levels[1], self.is_due(step)
             self._network.cfg = self._engine.share_of_cfg(level, due)
+
+    def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
+        """The step with what tells its prompts apart; their bandwidth may be known from that.
+
+        Args:
+            tensors, name: see `prompt_features`.
+
+        Raises:
+            ValueError: the pipeline gave no prompts.
+        """
+        prompts, memory = prompt_features(step.pipeline, tensors, name), self._engine.memory
+        if prompts is None:
+            raise ValueError(f"the objective compares prompts: {why_no_prompts(step.pipeline)}")
+        is_found = self.settings.sigma_prompt or memory.sigma_prompt
+        if not is_found and is_pooled_clip(step.pipeline, tensors, name):
+            memory.sigma_prompt = SIGMA_PROMPT
+        return replace(step, prompts=prompts)
 
     def modify(self, step: Step) -> Step:
         """The step with guided latents.
@@ -133,7 +159,8 @@ class Call:
         if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here():
             return watch.steps > 0
         self.close()
-        self._watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here).start()
+        watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here)
         if isinstance(self.settings, Rounds):
-            self._network = Network(pipeline, self._watch).start()
+            self._network = Network(pipeline, watch, self._undistilled).start()
+        self._watch = watch.start()
         return False

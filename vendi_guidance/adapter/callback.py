@@ -8,7 +8,6 @@ the window. The pipeline's own code stays as it is.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from diffusers.callbacks import PipelineCallback
@@ -22,16 +21,11 @@ from vendi_guidance.adapter.calling import (
     count_steps,
     is_finished,
 )
-from vendi_guidance.adapter.prompts import (
-    is_pooled_clip,
-    prompt_features,
-    prompt_inputs,
-    why_no_prompts,
-)
+from vendi_guidance.adapter.prompts import prompt_inputs
+from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
-    SIGMA_PROMPT,
     Published,
     Rounds,
     Settings,
@@ -52,6 +46,21 @@ def check_keeps(memory: str) -> None:
     """Raise ValueError for what `VendiGuidance(memory=...)` may not be."""
     if memory not in KEEPS:
         raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {memory!r}")
+
+
+def _settings(objective: str | Settings, preset: str | None, **changes: Any) -> Rounds | Published:
+    """What the arguments of `VendiGuidance` ask for; the first may be the settings themselves."""
+    if not isinstance(objective, Settings):
+        return Rounds().changed(preset, objective=objective, **changes)
+    if preset is not None:
+        raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
+    return objective.changed(**changes)
+
+
+def _config(settings: Settings) -> dict[str, Any]:
+    """The settings as diffusers stores them: a space of one's own by its description."""
+    space = settings.space if isinstance(settings.space, str) else repr(settings.space)
+    return {**vars(settings), "space": space}
 
 
 class VendiGuidance(PipelineCallback):
@@ -82,17 +91,24 @@ class VendiGuidance(PipelineCallback):
             for a conditional objective, the best that the pipeline offers (with `on`) or
             "prompt_embeds" (without).
         record (default False): Let samples enter the window at strength 0 too.
+        undistilled (default None): The network that predicts in the rounds, where the pipeline's is
+            distilled to few steps and hardly follows them: "adapters" is the pipeline's without its
+            LoRAs (Lightning, Turbo, Hyper, LCM, ...), which are off meanwhile; a module is one of
+            the same class that the pipeline's was distilled from, on its device. None is the
+            pipeline's own. While LoRAs are switched, calls of other threads on the same network
+            take turns with this one.
         {settings}
 
     Attributes:
         settings: `Settings`, as given above.
         memory: the window, the exemplars and the prompt bandwidth that was found.
+        undistilled: as given above; it may be replaced between calls.
         generator: of fresh noise: a `torch.Generator` or one for each sample. None is that of the
             pipeline's call; where that has none, torch's own governs, as in the stock pipeline.
 
     Raises:
         ValueError: a value out of its range, named in the message.
-        TypeError: a setting that does not exist.
+        TypeError: a setting that does not exist, or an `undistilled` that is no network.
 
     Example:
         >>> from vendi_guidance import Published, VendiGuidance
@@ -114,21 +130,19 @@ class VendiGuidance(PipelineCallback):
         exemplars: Tensor | None = None,
         prompt_input: str | None = None,
         record: bool = False,
+        undistilled: Undistilled = None,
         **settings: Any,
     ) -> None:
         # without PipelineCallback's own arguments, which say when a callback stops
-        given: Settings = Rounds()
-        if isinstance(objective, Settings):
-            if preset is not None:
-                raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
-            given, objective = objective, NOT_GIVEN
-        settings |= {"objective": objective, "scale": scale, "every": every}
+        check_undistilled(undistilled)
+        settings |= {"strength": strength, "scale": scale, "every": every}
         self.memory = Memory(window, exemplars)
         self.keeps = memory
         self.generator: Generator = None
         self.record = record
+        self.undistilled = undistilled
         self._prompt_input = prompt_input
-        self.settings = given.changed(preset, strength, **settings)
+        self.settings = _settings(objective, preset, **settings)
         self._call: Call | None = None
         self._has_warned = False
 
@@ -140,11 +154,8 @@ class VendiGuidance(PipelineCallback):
     def settings(self, settings: Rounds | Published) -> None:
         self._settings = settings
         kept = {"memory": self.keeps, "window": self.window.size, "record": self.record}
-        config = {**vars(settings), **kept, "prompt_input": self._prompt_input}
-        if not isinstance(settings.space, str):
-            config["space"] = repr(settings.space)
         self._internal_dict: Any = {}  # the other algorithm's settings do not stay
-        self.register_to_config(**config)
+        self.register_to_config(**_config(settings), **kept, prompt_input=self._prompt_input)
 
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
@@ -224,16 +235,19 @@ class VendiGuidance(PipelineCallback):
         generator: Generator = None,
         *,
         memory: str | None = None,
+        undistilled: Undistilled = NOT_GIVEN,
         callback: Callback | None = None,
         callback_tensor_inputs: Sequence[str] | None = None,
         **changes: Any,
     ) -> Iterator[dict[str, Any]]:
         """`on`, with other settings for this call, and a window that stays as it was if it raises:
         `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`."""
-        settings, keeps = self.settings.changed(**changes), self.keeps
+        settings, before = self.settings.changed(**changes), (self.keeps, self.undistilled)
         inputs = callback_tensor_inputs
         try:
-            self.keeps = keeps if memory is None else memory
+            self.keeps = self.keeps if memory is None else memory
+            if undistilled is not NOT_GIVEN:
+                self.undistilled = undistilled
             with self.memory.holding() as finished:
                 yield self._attach(pipeline, settings, generator, callback, inputs)
             if self._call is not None and not self._call.has_begun:
@@ -241,14 +255,10 @@ class VendiGuidance(PipelineCallback):
             self.memory.commit(finished)
         finally:
             self._let_go()
-            self.generator, self.keeps = None, keeps
+            self.generator, (self.keeps, self.undistilled) = None, before
 
     def callback_fn(
-        self,
-        pipeline: Any,
-        step_index: int,
-        timesteps: Any,
-        callback_kwargs: dict[str, Any],
+        self, pipeline: Any, step_index: int, timesteps: Any, callback_kwargs: dict[str, Any]
     ) -> dict[str, Any]:
         """What diffusers calls after each step; see `diffusers.callbacks.PipelineCallback`."""
         return self.guide(pipeline, step_index, count_steps(pipeline), callback_kwargs)
@@ -275,7 +285,7 @@ class VendiGuidance(PipelineCallback):
         if not (is_due or step.is_last):
             return callback_kwargs
         if self.prompt_input is not None:
-            step = replace(step, prompts=self._prompt_features(pipeline, callback_kwargs))
+            step = call.with_prompts(step, callback_kwargs, self._prompt_input)
         if is_due:
             step = call.modify(step)
         if step.is_last:
@@ -307,7 +317,7 @@ class VendiGuidance(PipelineCallback):
     def _begin(self, pipeline: Any, settings: Rounds | Published, generator: Generator) -> Call:
         self._let_go()
         self.generator = generator
-        self._call = Call(pipeline, settings, self.memory, generator)
+        self._call = Call(pipeline, settings, self.memory, generator, self.undistilled)
         return self._call
 
     def _let_go(self) -> None:
@@ -320,14 +330,6 @@ class VendiGuidance(PipelineCallback):
         if reason is not None and not self._has_warned:
             self._has_warned = True
             logger.warning("no step of this call was guided: %s", reason)
-
-    def _prompt_features(self, pipeline: Any, tensors: dict[str, Any]) -> Tensor:
-        features = prompt_features(pipeline, tensors, self._prompt_input)
-        if features is None:
-            raise ValueError(f"the objective compares prompts: {why_no_prompts(pipeline)}")
-        if not self.sigma_prompt and is_pooled_clip(pipeline, tensors, self._prompt_input):
-            self.memory.sigma_prompt = SIGMA_PROMPT
-        return features
 
 
 show_settings(VendiGuidance.__init__)

@@ -27,6 +27,13 @@ from vendi_guidance.adapter.arguments import (
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.nearby import has_tokens, with_prompt_noise
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.adapter.undistilled import (
+    ADAPTERS,
+    Undistilled,
+    answer,
+    check_fits,
+    one_at_a_time,
+)
 from vendi_guidance.guidance.step import Generator, Level
 from vendi_guidance.patching import Patch
 
@@ -53,13 +60,17 @@ class Network:
     Args:
         pipeline: whose call it is.
         watch: of the pipeline's scheduler, started before.
+        undistilled: what predicts in the rounds: see `VendiGuidance`.
 
     Attributes:
         cfg: the share of CFG at the next steps: 1, as the pipeline is called, to 0, none. The first
             step always uses full CFG, because the batch size is not known yet.
+
+    Raises:
+        ValueError: the undistilled network does not fit the pipeline.
     """
 
-    def __init__(self, pipeline: Any, watch: Watch) -> None:
+    def __init__(self, pipeline: Any, watch: Watch, undistilled: Undistilled = None) -> None:
         self.cfg = 1.0
         self._pipeline = pipeline
         self._family = family_of(pipeline)
@@ -67,12 +78,17 @@ class Network:
         self._evaluations: list[_Evaluation] = []
         self._step = -1  # whose evaluations they are
         self._share = 1.0  # of CFG at that step
-        modules = (getattr(pipeline, name, None) for name in NETWORKS)
+        self._undistilled = undistilled
+        found = (getattr(pipeline, name, None) for name in NETWORKS)
+        modules = [module for module in found if isinstance(module, nn.Module)]
+        check_fits(undistilled, pipeline, modules)
         self._patches = [
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
-            if isinstance(module, nn.Module)
         ]
+        if undistilled == ADAPTERS:  # innermost
+            alone = [one_at_a_time(module, _entry(module)) for module in modules]
+            self._patches = [*alone, *self._patches]
 
     def start(self) -> "Network":
         for patch in self._patches:
@@ -166,7 +182,8 @@ class Network:
             args, kwargs = with_prompt_noise(
                 first.module, args, kwargs, prompts, count, prompt_noise, generator
             )
-        output = self._part(tensor_of(first.forward(*args, **kwargs))[own], latents)
+        raw = answer(self._undistilled, first.module, first.forward, args, kwargs)
+        output = self._part(tensor_of(raw)[own], latents)
         return self._watch.denoise(latents, output * sign, level)
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:

@@ -18,13 +18,20 @@ from torch import Tensor
 
 from vendi_guidance.adapter.callback import VendiGuidance, check_keeps
 from vendi_guidance.adapter.calling import count_steps
+from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
 DIAL = "diversity"
 PREFIX = "diversity_"
 
-OF_A_CALL = {DIAL: float, "diversity_preset": str, "diversity_window": int, "diversity_memory": str}
+OF_A_CALL = {
+    DIAL: float,
+    "diversity_preset": str,
+    "diversity_window": int,
+    "diversity_memory": str,
+    "diversity_undistilled": Any,
+}
 """The arguments of a call beside the settings."""
 
 DEPRECATED = ("callback", "callback_steps")
@@ -47,6 +54,8 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
         diversity_preset: "published", the paper's settings.
         diversity_window: How many samples to remember, in later calls too.
         diversity_memory: "session" to remember samples of this call, "call" not to.
+        diversity_undistilled: For the rounds, "adapters", the pipeline's network without its LoRAs,
+            or the network that it was distilled from; see `VendiGuidance`.
         {settings}
 
         Raises:
@@ -93,6 +102,7 @@ class DiversityGuided:
             check_count("window", changes.pop("window", 1))
             if (memory := changes.pop("memory", None)) is not None:
                 check_keeps(memory)
+            check_undistilled(changes.pop("undistilled", None))
             self.guidance.settings.changed(**changes)
         except ValueError as error:
             name, _, reason = str(error).partition(" ")

@@ -146,6 +146,13 @@ COMMON = (
     type=click.Choice(list(PRESETS)),
     help="Settings in place of the dial's: published is the paper's.",
 )
+@how(
+    "--undistilled",
+    metavar="MODEL",
+    help="Network that predicts in the rounds, for a model distilled to few steps: adapters, its "
+    "own with LoRAs switched off; or the folder or hub name of the model that it was distilled "
+    "from, of which the network is loaded besides.",
+)
 @setting_options
 @how(
     "--diversity-window",

@@ -97,7 +97,7 @@ def check_model(folder: Path) -> str:
         FileNotFoundError: there is no model.
     """
     index = _index(folder)
-    for name, (library, kind) in _parts(index).items():
+    for name, (library, kind) in parts_of(folder).items():
         if library is None and kind is None:  # this model has no such part
             continue
         module = getattr(diffusers.pipelines, str(library), None)
@@ -191,10 +191,11 @@ def _enable(pipe: Any, name: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """A SHA-256 that identifies a model: of all small files of its parts, and of blocks all over
-    the large ones, so that it takes little time."""
+    """A SHA-256 that identifies a model, or a part of one: of all small files of its parts, and of
+    blocks all over the large ones, so that it takes little time."""
     digest = hashlib.sha256()
-    parts = sorted(name for name in _parts(_index(folder)) if (folder / name).is_dir())
+    names = parts_of(folder) if (folder / INDEX).is_file() else [""]
+    parts = sorted(name for name in names if (folder / name).is_dir())
     files = (path for name in parts for path in sorted((folder / name).rglob("*")))
     for path in (folder / INDEX, *files):
         if not path.is_file():
@@ -231,11 +232,11 @@ def _index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def _parts(index: dict[str, Any]) -> dict[str, list[Any]]:
+def parts_of(folder: Path) -> dict[str, list[Any]]:
     """(library, class) of each part that a model's index names."""
     return {
         name: value
-        for name, value in index.items()
+        for name, value in _index(folder).items()
         if isinstance(value, list) and len(value) == 2 and not name.startswith("_")
     }
 

@@ -30,6 +30,7 @@ from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
 from vendi_guidance.runs.runner import Draw, Runner, by_a_call
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.undistilled import Base, find_undistilled
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import Prompts, open_prompts
 
@@ -43,6 +44,8 @@ class RunOptions:
         opener: of what `prompts` names.
         protocol: the benchmark that they are of, and `protocol_prompts` how many of its prompts
             were asked for; None takes all.
+        undistilled: what predicts in the rounds: "adapters", a folder or a name on the hub; None
+            is the model's own network.
         diversity: those given that begin with `diversity_`, except the window's size: a preset,
             and fields of `Settings`.
     """
@@ -73,6 +76,7 @@ class RunOptions:
     opener: Callable[[str], Prompts] = open_prompts
     protocol: str | None = None
     protocol_prompts: int | None = None
+    undistilled: str | None = None
     diversity: dict[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -166,6 +170,9 @@ def open_run(
         nonlocal pipe
         pipe = load(options, model, group.device) if pipe is None else pipe
         pipe.guidance = guidance
+        if guidance.settings.scale:
+            dtype = model.precision.dtype
+            guidance.undistilled = model.base.load(dtype, group.device, options.offload)
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
             folder.checkpoints.restore(window, group.device)
@@ -184,6 +191,7 @@ class Model(NamedTuple):
     pipeline: type[Any]  # the guided class that serves it
     sampling: Sampling
     precision: Precision
+    base: Base = Base()
 
     @property
     def remarks(self) -> list[str]:
@@ -191,7 +199,8 @@ class Model(NamedTuple):
         found = [] if self.precision.remark is None else [self.precision.remark]
         if self.sampling.remark is not None:
             found.insert(0, f"{self.sampling.remark}; --steps and --guidance-scale change it")
-        return found
+        second = self.base.remark(self.precision.dtype)
+        return found if second is None else [*found, second]
 
 
 def find(options: RunOptions) -> Model:
@@ -214,7 +223,8 @@ def find(options: RunOptions) -> Model:
     )
     asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
     precision = choose(asked or options.dtype, options.device, folder, options.variant)
-    return Model(folder, guided_class(stock), sampling, precision)
+    base = find_undistilled(options.undistilled, folder, options.variant)
+    return Model(folder, guided_class(stock), sampling, precision, base)
 
 
 def _dtype_of_run(folder: Path) -> str | None:
@@ -304,6 +314,7 @@ def _plan(
         "prompts": Input(options.prompts, prompts.sha256),
         "model": model,
         "window_in": None if window is None else Input(str(window), sha256_of(window)),
+        **found.base.input,
     }
     manifest = Manifest(settings, inputs, versions())
     origin = {"model_sha256": model.sha256, "versions": manifest.versions}
@@ -314,7 +325,7 @@ def _plan(
         options.seed,
         call=found.sampling.call,
         negative_prompt=found.sampling.negative_prompt,
-        about={"model": model.name, **look},
+        about={"model": model.name, **look, **found.base.about},
         origin=None if options.no_metadata else origin,
         manifest=manifest,
     )

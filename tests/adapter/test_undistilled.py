@@ -1,0 +1,243 @@
+"""The undistilled network makes the rounds, the pipeline's own with its LoRA the rest."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+
+import accelerate
+import pytest
+import torch
+from peft import LoraConfig
+from peft.tuners.tuners_utils import BaseTunerLayer
+
+from tests.adapter.test_call import sharing, twenty
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import Published, VendiGuidance
+from vendi_guidance.adapter.denoiser import Network
+from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters
+
+LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+def base(name="SDXL"):
+    return CASES[name].make()
+
+
+def distilled(*names, kind="SDXL"):
+    """The base pipeline with LoRAs of random weights, the last one active at half its weight."""
+    pipe = base(kind)
+    config = LoraConfig(r=2, target_modules=["to_q", "to_k"], init_lora_weights=False)
+    for seed, name in enumerate(names or ["lightning"]):
+        torch.manual_seed(seed)
+        pipe.unet.add_adapter(config, name)
+    pipe.unet.set_adapters([name], [0.5])
+    return pipe
+
+
+def draw(pipe, at_step=lambda index: None, guide=None):
+    """Latents of a call of 4 steps; `at_step(index)` after each."""
+
+    def callback(pipe, index, timestep, tensors):
+        at_step(index)
+        return tensors
+
+    given = {"callback_on_step_end": callback} if guide is None else guide(callback)
+    return pipe(**CASES["SDXL"].arguments([0, 1]) | {"num_inference_steps": 4} | given)[0]
+
+
+def predictions(pipe, undistilled=None):
+    """At each step, what the rounds would be told; and the call's latents."""
+    found = []
+    with Watch(pipe.scheduler) as watch:
+        network = Network(pipe, watch, undistilled).start()
+        try:
+            latents = draw(pipe, lambda index: found.append(network.denoise(LATENTS)))
+        finally:
+            network.stop()
+    return found, latents
+
+
+def state(pipe):
+    """What a call may not leave changed."""
+    layers = [it for it in pipe.unet.modules() if isinstance(it, BaseTunerLayer)]
+    weights = [(name, it.requires_grad) for name, it in pipe.unet.named_parameters()]
+    about = [(it.disable_adapters, it.active_adapters, dict(it.scaling)) for it in layers]
+    return about, weights, [*vars(pipe.unet)], [*vars(pipe.scheduler)]
+
+
+def compiled_in_place(pipe):
+    pipe.unet.compile(backend="eager")
+
+
+def compiled(pipe):
+    pipe.unet = torch.compile(pipe.unet, backend="eager")
+
+
+def offloaded(pipe):
+    accelerate.cpu_offload(pipe.unet, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("change", [None, compiled_in_place, compiled, offloaded])
+@pytest.mark.parametrize("undistilled", ["adapters", "module"])
+def test_the_rounds_are_told_what_the_undistilled_network_predicts(undistilled, change):
+    expected, _ = predictions(base())
+    with_lora, stock = predictions(distilled())
+    assert not torch.allclose(expected[1], with_lora[1], rtol=1e-3)
+    pipe = distilled()
+    if change is not None:
+        change(pipe)
+    found, latents = predictions(pipe, base().unet if undistilled == "module" else undistilled)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(latents, stock)
+
+
+@pytest.mark.parametrize("change", [compiled_in_place, compiled, offloaded])
+def test_the_undistilled_network_may_be_compiled_or_offloaded(change):
+    other = base()
+    change(other)
+    expected, _ = predictions(base())
+    found, _ = predictions(distilled(), other.unet)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_adapters_are_as_they_were_however_the_block_ends(off):
+    pipe = distilled("style", "lightning")
+    if off:
+        pipe.unet.disable_adapters()
+    before = state(pipe)
+    with adapters_off(pipe.unet):
+        assert all(layer[0] for layer in state(pipe)[0])
+    assert state(pipe) == before
+    with pytest.raises(KeyboardInterrupt), adapters_off(pipe.unet):
+        raise KeyboardInterrupt
+    assert state(pipe) == before
+
+
+@pytest.mark.parametrize("phase", ["first step", "rounds", "last step", "none"])
+@pytest.mark.parametrize("undistilled", ["adapters", "module"])
+def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase):
+    pipe, other = distilled("style", "lightning"), base().unet
+    stock, before = draw(pipe), state(pipe)
+    given = "adapters" if undistilled == "adapters" else other
+    told, steps = [], []
+
+    def in_rounds(*_):
+        if given is other or state(pipe)[0][0][0]:
+            told.append(len(steps))
+            assert phase != "rounds", "an error"
+
+    def at_step(index):
+        steps.append(index)
+        assert (phase, index) not in (("first step", 0), ("last step", 3)), "an error"
+
+    observed = other if given is other else pipe.unet.mid_block
+    hook = observed.register_forward_hook(in_rounds)
+    guidance = VendiGuidance(rounds=2, level=0.02)
+    expected = nullcontext() if phase == "none" else pytest.raises(AssertionError, match="an error")
+
+    def guided(callback):
+        return stack.enter_context(guidance.attached(pipe, undistilled=given, callback=callback))
+
+    with expected, ExitStack() as stack:
+        draw(pipe, at_step, guided)
+    hook.remove()
+    assert bool(told) == (phase != "first step") and 0 not in told
+    assert state(pipe) == before and guidance.undistilled is None
+    assert torch.equal(draw(pipe), stock)
+
+
+@pytest.mark.parametrize("undistilled", ["adapters", "module"])
+def test_guided_samples_differ_from_those_that_the_distilled_network_guides(undistilled):
+    given = "adapters" if undistilled == "adapters" else base().unet
+    own = draw(pipe := distilled(), guide=lambda _: VendiGuidance(rounds=2).on(pipe))
+    guidance = VendiGuidance(rounds=2, undistilled=given)
+    found = draw(pipe, guide=lambda _: guidance.on(pipe))
+    assert not torch.allclose(own, found, rtol=1e-3)
+
+
+def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
+    pipe = distilled()
+
+    def work():
+        guidances = [VendiGuidance(rounds=4, undistilled="adapters"), None]
+        guidances += [VendiGuidance(rounds=2)]
+        return [("SDXL", sharing(pipe), guidance) for guidance in guidances]
+
+    expected, before = [twenty(*each) for each in work()], sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            found = [*pool.map(lambda each: twenty(*each), work())]
+    finally:
+        sys.setswitchinterval(before)
+    for one, other in zip(found, expected, strict=True):
+        assert all(map(torch.equal, one, other))
+    assert "forward" not in vars(pipe.unet)
+
+
+# What is refused
+
+
+def fused():
+    pipe = distilled()
+    pipe.fuse_lora()
+    return pipe
+
+
+def fused_and_unloaded():
+    pipe = fused()
+    pipe.unload_lora_weights()
+    return pipe
+
+
+def narrower():
+    unet = base().unet
+    unet.register_to_config(in_channels=8)
+    return unet
+
+
+@pytest.mark.parametrize(
+    ("pipe", "undistilled", "message"),
+    [
+        (base, "adapters", r"StableDiffusionXLPipeline has none loaded: load one, by pipe"),
+        (fused, "adapters", r"fused into the weights, lightning: call pipe.unfuse_lora\(\)"),
+        (fused_and_unloaded, "adapters", "fused into the weights, lightning"),
+        (base, lambda: base("SD 1.5").unet, "undistilled has cross_attention_dim|addition_embed"),
+        (base, lambda: base("SD3").transformer, "is a SD3Transformer2DModel, and .* UNet2DCond"),
+        (base, narrower, "undistilled has in_channels 8 and the pipeline's network 4"),
+        (base, lambda: base().unet.half(), r"load it with dtype=torch.float32"),
+        (base, lambda: base().unet.to("meta"), r'is on meta, .* undistilled.to\("cpu"\)'),
+    ],
+)
+def test_what_cannot_make_the_rounds_is_refused_before_the_call(pipe, undistilled, message):
+    pipe, guidance = pipe(), VendiGuidance()
+    guidance.undistilled = undistilled if isinstance(undistilled, str) else undistilled()
+    before = vars(pipe.scheduler).keys() | vars(pipe.unet).keys()
+    with pytest.raises(ValueError, match=message):
+        guidance.on(pipe)
+    assert vars(pipe.scheduler).keys() | vars(pipe.unet).keys() == before
+
+
+def test_other_values_are_refused():
+    with pytest.raises(
+        ValueError, match=r'^undistilled must be "adapters" or a network .* got \'a/b'
+    ):
+        VendiGuidance(undistilled="a/b")
+    with pytest.raises(TypeError, match="got a int"):
+        VendiGuidance(undistilled=3)
+    pipe = distilled()
+    with pytest.raises(ValueError, match="is the pipeline's own network"):
+        VendiGuidance(undistilled=pipe.unet).on(pipe)
+    with pytest.raises(ValueError, match="guidance as published makes none"):
+        VendiGuidance(Published(), undistilled="adapters").on(pipe)
+    VendiGuidance(strength=0, undistilled="adapters").on(base())  # does nothing
+
+
+def test_distillations_are_known_by_name():
+    pipe = distilled("pixel-art", "sdxl_Lightning_4step", "hyper")
+    assert distillation_adapters(pipe) == ["sdxl_Lightning_4step", "hyper"]
+    assert distillation_adapters(base()) == []
