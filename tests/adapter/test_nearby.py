@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.adapter.test_denoiser import NAMES, call, module_of, pipeline, watching
-from vendi_guidance.adapter.denoiser import input_of, only_rows
+from vendi_guidance.adapter.arguments import input_of, only_rows
 from vendi_guidance.adapter.nearby import CACHE, TOKENS, _mask, _named, with_prompt_noise
 from vendi_guidance.guidance.noise import prompt_nearby
 
