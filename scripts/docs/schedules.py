@@ -18,7 +18,7 @@ import torch
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
 
-from scripts.comparison.showing import markdown
+from scripts.benchmarks.measuring import line_of
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
@@ -29,6 +29,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 SHOWN = 8
 """How many levels of a schedule are listed; of a longer one, half from each end."""
+
+LEVELS = ("model", "latents", "noise to signal before each step", "wanted")
+ROUNDS = (
+    *("model", "wanted", "nearest step", "inserted", "after step", "timestep"),
+    *("evaluations", "added"),
+)
+SOURCES = ("model", "name on the Hub", "scheduler", "its configuration, and the steps, are from")
 
 
 class Schedule(NamedTuple):
@@ -116,25 +123,19 @@ def _added(model: dict[str, Any], steps: int, settings: Rounds) -> int:
 def tables() -> list[str]:
     """The page's tables, in their order."""
     found = [(model, schedule_of(model)) for model in MODELS]
-    levels = ["model", "latents", "noise to signal before each step", "wanted"]
-    rounds = ["model", "wanted", "nearest step", "inserted", "after step", "timestep"]
-    rounds += ["evaluations", "added"]
-    sources = [
-        "model",
-        "name on the Hub",
-        "scheduler",
-        "its configuration, and the steps, are from",
-    ]
     by_id = {model["id"]: model for model in MODELS}.values()
+    sources = [[it["name"], f"`{it['id']}`", f"`{it['scheduler']}`", it["source"]] for it in by_id]
     return [
-        markdown(levels, [_levels(*one) for one in found], 3),
-        markdown(rounds, [_rounds(*one) for one in found], 1),
-        markdown(
-            sources,
-            [[it["name"], f"`{it['id']}`", f"`{it['scheduler']}`", it["source"]] for it in by_id],
-            4,
-        ),
+        _table(LEVELS, [_levels(*one) for one in found], 3),
+        _table(ROUNDS, [_rounds(*one) for one in found], 1),
+        _table(SOURCES, sources, 4),
     ]
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """A table whose first `words` columns are words, and the others numbers."""
+    rules = ["---"] * words + ["--:"] * (len(titles) - words)
+    return "\n".join(map(line_of, [titles, rules, *rows]))
 
 
 def _levels(model: dict[str, Any], schedule: Schedule) -> list[str]:
