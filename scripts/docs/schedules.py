@@ -1,0 +1,173 @@
+"""The tables of docs/schedules.md: noise levels that schedules of known models have, and skip.
+
+`python -m scripts.docs.schedules` writes them into the page. They follow from the schedulers'
+configurations in schedules.json; no weights are needed.
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import diffusers
+import numpy as np
+import torch
+from diffusers.pipelines.flux.pipeline_flux import calculate_shift
+from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
+
+from scripts.benchmarks.measuring import line_of
+from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.step import Step
+
+PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
+MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+SHOWN = 8
+"""How many levels of a schedule are listed; of a longer one, half from each end."""
+
+LEVELS = ("model", "latents", "noise to signal before each step", "wanted")
+ROUNDS = (
+    *("model", "wanted", "nearest step", "inserted", "after step", "timestep"),
+    *("evaluations", "added"),
+)
+SOURCES = ("model", "name on the Hub", "scheduler", "its configuration, and the steps, are from")
+
+
+class Schedule(NamedTuple):
+    """A model's levels, as noise-to-signal ratios, and what rounds cost there.
+
+    Attributes:
+        starts: before each step.
+        wanted: the level of the rounds.
+        nearest: the step, from 0, that begins nearest to it, in log; None if all are pure noise.
+        inserted: the level nearest to it that the network was trained at.
+        after: the step, from 0, after which it is inserted: the first that ends below `wanted`.
+        timestep: the network's for it.
+        evaluations: of the network for each sample, without guidance.
+        added: by the rounds.
+    """
+
+    starts: list[float]
+    wanted: float
+    nearest: int | None
+    inserted: float
+    after: int
+    timestep: float
+    evaluations: int
+    added: int
+
+
+def scheduler_of(model: dict[str, Any]) -> Any:
+    """A model's scheduler, about to sample as its pipeline would."""
+    scheduler = getattr(diffusers, model["scheduler"])(**model["config"])
+    steps = model["steps"]
+    given: dict[str, Any] = {"num_inference_steps": steps}
+    if "timesteps" in model:
+        given = {"timesteps": model["timesteps"]}
+    elif "sigmas" in model:
+        given = {"sigmas": np.linspace(1.0, 1 / steps, steps)}
+    if "mu" in model:
+        given["mu"] = _mu(model, scheduler.config)
+    scheduler.set_timesteps(**given)
+    return scheduler
+
+
+def _mu(model: dict[str, Any], config: Any) -> float:
+    """The dynamic shift of an image's size, as the model's pipeline computes it."""
+    tokens = (model["size"] // 16) ** 2
+    if model["mu"] == "compute_empirical_mu":
+        return compute_empirical_mu(tokens, model["steps"])
+    names = ("base_image_seq_len", "max_image_seq_len", "base_shift", "max_shift")
+    return calculate_shift(tokens, *(config[name] for name in names))
+
+
+def schedule_of(model: dict[str, Any]) -> Schedule:
+    """What its scheduler says when run step by step, at the default settings."""
+    settings, scheduler, levels = Rounds(), scheduler_of(model), []
+    wanted = settings.level * math.prod(model["latent"]) ** 0.5
+    sample = torch.zeros(1, 1, 2, 2)
+    with Watch(scheduler) as watch:
+        for timestep in scheduler.timesteps:
+            if hasattr(scheduler, "scale_model_input"):
+                scheduler.scale_model_input(sample, timestep)
+            scheduler.step(torch.zeros_like(sample), timestep, sample)
+            levels.append(watch.levels)
+        inserted = watch.at(wanted)
+        timestep = watch.timestep_at(inserted)
+    starts = [before.ratio for before, _ in levels]
+    finite = [index for index, ratio in enumerate(starts) if ratio < math.inf]
+    return Schedule(
+        starts,
+        wanted,
+        min(finite, key=lambda index: abs(math.log(starts[index] / wanted)), default=None),
+        inserted.ratio,
+        next(index for index, (_, after) in enumerate(levels) if after.ratio < wanted),
+        timestep,
+        len(levels) * (1 + model["cfg"]),
+        _added(model, len(levels), settings),
+    )
+
+
+def _added(model: dict[str, Any], steps: int, settings: Rounds) -> int:
+    """Evaluations of the network in the rounds of a call; they depend on no more than this."""
+    network: Any = SimpleNamespace(evaluations_per_step=1 + model["cfg"])
+    latents = torch.empty(1, *model["latent"], device="meta")
+    return Engine(settings, Memory(1)).evaluations(Step(0, steps, latents, network=network))
+
+
+def tables() -> list[str]:
+    """The page's tables, in their order."""
+    found = [(model, schedule_of(model)) for model in MODELS]
+    by_id = {model["id"]: model for model in MODELS}.values()
+    sources = [[it["name"], f"`{it['id']}`", f"`{it['scheduler']}`", it["source"]] for it in by_id]
+    return [
+        _table(LEVELS, [_levels(*one) for one in found], 3),
+        _table(ROUNDS, [_rounds(*one) for one in found], 1),
+        _table(SOURCES, sources, 4),
+    ]
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """A table whose first `words` columns are words, and the others numbers."""
+    rules = ["---"] * words + ["--:"] * (len(titles) - words)
+    return "\n".join(map(line_of, [titles, rules, *rows]))
+
+
+def _levels(model: dict[str, Any], schedule: Schedule) -> list[str]:
+    listed = [shown(ratio) for ratio in schedule.starts]
+    if len(listed) > SHOWN:
+        listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
+    latents = "x".join(map(str, model["latent"]))
+    return [_name(model), latents, ", ".join(listed), shown(schedule.wanted)]
+
+
+def _rounds(model: dict[str, Any], it: Schedule) -> list[str]:
+    nearest = "-" if it.nearest is None else f"{shown(it.starts[it.nearest])} ({it.nearest + 1})"
+    return [
+        *(_name(model), shown(it.wanted), nearest, shown(it.inserted), str(it.after + 1)),
+        *(f"{it.timestep:.4g}", str(it.evaluations), str(it.added)),
+    ]
+
+
+def _name(model: dict[str, Any]) -> str:
+    return f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
+
+
+def shown(ratio: float) -> str:
+    """A ratio in three digits; pure noise has no signal."""
+    return "∞" if ratio == math.inf else f"{ratio:,.0f}" if ratio > 999 else f"{ratio:.3g}"
+
+
+def with_tables(page: str, new: Sequence[str]) -> str:
+    """The page with other tables in place of its own."""
+    remaining = iter(new)
+    return re.sub(r"(?:^\|.*\n)+", lambda _: next(remaining) + "\n", page, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8"), tables()), "utf-8")
