@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.rounds import is_distilled
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Generator, Level, Step
 from vendi_guidance.patching import Patch
@@ -156,12 +157,15 @@ class _Run:
         guided = _Model(model, self._engine, self._guider)
         levels = [guided.level(sigma) for sigma in self._schedule.to(sigmas)]
         count = len(levels) - (1 if self._schedule[-1] == 0 else 0)  # the last step ends at 0
-        at = self._where(guided, x, levels, count)
+        # in calls of few steps rounds follow a step; in others the sampler makes it after them
+        follows = is_distilled(Step(0, count, x, network=_Here((levels[0],) * 2, guided)))
+        at = self._where(guided, x, levels, count, follows)
         guided.are_made = at < 0
         if not 0 <= at < len(sigmas) - 1:
             return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
-        here = _Here((guided.level(sigmas[at]),) * 2, guided)  # the sampler makes the step
-        step = Step(at + self._first, count, x, prompts=self._prompts, network=here)
+        index = at + self._first
+        here = _Here((levels[index - follows], levels[index]), guided, self._undistilled)
+        step = Step(index - follows, count, x, prompts=self._prompts, network=here)
         self._progress.rounds = self._engine.evaluations(step)
         if at > 0:
             given = {"extra_args": {**extra_args}, "callback": callback}  # samplers add to it
@@ -174,20 +178,21 @@ class _Run:
             prompt_noise: float = 0.0,
             generator: Generator = None,
         ) -> Tensor:
-            sigma = sigmas[at] if level is None else sigmas.new_tensor(level.noise)
+            level = level or here.levels[0]
+            sigma = sigmas[at] if level == here.levels[1] else sigmas.new_tensor(level.noise)
             sigma = sigma.expand(len(latents))
             with perturbed(self._guider, len(latents), prompt_noise, generator):
                 return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
         def tell(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
             found = denoise(latents, level, **noise)
-            here.is_inserted = level not in (None, here.levels[0])
+            here.is_inserted = (level or here.levels[0]) != here.levels[1]
             self._progress.done += 1
             if callback:  # which also raises what interrupts the run
                 callback({"i": at - 1, "x": latents, "denoised": found, "sigma": sigmas[at]})
             return found
 
-        here.denoise, here.denoised = tell, denoise(x)
+        here.denoise, here.denoised = tell, denoise(x, here.levels[1])
         generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
         step = replace(step, latents=x, generator=generator)
         with predicting(self._guider, self._undistilled, x):
@@ -206,12 +211,14 @@ class _Run:
             **options,
         )
 
-    def _where(self, model: "_Model", x: Tensor, levels: Sequence[Level], count: int) -> int:
-        """The step of this run that is repeated; a negative number if an earlier run has done so,
-        and one beyond the run's steps if that is left to a later one."""
+    def _where(
+        self, model: "_Model", x: Tensor, levels: Sequence[Level], count: int, follows: bool
+    ) -> int:
+        """The step of this run before which rounds are due; a negative number if an earlier run has
+        made them, and one beyond the run's steps if that is left to a later one."""
 
         def is_due(index: int, before: Level, after: Level) -> bool:
-            here = _Here((before, after), model)
+            here = _Here((before, after), model, self._undistilled)
             return self._engine.is_due(Step(index, count, x, network=here))
 
         # an earlier run whose steps are not known has repeated one if it has reached the level
@@ -219,7 +226,7 @@ class _Run:
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
             if is_due(index, before, after):
-                return index - self._first
+                return index - self._first + follows
         last = len(levels) - 2
         is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
         return last if is_passed else len(levels)
@@ -244,9 +251,12 @@ class _Here:
     found: Any = None
     is_inserted = False
 
-    def __init__(self, levels: tuple[Level, Level], model: "_Model") -> None:
+    def __init__(
+        self, levels: tuple[Level, Level], model: "_Model", undistilled: Any = None
+    ) -> None:
         self.levels = levels
         self.has_prompt = has_tokens(model.guider)
+        self.is_undistilled = undistilled is not None
         self.at = model.at
         self.evaluations_per_step = 1 if {*_scales(model.guider).values()} <= {1.0} else 2
 

@@ -58,7 +58,7 @@ def seeded(seed=0):
 
 
 def making(rounds=ROUNDS, **options):
-    return VendiGuidance(**{"rounds": rounds, "candidates": 1} | options)
+    return VendiGuidance(**{"rounds": rounds, "candidates": 1, "proposal": "gradient"} | options)
 
 
 class Spy(guided_spaces.Spy):

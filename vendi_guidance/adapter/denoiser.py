@@ -123,6 +123,11 @@ class Network:
         return any(has_tokens(it.module, it.args, it.kwargs) for it in self._evaluations[:1])
 
     @property
+    def is_undistilled(self) -> bool:
+        """Whether an undistilled network predicts for `denoise`."""
+        return self._undistilled is not None
+
+    @property
     def highest(self) -> Level:
         """The highest level that the network was trained at."""
         return self._watch.highest

@@ -18,13 +18,9 @@ CFG_STOP = 0.75
 alike there (Kynkäänniemi et al., NeurIPS 2024)."""
 
 
-FEW = 8
-"""Steps of a call without CFG up to which its network is taken for one distilled to few steps,
-where a prompt nearby proposes."""
-
 WAYS: dict[str, ModuleType] = {"gradient": rounds, "prompt": nearby}
 """What can propose moves, by the names that the settings have for it: each a module with the
-functions `is_due`, `repeat` and `evaluations`."""
+functions `repeat` and `evaluations`."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +56,7 @@ class Engine:
         if self.settings.scale == 0:
             return False
         if isinstance(self.settings, Rounds):
-            way = WAYS[self.proposal(step, self.settings)]
-            return not self._are_made and way.is_due(step, self.settings)
+            return not self._are_made and rounds.is_due(step, self.settings)
         return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
 
     def observe(self, step: Step) -> None:
@@ -92,8 +87,8 @@ class Engine:
         """What proposes the moves of a call with this step."""
         if settings.proposal is not None or step.network is None:
             return settings.proposal or "gradient"
-        is_distilled = step.network.evaluations_per_step == 1 and step.count <= FEW
-        return "prompt" if is_distilled and step.network.has_prompt else "gradient"
+        asks = step.network.has_prompt and not step.network.is_undistilled
+        return "prompt" if asks and rounds.is_distilled(step) else "gradient"
 
     def evaluations(self, step: Step) -> int:
         """How many times `modify` evaluates the network for each sample at this step."""

@@ -9,7 +9,8 @@ contradicts the prompt. So from the prediction x for the prompt,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
 schedule need not have. What the prompt leaves open grows from answer to answer, and what
-contradicts it fades. Where the schedule goes on near that level, its next step answers once more.
+contradicts it fades. The sampler's next step answers once more, to a deviation that is carried on
+the less the lower its level is.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient
-from vendi_guidance.guidance.rounds import wanted_ratio
+from vendi_guidance.guidance.rounds import level_of
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -33,9 +34,6 @@ ANSWERS = 2
 
 PUSH = 0.3
 """p, of the last move. Earlier ones have none: what contradicts the prompt has not faded yet."""
-
-NEAR = 0.5
-"""The sampler's next step answers too if it begins above this share of the answers' level."""
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
@@ -51,42 +49,36 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = step.network
     if network is None:
         raise RuntimeError("prompts nearby need the network")
-    start, end = network.levels
-    level = network.at(min(wanted_ratio(step, settings), start.ratio))
+    (start, end), level = network.levels, level_of(step, settings)
     own = network.denoised
-    further = 1 + settings.scale / FIRST_MOVE
+    further = settings.scale / FIRST_MOVE
 
     def fresh() -> Tensor:
         return fresh_noise(step.generator, own)
 
-    def moved(clean: Tensor, push: float) -> Tensor:
+    def moved(clean: Tensor, share: float, push: float) -> Tensor:
+        """x, the deviation from it carried on by a share of what is usual, and the score's move."""
         deviation = clean - own
-        target = own + further * deviation
+        target = clean + share * further * deviation
         if not push:
             return target
         at = replace(step, latents=level.signal * target, prediction=Prediction(target, *level))
         direction = gradient(at, score)
         finite = direction.isfinite().all(dim=1, keepdim=True)
         score.count_skipped(finite)
-        length = push * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
+        length = share * push * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
         return target + (length * direction.where(finite, 0)).view_as(target)
 
-    is_near = end.ratio > NEAR * level.ratio
     proposed = start.mix(own, fresh())
     clean = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
-    for left in reversed(range(ANSWERS)):
-        push = PUSH if left == 0 and not is_near else 0.0
-        clean = network.denoise(level.mix(moved(clean, push), fresh()), level)
-    if is_near:
-        clean = moved(clean, PUSH)
+    for done in range(ANSWERS):
+        target = moved(clean, 1.0, PUSH if done else 0.0)
+        clean = network.denoise(level.mix(target, fresh()), level)
+    if end.noise:
+        clean = moved(clean, min(1.0, end.ratio / level.ratio), PUSH)
     noise = fresh()
     network.restart(clean, noise)
     return step.with_finite_latents(end.mix(clean, noise))
-
-
-def is_due(step: Step, settings: Rounds) -> bool:
-    """Due after the first step that ends below the level of the answers."""
-    return step.network is not None and step.network.levels[1].ratio < wanted_ratio(step, settings)
 
 
 def evaluations(step: Step, settings: Rounds) -> int:

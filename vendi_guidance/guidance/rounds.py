@@ -23,16 +23,19 @@ from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient, move
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Denoiser, Prediction, Step
+from vendi_guidance.guidance.step import Denoiser, Level, Prediction, Step
 from vendi_guidance.guidance.window import as_rows
 
 ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
-LONGER = 4.0
-"""Upper bound on the step length of short calls, as a multiple of the usual one; halved with CFG.
-Longer ones lose what prompts say: at 2 steps, 8 times as long kept 73% for 98%."""
+LONGER = 2.0
+"""Upper bound on the step length of short calls, as a multiple of the usual one. Longer ones lose
+what prompts say."""
+
+FEW = 8
+"""Steps of a call without CFG up to which its network is taken for one distilled to few steps."""
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
@@ -46,11 +49,11 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         where that is not finite keep theirs.
     """
     network = _network(step)
-    start, end = network.levels
+    end, start = network.levels[1], level_of(step, settings)
     clean = network.denoised
     distance = score.spread(step, clean)
     rounds, candidates = affordable(step, settings)
-    scale = settings.scale * _lengthening(rounds * candidates, settings, network)
+    scale = settings.scale * _lengthening(rounds * candidates, settings)
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
         direction = gradient(at, score)
@@ -60,7 +63,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
             z = start.mix(clean, fresh_noise(step.generator, clean))
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
             tried.append(move(z, direction, length.nan_to_num(0), score))
-            predicted.append(network.denoise(tried[-1]))
+            predicted.append(network.denoise(tried[-1], start))
         before = clean
         noisy, clean = score.choose(step, torch.stack(tried), torch.stack(predicted))
         distance = distance.where(distance.isfinite(), ALONE * _between(before, clean))
@@ -70,12 +73,32 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
-    """Due at the first step that begins nearer to the level than it ends, in log."""
+    """Due at the first step that begins nearer to the wanted level than it ends, in log; in calls
+    of few steps, which skip that level, after the first that ends below."""
     if step.network is None:
         return False
     start, end = step.network.levels
-    is_nearest = step.is_last or start.ratio * end.ratio <= wanted_ratio(step, settings) ** 2
-    return start.ratio < math.inf and is_nearest
+    wanted = wanted_ratio(step, settings)
+    if is_distilled(step):
+        return end.ratio < wanted
+    return start.ratio < math.inf and (step.is_last or start.ratio * end.ratio <= wanted**2)
+
+
+def is_distilled(step: Step) -> bool:
+    """Whether the step's network seems to be distilled: few steps, without CFG."""
+    return step.network is not None and (
+        step.network.evaluations_per_step == 1 and step.count <= FEW
+    )
+
+
+def level_of(step: Step, settings: Rounds) -> Level:
+    """The level of the rounds: where the step began, or in calls of few steps the wanted one, if
+    the call did not begin below it."""
+    network = _network(step)
+    start = network.levels[0]
+    if not is_distilled(step):
+        return start
+    return network.at(min(wanted_ratio(step, settings), start.ratio))
 
 
 def wanted_ratio(step: Step, settings: Rounds) -> float:
@@ -97,11 +120,9 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     return rounds, min(settings.candidates, most // rounds)
 
 
-def _lengthening(evaluations: int, settings: Rounds, network: Denoiser) -> float:
-    """With half the evaluations, moves are twice as long: networks distilled to few steps take
-    nearly all of a move back."""
-    fewer = settings.rounds * settings.candidates / evaluations
-    return min(fewer, LONGER / network.evaluations_per_step)
+def _lengthening(evaluations: int, settings: Rounds) -> float:
+    """With half the evaluations, moves are twice as long."""
+    return min(settings.rounds * settings.candidates / evaluations, LONGER)
 
 
 def _network(step: Step) -> Denoiser:

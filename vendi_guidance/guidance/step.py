@@ -70,6 +70,10 @@ class Denoiser(Protocol):
     def has_prompt(self) -> bool:
         """Whether the network is given token embeddings of a prompt, which can be perturbed."""
 
+    @property
+    def is_undistilled(self) -> bool:
+        """Whether another network predicts for `denoise`, that the sampler's was distilled from."""
+
     def denoise(
         self,
         latents: Tensor,
