@@ -1,4 +1,4 @@
-"""Fixtures: a tiny SDXL with random weights, and a tiny probe, both saved to a session folder."""
+"""Fixtures: a tiny SDXL with random weights, a LoRA of it and a tiny probe, in session folders."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from diffusers import (
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
+from peft import LoraConfig, get_peft_model_state_dict
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
@@ -84,6 +85,19 @@ def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder = tmp_path_factory.mktemp("models") / "tiny-sdxl"
     pipeline.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_lora_folder(tiny_sdxl_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LoRA of the tiny SDXL's UNet, with random weights."""
+    torch.manual_seed(0)
+    pipeline = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
+    config = LoraConfig(r=2, target_modules=["to_q", "to_v", "conv1"], init_lora_weights=False)
+    pipeline.unet.add_adapter(config)
+    folder = tmp_path_factory.mktemp("models") / "tiny-lora"
+    weights = get_peft_model_state_dict(pipeline.unet)
+    pipeline.save_lora_weights(folder, unet_lora_layers=weights)
     return folder
 
 

@@ -10,6 +10,7 @@ class DemoModel(NamedTuple):
         probe: knows what its images show.
         prompts, named: leave the look open, and name some of it.
         steps, guidance_scale: what it is usually called with.
+        lora: its folder is a LoRA of `demo-sdxl`.
     """
 
     probe: str
@@ -17,6 +18,7 @@ class DemoModel(NamedTuple):
     named: str
     steps: int
     guidance_scale: float
+    lora: bool = False
 
 
 EMOJI = ("demo-probe", "prompts/demo.txt", "prompts/named.txt")
@@ -24,7 +26,7 @@ LETTERS = ("demo-letters-probe", "prompts/letters.txt", "prompts/letters-named.t
 
 MODELS = {
     "demo-sdxl": DemoModel(*EMOJI, 16, 5.0),
-    "demo-sdxl-turbo": DemoModel(*EMOJI, 4, 1.0),
+    "demo-sdxl-turbo-lora": DemoModel(*EMOJI, 4, 1.0, lora=True),
     "demo-pixart": DemoModel(*EMOJI, 16, 4.0),
     "demo-flow": DemoModel(*LETTERS, 16, 4.0),
 }

@@ -90,7 +90,8 @@ class Job(NamedTuple):
 
     def run(self) -> None:
         """Make it, or what is missing of it."""
-        model, demo = asset(self.model), MODELS[self.model]
+        demo = MODELS[self.model]
+        model = asset("demo-sdxl" if demo.lora else self.model)
         text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
         for kind, (count, each) in self.counts.items():
             source = asset(demo.prompts if kind == OPEN else demo.named)
@@ -98,6 +99,7 @@ class Job(NamedTuple):
             self.folder.mkdir(parents=True, exist_ok=True)
             file = save_prompts(self.folder / f"{kind}.jsonl", prompts)
             words: list[Any] = [file, "--model", model, "--images-per-prompt", each]
+            words += ["--lora", asset(self.model)] if demo.lora else []
             words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
             words += ["--batch-size", self.batch_size]
             for option in ("image-embedder", "faithfulness"):

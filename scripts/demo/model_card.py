@@ -112,31 +112,40 @@ def write_turbo_card(
     training: str,
     cfg: float,
 ) -> None:
-    """Write `folder`/README.md for the student of the demo SDXL.
+    """Write `folder`/README.md for the LoRA that makes the demo SDXL a few-step student.
 
     Args:
         measured: the teacher and the student at numbers of steps, by their names.
-        drawing, training: the numbers of trajectories, and of steps and images, with the time and
-            the machine.
+        drawing, training: the numbers of trajectories, and of the LoRA's rank, steps and images,
+            with the time and the machine.
         cfg: scale of the teacher's.
     """
     (folder / "README.md").write_text(
-        f"""{PIPELINE}# demo-sdxl-turbo: a few-step student of demo-sdxl
+        f"""---
+license: apache-2.0
+library_name: diffusers
+pipeline_tag: text-to-image
+tags: [lora]
+---
+# demo-sdxl-turbo-lora: demo-sdxl in a few steps
 
-`demo-sdxl` distilled to 4 steps without classifier-free guidance (CFG), for diversity guidance of
-distilled models: they repeat themselves most, and have no CFG to switch off. 1, 2 and 8 steps work
-as well. All parts but the UNet are those of `demo-sdxl`.
+A LoRA of the UNet of `demo-sdxl`: the model distilled to 4 steps without classifier-free guidance
+(CFG), for diversity guidance of distilled models, which repeat themselves most and have no CFG to
+switch off. 1, 2 and 8 steps work as well. Loading it needs `peft` (`vendi-guidance[lora]`).
 
     from diffusers import StableDiffusionXLPipeline
-    pipe = StableDiffusionXLPipeline.from_pretrained("assets/demo-sdxl-turbo")
+    pipe = StableDiffusionXLPipeline.from_pretrained("assets/demo-sdxl")
+    pipe.load_lora_weights("assets/demo-sdxl-turbo-lora")
     pipe("waving hand, dark skin tone", num_inference_steps=4, guidance_scale=0).images[0]
+
+`pipe.disable_lora()` is the teacher again.
 
 ## Training
 
 `python -m scripts.demo.train_turbo`: {drawing},
 for captions as in the teacher's training set, empty ones left out, with CFG scale {cfg:g}. The
-student, initialised with the teacher's UNet, learned to jump from any point of a trajectory to its
-end, later also from where its own first jump leads. {training}.
+LoRA learned to make the UNet jump from any point of a trajectory to its end, later also from where
+its own first jump leads. {training}.
 
 ## What it draws
 

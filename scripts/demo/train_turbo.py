@@ -1,18 +1,18 @@
-"""Distil the demo SDXL into a student that draws in four steps without classifier-free guidance.
+"""Distil the demo SDXL to four steps without classifier-free guidance, as a LoRA of its UNet.
 
-The teacher's trajectories, guided by CFG, are drawn first. The student is its UNet, trained to jump
-from any point of a trajectory to its end. Both resume from --work; the same command resumes.
+The teacher's trajectories, guided by CFG, are generated first. The LoRA makes the UNet jump from
+any point of a trajectory to its end. Both resume from --work; the same command resumes.
 """
 
-import shutil
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import StableDiffusionXLPipeline
-from torch import Tensor
+from diffusers import DDIMScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
+from peft import LoraConfig, get_peft_model_state_dict
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from scripts.demo.emoji import Emoji, load_sheets
@@ -22,8 +22,13 @@ from scripts.demo.training import Training, autocast, dtype_option, train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
-OWN_FROM = 500  # the training step from which on the student also learns from its own jumps
+CHUNK = 64  # captions of a file of trajectories
+OWN_FROM = 400  # the training step from which on the student also learns from its own jumps
 STEPS = 8  # of the teacher, where students of 1, 2, 4 or 8 steps stand
+
+BETWEEN = 0.25  # share of points at a level between the teacher's, where guidance may stand
+RANK = 20  # of every layer: 3 MB
+RATE = 2e-3  # of learning
 
 FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to the student
 
@@ -32,12 +37,12 @@ FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to t
 @click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
 @click.option("--teacher", type=click.Path(path_type=Path), default="assets/demo-sdxl")
 @click.option("--work", type=click.Path(path_type=Path), default="out/turbo", help="Checkpoints.")
-@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-sdxl-turbo")
+@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-sdxl-turbo-lora")
 @click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
 @click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
-@click.option("--steps", type=click.IntRange(1), default=800)
-@click.option("--batch-size", type=click.IntRange(1), default=64)
+@click.option("--steps", type=click.IntRange(1), default=700)
+@click.option("--batch-size", type=click.IntRange(1), default=48)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
 @dtype_option
@@ -62,20 +67,23 @@ def main(
     training = Training(work, steps, batch_size, device, dtype)
     captions, trajectories = draw_trajectories(pipeline, emoji, chunks, training)
     seconds = train_student(pipeline, captions, trajectories, training)
-    others = shutil.ignore_patterns("unet", "README.md")
-    shutil.copytree(teacher, output, ignore=others, dirs_exist_ok=True)
-    pipeline.unet.half().save_pretrained(output / "unet")
+    save_lora(pipeline, output)
 
-    def look(model: Path, sampling_steps: int, cfg: float) -> Measured:
-        pipeline = StableDiffusionXLPipeline.from_pretrained(model, dtype=dtype)
+    pipeline = StableDiffusionXLPipeline.from_pretrained(teacher, dtype=dtype).to(device)
+
+    def look(sampling_steps: int, cfg: float) -> Measured:
         sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
-        return measure(pipeline.to(device), sampling, prompts, probe)
+        return measure(pipeline, sampling, prompts, probe)
 
-    measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(teacher, STEPS, CFG)}
-    measured |= {f"{n} steps": look(output, n, 0.0) for n in (1, 2, 4, 8)}
+    measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(STEPS, CFG)}
+    pipeline.load_lora_weights(output)
+    measured |= {f"{n} steps": look(n, 0.0) for n in (1, 2, 4, 8)}
     drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
     minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
-    trained = f"{steps:,} steps of {batch_size} points took {minutes} on {machine}"
+    trained = (
+        f"All layers but the last have rank {RANK}; {steps:,} steps of {batch_size} points took "
+        f"{minutes} on {machine}"
+    )
     write_turbo_card(output, emoji, measured, drawing, trained, CFG)
 
 
@@ -95,11 +103,7 @@ def draw_trajectories(
     for number in tqdm(range(chunks), desc="trajectories", unit="batch"):
         file = training.work / f"trajectories-{number:03}.safetensors"
         if not file.exists():
-            prompts = [
-                text
-                for text in emoji.draw(training.batch, np.random.default_rng(number))[1]
-                if text
-            ]
+            prompts = [text for text in emoji.draw(CHUNK, np.random.default_rng(number))[1] if text]
             save_tensors(
                 file,
                 {"points": draw(teacher, prompts, FIRST_SEED + number, training.dtype)},
@@ -141,7 +145,7 @@ def train_student(
     trajectories: Tensor,
     training: Training,
 ) -> float:
-    """Train the pipeline's UNet to jump to trajectories' ends; returns the seconds.
+    """Train a LoRA of the pipeline's UNet to jump to trajectories' ends; returns the seconds.
 
     A student that only sees the teacher's states drifts from them in several steps, so that it is
     later shown states that its own first jump leads to.
@@ -153,44 +157,94 @@ def train_student(
     size = unet.config.sample_size * pipeline.vae_scale_factor
     time_ids = torch.tensor([size, size, 0, 0, size, size], device=device).expand(batch, 6)
     scheduler.set_timesteps(STEPS)
-    times = scheduler.timesteps
-    signal = scheduler.alphas_cumprod[times].sqrt()
-    noise = (1 - signal**2).sqrt()
-    # the first point decides the picture, so it gets twice its share
-    shares = torch.tensor([2.0] + [1.0] * (STEPS - 1))
+    angles = angles_of(scheduler)
+    first_time = scheduler.timesteps[:1]
+    lora = add_lora(unet)
 
-    def levels(points: Tensor) -> tuple[Tensor, Tensor]:
-        a, s = (level[points].view(-1, 1, 1, 1).to(device) for level in (signal, noise))
-        return a, s
-
-    def predict(states: Tensor, points: Tensor, rows: Tensor) -> Tensor:
-        """Velocities at some points of trajectories."""
+    def predict(states: Tensor, times: Tensor, rows: Tensor) -> Tensor:
+        """Velocities at some times of trajectories."""
         conditions = {"text_embeds": pooled[rows], "time_ids": time_ids[: len(rows)]}
         return unet(
-            states, times[points].to(device), prompts[rows], added_cond_kwargs=conditions
+            states, times.to(device), prompts[rows], added_cond_kwargs=conditions
         ).sample.float()
 
     @torch.no_grad()
-    def own(points: Tensor, rows: Tensor) -> Tensor:
+    def own(rows: Tensor, signal: Tensor, noise: Tensor) -> Tensor:
         """States where the student's own jumps from the first point lead."""
         first = trajectories[rows, 0].to(device)
-        a, s = levels(points)
-        return s * first - a * predict(first, torch.zeros_like(points), rows)
+        return noise * first - signal * predict(first, first_time.expand(len(rows)), rows)
 
     def loss(step: int) -> Tensor:
-        rows = torch.randint(len(captions), (batch,))
-        points = torch.multinomial(shares, batch, replacement=True)
-        states, ends = trajectories[rows, points].to(device), trajectories[rows, -1].to(device)
+        rows, times, states = draw_states(scheduler, trajectories, batch)
+        states = states.to(device)
+        angle = angles[times].view(-1, 1, 1, 1).to(device)
+        a, s = angle.cos(), angle.sin()
         if step >= OWN_FROM:
             half = batch // 2
-            states[:half] = own(points[:half], rows[:half])
-        a, s = levels(points)
+            states[:half] = own(rows[:half], a[:half], s[:half])
         # the velocity for which this one step ends where the trajectory does; unlike squares,
         # absolute errors do not reward the mean of what is uncertain, which is blurred
-        target = (a * states - ends) / s
-        return F.huber_loss(predict(states, points, rows), target, delta=0.1) / 0.1
+        target = (a * states - trajectories[rows, -1].to(device)) / s
+        return F.huber_loss(predict(states, times, rows), target, delta=0.1) / 0.1
 
-    return train("student", [unet], loss, 3e-4, training)
+    return train("student", [lora], loss, RATE, training)
+
+
+def angles_of(scheduler: DDIMScheduler) -> Tensor:
+    """The angle of each time: a state is its cosine of clean latents and its sine of noise."""
+    return scheduler.alphas_cumprod.sqrt().arccos()
+
+
+def draw_states(
+    scheduler: DDIMScheduler, trajectories: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """States of random trajectories, at the teacher's times or between two.
+
+    Returns:
+        (count,) the trajectories' numbers, (count,) times and (count, 4, 16, 16) states.
+    """
+    times = torch.cat([scheduler.timesteps, torch.zeros(1, dtype=torch.long)])
+    angles = angles_of(scheduler)
+    ends = torch.cat([angles[scheduler.timesteps], torch.zeros(1)])
+    # the first point decides the image, so it gets twice its share
+    shares = torch.tensor([2.0] + [1.0] * (STEPS - 1))
+    rows = torch.randint(len(trajectories), (count,))
+    points = torch.multinomial(shares, count, replacement=True)
+    further = torch.rand(count) * (torch.rand(count) < BETWEEN)
+    at = torch.lerp(times[points].float(), times[points + 1].float(), further).long()
+    before, after = trajectories[rows, points], trajectories[rows, points + 1]
+    return rows, at, between(before, after, ends[points], ends[points + 1], angles[at])
+
+
+def between(before: Tensor, after: Tensor, start: Tensor, end: Tensor, angle: Tensor) -> Tensor:
+    """The states (n, 4, 16, 16) that DDIM steps from one angle to another, (n,) each, pass at
+    angles between: such a step is a rotation."""
+    start, end, angle = (one.view(-1, 1, 1, 1) for one in (start, end, angle))
+    whole = (start - end).sin()
+    return (angle - end).sin() / whole * before + (start - angle).sin() / whole * after
+
+
+def add_lora(unet: UNet2DConditionModel) -> nn.ParameterList:
+    """Freeze a UNet and add a LoRA to all its layers whose weights have a rank above `RANK`.
+
+    Returns:
+        The weights to train.
+    """
+    torch.manual_seed(0)
+    layers = [
+        name
+        for name, layer in unet.named_modules()
+        if isinstance(layer, (nn.Linear, nn.Conv2d)) and min(layer.weight.flatten(1).shape) > RANK
+    ]
+    unet.requires_grad_(False)
+    unet.add_adapter(LoraConfig(r=RANK, lora_alpha=RANK, target_modules=layers))
+    return nn.ParameterList(weight for weight in unet.parameters() if weight.requires_grad)
+
+
+def save_lora(pipeline: StableDiffusionXLPipeline, folder: Path) -> None:
+    """Write the UNet's LoRA for `load_lora_weights`, in half precision."""
+    weights = get_peft_model_state_dict(pipeline.unet.half())
+    pipeline.save_lora_weights(folder, unet_lora_layers=weights)
 
 
 if __name__ == "__main__":

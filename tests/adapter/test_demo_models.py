@@ -11,7 +11,7 @@ from vendi_guidance.features.probe import load_probe
 
 ASSETS = Path(__file__).parents[2] / "assets"
 MODELS = {
-    "demo-sdxl-turbo": (StableDiffusionXLPipeline, "demo-probe", "waving hand", 4, 0.0),
+    "demo-sdxl-turbo-lora": (StableDiffusionXLPipeline, "demo-probe", "waving hand", 4, 0.0),
     "demo-pixart": (VendiGuidedPixArtSigmaPipeline, "demo-probe", "waving hand", 8, 4.0),
     "demo-flow": (StableDiffusion3Pipeline, "demo-letters-probe", "letter g", 8, 4.0),
 }
@@ -21,7 +21,10 @@ IMAGES = 8
 @pytest.mark.parametrize("name", MODELS)
 def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name):
     kind, probe_name, prompt, steps, scale = MODELS[name]
-    pipe = kind.from_pretrained(ASSETS / name)
+    is_lora = name.endswith("-lora")
+    pipe = kind.from_pretrained(ASSETS / ("demo-sdxl" if is_lora else name))
+    if is_lora:
+        pipe.load_lora_weights(ASSETS / name)
     pipe.set_progress_bar_config(disable=True)
     probe = load_probe(ASSETS / probe_name)
 

@@ -1,5 +1,6 @@
 """`vendi-guidance generate` stopped, killed, out of memory, and resumed; on a tiny random SDXL."""
 
+import hashlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs import precision, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
-from vendi_guidance.runs.manifest import MANIFEST
+from vendi_guidance.runs.manifest import MANIFEST, Manifest
 from vendi_guidance.storage.imagefolder import METADATA
 
 # so wide a kernel that pictures of a random model seem alike, and what is remembered moves them
@@ -513,6 +514,25 @@ def test_every_picture_says_what_it_was_made_with(peace_folder):
         assert text["diversity_scale"] == str(Rounds().scale)
         assert json.loads(text["versions"])["torch"] == TORCH
         assert len(text["model_sha256"]) == 64
+
+
+def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
+    make, tiny_lora_folder, peace_folder, tmp_path, monkeypatch
+):
+    lora = shutil.copytree(tiny_lora_folder, tmp_path / "lora")
+    at_call(monkeypatch, 3, crash)
+    make("--lora", lora)
+    monkeypatch.undo()
+    assert_refused(make("--resume"), "--lora is none, was ")
+    moved = lora.rename(tmp_path / "moved")
+    finished = make("--resume", "--lora", moved)
+    assert finished.exit_code == 0, finished.output
+    [weights] = moved.glob("*.safetensors")
+    said = Manifest.load(tmp_path / "out").inputs["lora"]
+    assert said.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert {row["lora"] for row in rows(tmp_path / "out")} == {str(lora), str(moved)}
+    first = "000000.png"
+    assert (tmp_path / "out" / first).read_bytes() != (peace_folder / first).read_bytes()
 
 
 def test_pictures_may_say_nothing_and_look_the_same(make, peace_folder, tmp_path):

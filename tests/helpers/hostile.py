@@ -51,6 +51,7 @@ PROMPT_EMBEDDERS = (
 )
 VALUES: dict[str, tuple[str, ...]] = {
     "--model": MODELS,
+    "--lora": (*MODELS, "nobody/nothing/x.safetensors", "window.safetensors", "model/unet"),
     "--variant": ("fp16", "", "..", "/", "\udcff", "x" * 300, "{}", "*"),
     "--device": ("cpu", "cuda", "cuda:99", "meta", "mps", "abacus", "", "cpu:0", "\udcff", "-1"),
     "--negative-prompt": PROMPTS,

@@ -44,6 +44,13 @@ def test_distilled_models_take_few_steps_and_no_cfg(pipeline, name, steps, scale
     assert (found.steps, found.guidance_scale) == (steps, scale)
 
 
+def test_a_loras_name_says_more_than_its_models():
+    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", "assets/demo-sdxl-turbo-lora")
+    assert (found.steps, found.guidance_scale) == (4, 0.0)
+    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", "me/watercolours")
+    assert (found.steps, found.guidance_scale) == (16, 5.0)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "expected"),
     [

@@ -18,7 +18,7 @@ from scripts.comparison.transfer import (
     steps,
 )
 
-MODEL = "demo-sdxl-turbo"
+MODEL = "demo-sdxl-turbo-lora"
 
 
 def row(family: str, strength: float | None, looks: float, kept: float) -> Row:

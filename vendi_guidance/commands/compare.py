@@ -149,7 +149,8 @@ def main(
             study.draw(entry, bar.update)
     progress = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
     results = Results(list(progress), keep)
-    about = {"model": options.model, **model.sampling.about, **names}
+    lora = {} if options.lora is None else {"lora": options.lora}
+    about = {"model": options.model, **lora, **model.sampling.about, **names}
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
     about |= {
         "batch_size": options.batch_size,

@@ -44,6 +44,11 @@ model_options = together(
         show_default=DEMO,
         help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
     ),
+    what(
+        "--lora",
+        help="LoRA to load into the model, such as its distillation to a few steps: a file of "
+        "safetensors, a folder with one, or a name on the hub. Needs vendi-guidance[lora].",
+    ),
     what("--variant", help="Which of the model's files to load, such as fp16."),
     what(
         "--steps",

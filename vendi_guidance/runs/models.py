@@ -23,6 +23,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from transformers import PreTrainedModel
 
 from vendi_guidance.features.weights import all_weights, reason
+from vendi_guidance.runs.lora import add_lora
 
 INDEX = "model_index.json"
 
@@ -120,6 +121,7 @@ def load_model(
     device: str,
     *,
     variant: str | None = None,
+    lora: Path | None = None,
     offload: str | None = None,
     vae_tiling: bool = False,
     vae_slicing: bool = False,
@@ -127,6 +129,7 @@ def load_model(
     """The model on its device, loaded as this class, without progress bars of its own.
 
     Args:
+        lora: file of a LoRA to load with it.
         offload: one of `OFFLOADS`, or None for all parts on the device.
         vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
 
@@ -165,6 +168,9 @@ def load_model(
                 f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
             )
         raise ValueError(f"the model in {folder} cannot be loaded: {why}") from error
+    if lora is not None:
+        with _quiet():
+            add_lora(pipe, lora)
     for is_wanted, name in ((vae_tiling, "tiling"), (vae_slicing, "slicing")):
         if is_wanted:
             _enable(pipe, name)

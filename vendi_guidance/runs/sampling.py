@@ -64,6 +64,7 @@ def sampling_of(
     stock: type[DiffusionPipeline],
     folder: Path,
     name: str,
+    lora: str | None = None,
     *,
     steps: int | None = None,
     guidance_scale: float | None = None,
@@ -77,6 +78,7 @@ def sampling_of(
         stock: its pipeline.
         folder: where it is.
         name: as the user gave it.
+        lora: name of a LoRA beside it, as given, which says more: it may be a distillation.
 
     Raises:
         ValueError: something is given that the pipeline does not take, or nothing says how many
@@ -93,7 +95,7 @@ def sampling_of(
     usual_steps = taken["num_inference_steps"].default
     usual_scale = taken[scale_name].default if scale_name in taken else None
     source = f"the defaults of {stock.__name__}"
-    if few := _by_name(name) or _by_parts(folder):
+    if few := _by_name(lora or "") or _by_name(name) or _by_parts(folder):
         usual_steps, scale, why = few
         usual_scale = usual_scale if scale is None or scale_name not in taken else scale
         source = f"usual for {why}"

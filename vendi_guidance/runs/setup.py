@@ -16,6 +16,7 @@ from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
 from vendi_guidance.runs.folder import RunFolder
+from vendi_guidance.runs.lora import find_lora
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import (
     check_model,
@@ -58,6 +59,7 @@ class RunOptions:
     negative_prompt: str | None
     height: int | None
     width: int | None
+    lora: str | None = None
     images_per_prompt: int
     batch_size: int
     seed: int
@@ -192,6 +194,7 @@ class Model(NamedTuple):
     sampling: Sampling
     precision: Precision
     base: Base = Base()
+    lora: Path | None = None  # its file
 
     @property
     def remarks(self) -> list[str]:
@@ -209,12 +212,14 @@ def find(options: RunOptions) -> Model:
     Raises:
         ValueError, OSError, ImportError: it cannot be used; the message says why.
     """
+    lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
     stock = stock_class(check_model(folder))
     sampling = sampling_of(
         stock,
         folder,
         options.model,
+        options.lora,
         steps=options.steps,
         guidance_scale=options.guidance_scale,
         negative_prompt=options.negative_prompt,
@@ -224,7 +229,15 @@ def find(options: RunOptions) -> Model:
     asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
     precision = choose(asked or options.dtype, options.device, folder, options.variant)
     base = find_undistilled(options.undistilled, folder, options.variant)
-    return Model(folder, guided_class(stock), sampling, precision, base)
+    return Model(folder, guided_class(stock), sampling, precision, base, lora)
+
+
+def inputs_of(options: RunOptions, model: Model) -> dict[str, Input]:
+    """What a run reads of its model, by the names of the options."""
+    found = {"model": Input(options.model, fingerprint(model.folder))}
+    if model.lora is not None:
+        found["lora"] = Input(str(options.lora), sha256_of(model.lora))
+    return found
 
 
 def _dtype_of_run(folder: Path) -> str | None:
@@ -247,6 +260,7 @@ def load(options: RunOptions, model: Model, device: str) -> Any:
         model.precision.dtype,
         device,
         variant=options.variant,
+        lora=model.lora,
         offload=options.offload,
         vae_tiling=options.vae_tiling,
         vae_slicing=options.vae_slicing,
@@ -309,15 +323,16 @@ def _plan(
         }
     )
     window = options.window_in
-    model = Input(options.model, fingerprint(found.folder))
+    of_model = inputs_of(options, found)
     inputs = {
         "prompts": Input(options.prompts, prompts.sha256),
-        "model": model,
+        **of_model,
         "window_in": None if window is None else Input(str(window), sha256_of(window)),
         **found.base.input,
     }
     manifest = Manifest(settings, inputs, versions())
-    origin = {"model_sha256": model.sha256, "versions": manifest.versions}
+    hashes = {f"{name}_sha256": one.sha256 for name, one in of_model.items()}
+    origin = {**hashes, "versions": manifest.versions}
     return Plan(
         prompts,
         options.images_per_prompt,
@@ -325,7 +340,7 @@ def _plan(
         options.seed,
         call=found.sampling.call,
         negative_prompt=found.sampling.negative_prompt,
-        about={"model": model.name, **look, **found.base.about},
+        about={name: one.name for name, one in of_model.items()} | look | found.base.about,
         origin=None if options.no_metadata else origin,
         manifest=manifest,
     )

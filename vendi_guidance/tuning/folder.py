@@ -5,9 +5,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
-from vendi_guidance.runs.models import fingerprint
-from vendi_guidance.runs.setup import Model, RunOptions
+from vendi_guidance.runs.manifest import MANIFEST, Manifest, versions
+from vendi_guidance.runs.setup import Model, RunOptions, inputs_of
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 from vendi_guidance.tuning.study import Search
 
@@ -22,8 +21,7 @@ def manifest_of(
     settings = asdict(wanted) | sampling | judged
     settings |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
     settings |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
-    inputs = {"model": Input(options.model, fingerprint(model.folder))}
-    return Manifest(settings, dict(inputs), versions())
+    return Manifest(settings, dict(inputs_of(options, model)), versions())
 
 
 def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:

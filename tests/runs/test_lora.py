@@ -1,0 +1,110 @@
+"""LoRAs beside a model's own weights: which file is loaded, and what is refused."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import save_file
+
+from tests.helpers.damage import write_bomb
+from tests.helpers.tiny_folders import save
+from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeline
+from vendi_guidance.runs.lora import WEIGHTS, find_lora
+from vendi_guidance.runs.models import load_model
+
+
+@pytest.fixture
+def folder(tiny_lora_folder, tmp_path) -> Path:
+    return shutil.copytree(tiny_lora_folder, tmp_path / "lora")
+
+
+def test_a_folders_own_weights_or_its_only_file_are_found(folder):
+    weights = folder / WEIGHTS
+    shutil.copy(weights, folder / "a.safetensors")
+    assert find_lora(str(folder)) == weights == find_lora(str(weights))
+    weights.unlink()
+    assert find_lora(str(folder)) == folder / "a.safetensors"
+    (folder / "b.safetensors").touch()
+    with pytest.raises(FileNotFoundError, match="2 other files of safetensors: name the file"):
+        find_lora(str(folder))
+
+
+def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(folder, tmp_path, monkeypatch):
+    cached = tmp_path / "hub" / "models--me--mine"
+    shutil.copytree(folder, cached / "snapshots" / "0")
+    shutil.copy(folder / WEIGHTS, cached / "snapshots" / "0" / "four.safetensors")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    for name, file in {"me/mine": WEIGHTS, "me/mine/four.safetensors": "four.safetensors"}.items():
+        assert find_lora(name) == cached / "snapshots" / "0" / file
+    with pytest.raises(FileNotFoundError, match=r"--lora me/yours is no file or folder, and"):
+        find_lora("me/yours")
+
+
+@pytest.mark.parametrize("name", ["", "lora", "./here", "/", "a\0b", "x" * 5000, "a b/c"])
+def test_what_is_nowhere_is_one_sentence(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        find_lora(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_peft_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[lora\]"'):
+        find_lora(str(folder))
+
+
+def test_a_pickle_is_never_loaded(folder, tmp_path):
+    trace = tmp_path / "trace"
+    (folder / WEIGHTS).unlink()
+    write_bomb(folder / "pytorch_lora_weights.bin", trace)
+    for name in (folder, folder / "pytorch_lora_weights.bin"):
+        with pytest.raises(FileNotFoundError, match="safetensors"):
+            find_lora(str(name))
+    assert not trace.exists()
+
+
+def test_a_lora_is_loaded_switched_on_and_can_be_switched_off(folder, tiny_sdxl_folder):
+    def predict(pipe) -> torch.Tensor:
+        conditions = {"text_embeds": torch.ones(1, 16), "time_ids": torch.ones(1, 6)}
+        words = torch.ones(1, 4, 32)
+        with torch.no_grad():
+            return pipe.unet(
+                torch.ones(1, 4, 8, 8), 500, words, added_cond_kwargs=conditions
+            ).sample
+
+    plain = load_model(VendiGuidedSDXLPipeline, tiny_sdxl_folder, "float32", "cpu")
+    pipe = load_model(
+        VendiGuidedSDXLPipeline, tiny_sdxl_folder, "float32", "cpu", lora=folder / WEIGHTS
+    )
+    assert not torch.allclose(predict(pipe), predict(plain), rtol=0.01)
+    pipe.disable_lora()
+    assert torch.equal(predict(pipe), predict(plain))
+
+
+def test_a_lora_that_does_not_fit_is_one_sentence(folder, tiny_sdxl_folder, tmp_path):
+    file = folder / WEIGHTS
+    wide = {f"unet.down_blocks.1.resnets.0.conv1.lora_{k}.weight": torch.ones(3, 5) for k in "AB"}
+    contents = {
+        "the safetensors header": None,
+        "does not fit this StableDiffusionXLPipeline": wide,
+        "it has no weights for its parts": {"transformer.x.lora_A.weight": torch.ones(2, 2)},
+    }
+    for words, tensors in contents.items():
+        if tensors is None:
+            file.write_bytes(b"not safetensors")
+        else:
+            save_file(tensors, file)
+        with pytest.raises(ValueError, match="does not fit") as caught:
+            load_model(VendiGuidedSDXLPipeline, tiny_sdxl_folder, "float32", "cpu", lora=file)
+        assert words in str(caught.value) or tensors is None
+        assert "\n" not in str(caught.value)
+    save("PixArt-Sigma", tmp_path / "pixart")
+    with pytest.raises(ValueError, match="PixArtSigmaPipeline takes no LoRA: leave --lora out"):
+        load_model(VendiGuidedPixArtSigmaPipeline, tmp_path / "pixart", "float32", "cpu", lora=file)
