@@ -16,6 +16,9 @@ from vendi_guidance.runs.lora import WEIGHTS, find_lora
 from vendi_guidance.runs.models import load_model
 
 
+PICKLE = "pytorch_lora_weights.bin"
+
+
 @pytest.fixture
 def folder(tiny_lora_folder, tmp_path) -> Path:
     return shutil.copytree(tiny_lora_folder, tmp_path / "lora")
@@ -60,11 +63,12 @@ def test_without_peft_the_extra_is_named(folder, monkeypatch):
         find_lora(str(folder))
 
 
-def test_a_pickle_is_never_loaded(folder, tmp_path):
+def test_a_pickle_is_never_loaded(folder, tmp_path, monkeypatch):
     trace = tmp_path / "trace"
     (folder / WEIGHTS).unlink()
-    write_bomb(folder / "pytorch_lora_weights.bin", trace)
-    for name in (folder, folder / "pytorch_lora_weights.bin"):
+    write_bomb(folder / PICKLE, trace)
+    monkeypatch.chdir(folder)
+    for name in (folder, PICKLE, folder / PICKLE, "me/mine/weights.bin"):
         with pytest.raises(FileNotFoundError, match="safetensors"):
             find_lora(str(name))
     assert not trace.exists()

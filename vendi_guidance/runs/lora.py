@@ -24,9 +24,8 @@ def find_lora(name: str) -> Path:
 
     Raises:
         ImportError: peft is not installed.
-        FileNotFoundError: there is no such file or folder, and the hub has none or cannot be
-            reached.
-        ValueError: it is no file of safetensors, or a folder does not say which.
+        FileNotFoundError: there is no such file of safetensors, the folder has several, or the
+            hub cannot be reached.
     """
     optional_import("peft", "peft", f"--lora {name}", extra="lora")
     path = Path(name)
@@ -36,14 +35,16 @@ def find_lora(name: str) -> Path:
         is_file = path.is_file()
     except (OSError, ValueError) as error:  # too long, or with a null character
         raise FileNotFoundError(f"there is no LoRA {name!r}: {reason(error)}") from None
-    if is_file or name.startswith(("/", ".", "~")) or "/" not in name:
-        if is_file and path.suffix == ".safetensors":
-            return path
-        kind = "no file of safetensors" if is_file else "neither a file nor a folder"
-        raise FileNotFoundError(f"--lora {name} is {kind}")
-    owner, repository, *inside = name.split("/", 2)
+    if not is_file and (name.startswith(("/", ".", "~")) or "/" not in name):
+        raise FileNotFoundError(f"--lora {name} is neither a file nor a folder")
+    parts = name.split("/", 2)
+    file = name if is_file else (*parts, WEIGHTS)[2]
+    if not file.endswith(".safetensors"):
+        raise FileNotFoundError(f"--lora {name} is no file of safetensors, and no other is read")
+    if is_file:
+        return path
     try:
-        return Path(hf_hub_download(f"{owner}/{repository}", *(inside or [WEIGHTS])))
+        return Path(hf_hub_download("/".join(parts[:2]), file))
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
         raise FileNotFoundError(
             f"--lora {name} is no file or folder, and cannot be loaded from the Hugging Face hub: "
