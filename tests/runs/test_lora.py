@@ -15,7 +15,6 @@ from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeli
 from vendi_guidance.runs.lora import WEIGHTS, find_lora
 from vendi_guidance.runs.models import load_model
 
-
 PICKLE = "pytorch_lora_weights.bin"
 
 
