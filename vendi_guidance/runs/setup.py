@@ -193,8 +193,8 @@ class Model(NamedTuple):
     pipeline: type[Any]  # the guided class that serves it
     sampling: Sampling
     precision: Precision
-    lora: Path | None = None  # its file
     base: Base = Base()
+    lora: Path | None = None  # its file
 
     @property
     def remarks(self) -> list[str]:
@@ -229,7 +229,7 @@ def find(options: RunOptions) -> Model:
     asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
     precision = choose(asked or options.dtype, options.device, folder, options.variant)
     base = find_undistilled(options.undistilled, folder, options.variant)
-    return Model(folder, guided_class(stock), sampling, precision, lora, base)
+    return Model(folder, guided_class(stock), sampling, precision, base, lora)
 
 
 def inputs_of(options: RunOptions, model: Model) -> dict[str, Input]:
