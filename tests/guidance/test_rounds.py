@@ -125,7 +125,7 @@ def test_the_level_of_the_rounds_is_the_nearest_that_there_is(sdxl, level):
 
 def test_no_rounds_are_made_where_there_is_no_signal():
     pipe = CASES["SD3"].make()
-    spy = spied(pipe, making(level=1e6), name="SD3", noise=seeded())
+    spy = spied(pipe, making(level=1e6), name="SD3", noise=seeded(), guided=True)
     assert spy.levels[0][0].signal == 0
     assert spy.changed == [1]
 
@@ -215,6 +215,7 @@ def test_latents_after_the_rounds_are_at_the_level_that_the_step_ends_at(sdxl, k
     guidance = making()
     spy = Spy(guidance)
     given = CASES["SDXL"].arguments(PROMPTS) | guidance.on(pipe, seeded())
+    given["num_inference_steps"] = 9
     network = guidance._call._network
     repeat, network.denoise = network.denoise, denoise
     pipe(**given | {"callback_on_step_end": spy})
@@ -360,7 +361,7 @@ def spoil(pipe, monkeypatch, value, at=None):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@pytest.mark.parametrize("at", [None, 1, 2, 4, 6])
+@pytest.mark.parametrize("at", [None, 1, 2, 3, 6])
 @pytest.mark.parametrize("objective", ["conditional-vendi", "rke"])
 def test_a_broken_sample_leaves_the_others_whole(sdxl, monkeypatch, caplog, value, at, objective):
     guidance = making(objective=objective)

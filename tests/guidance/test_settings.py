@@ -50,7 +50,7 @@ def test_a_guided_call_shows_the_stock_parameters_and_ours(guided, stock):
         name: it.default for name, it in theirs.items()
     }
     added = {name.removeprefix("diversity_") for name in ours.keys() - theirs.keys()}
-    assert added == {*SETTINGS, "diversity", "memory", "preset", "window"}
+    assert added == {*SETTINGS, "diversity", "memory", "preset", "undistilled", "window"}
 
 
 @pytest.mark.parametrize("guided", GUIDED)
