@@ -97,7 +97,7 @@ def test_approximations_near_the_exact_entropy_as_they_grow(kernel, approximate,
         for m in sizes
     ]
     assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < 0.05
+    assert errors[2] < (0.02 if approximate is Nystrom else 0.08)
 
 
 def test_a_seed_names_its_landmarks():
