@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import normal
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.scores.manifold import ManifoldScores, manifold_scores, nearest_distance
+from vendi_guidance.scores.manifold import ManifoldScores, manifold_scores
 
 small = settings(deadline=None, max_examples=40)
 
@@ -81,8 +81,6 @@ def test_the_scores_are_those_of_the_definitions(name):
     scores = manifold_scores(x, reference, k)
     assert scores == pytest.approx(by_definition(x, reference, k))
     assert scores == KNOWN.get(name, scores)
-    nearest = [min(math.dist(row, r) for r in reference.tolist()) for row in x.tolist()]
-    assert nearest_distance(x, reference) == pytest.approx(np.mean(nearest), rel=1e-12)
 
 
 @small
@@ -142,15 +140,6 @@ def test_order_rotation_translation_and_scale_do_not_matter(case, seed, scale):
     assert manifold_scores(moved(x), moved(reference), k) == pytest.approx(scores)
     swapped = manifold_scores(reference, x, k)
     assert (swapped.recall, swapped.precision) == (scores.precision, scores.recall)
-    distance = nearest_distance(x, reference)
-    moved_distance = nearest_distance(moved(x), moved(reference))
-    assert moved_distance == pytest.approx(scale * distance, rel=1e-9, abs=1e-12 * scale)
-
-
-def test_copies_are_at_distance_zero_however_far_from_the_origin():
-    reference = normal(0, 40, 6).float() + 300
-    assert nearest_distance(reference[5:25], reference) == 0
-    assert nearest_distance(reference[:1] + 1, reference[:1]) == pytest.approx(6**0.5, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -169,16 +158,12 @@ def test_any_kind_of_number_scores_as_its_values_do(kind):
     scores = manifold_scores(kind(x), kind(reference), 3)
     assert scores == manifold_scores(x, reference, 3)
     assert all(type(score) is float for score in scores)
-    distance = nearest_distance(kind(x), reference)
-    assert type(distance) is float
-    assert distance == nearest_distance(x, reference)
 
 
-@pytest.mark.parametrize("score", [manifold_scores, nearest_distance])
-def test_no_tensor_grows_with_the_square_of_the_images(score):
+def test_no_tensor_grows_with_the_square_of_the_images():
     x, reference = torch.randn(5000, 2), torch.randn(4000, 2)
     with LargestTensor() as largest:
-        score(x, reference)
+        manifold_scores(x, reference)
     assert largest.numel <= 1024 * (1024 + 5)
 
 
@@ -195,12 +180,11 @@ def test_too_few_images_are_refused_with_their_number_and_a_remedy():
         manifold_scores(torch.ones(9, 2), torch.ones(9, 2), 0)
 
 
-@pytest.mark.parametrize("score", [manifold_scores, nearest_distance])
-def test_malformed_features_are_refused(score):
+def test_malformed_features_are_refused():
     good, bad = torch.ones(9, 2), torch.ones(9, 2)
     bad[4, 1] = float("nan")
     for x, reference in ((good, bad), (bad, good)):
         with pytest.raises(ValueError, match="NaN or infinity, first in row 4"):
-            score(x, reference)
+            manifold_scores(x, reference)
     with pytest.raises(ValueError, match="agree in d, got 2 and 3: take both from one encoder"):
-        score(good, torch.ones(9, 3))
+        manifold_scores(good, torch.ones(9, 3))

@@ -40,7 +40,7 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
         raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
 
 
-class Embedder:
+class EmbeddingNetwork:
     """A network on a device, and what images' and prompts' embedders by a network have in common.
 
     Args:
@@ -101,7 +101,7 @@ class Embedder:
             raise ValueError(f"the embedder {self.name} failed: {reason(error)}") from error
 
 
-class NetworkEmbedder(Embedder):
+class NetworkEmbedder(EmbeddingNetwork):
     """Features of images by a network."""
 
     def embed(self, images: Sequence[Image.Image]) -> Tensor:

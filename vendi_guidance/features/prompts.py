@@ -13,7 +13,7 @@ from transformers import CLIPTextModelWithProjection, CLIPTokenizer, PreTrainedM
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import PromptEmbedder
-from vendi_guidance.features.network import Embedder, open_parts
+from vendi_guidance.features.network import EmbeddingNetwork, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
 from vendi_guidance.kernels.ngrams import words
@@ -63,7 +63,7 @@ def open_prompt_embedder(
     )
 
 
-class PromptNetworkEmbedder(Embedder):
+class PromptNetworkEmbedder(EmbeddingNetwork):
     """Features of prompts by a network, of unit length."""
 
     def embed(self, prompts: Sequence[str]) -> Tensor:

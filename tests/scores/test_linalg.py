@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import normal
-from vendi_guidance.scores.krylov import (
+from vendi_guidance.scores.linalg import (
     SPARE,
     gauss_quadrature,
     leading_eigenpairs,
