@@ -1,4 +1,3 @@
-import itertools
 import json
 import math
 from pathlib import Path
@@ -111,14 +110,7 @@ def test_vendi_agrees_with_the_vendi_score_package(kernel, order):
         assert tuple(map(float, found)) == pytest.approx(expected)
 
 
-# What the scores count (Friedman & Dieng, Theorem 3.1)
-
-
-@small
-@given(samples(), kernels, renyi_orders)
-def test_vendi_lies_between_one_and_n(sample, kernel, order):
-    x, _ = sample
-    assert 1 - 1e-9 <= float(vendi(x, kernel, order=order)) <= len(x) + 1e-9
+# What the scores count (Friedman & Dieng, Theorem 3.1); the fuzz of test_spectra holds their ranges
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -148,14 +140,6 @@ def test_the_order_of_the_items_does_not_matter(sample, kernel, order, seed):
     assert float(vendi(x[shuffled], kernel, order=order)) == pytest.approx(score, rel=1e-6)
     score = float(conditional_rke(x, t, kernel, kernel))
     assert float(conditional_rke(x[shuffled], t[shuffled], kernel, kernel)) == pytest.approx(score)
-
-
-@small
-@given(samples(), kernels)
-def test_vendi_falls_as_its_order_grows(sample, kernel):
-    x, _ = sample
-    scores = [float(vendi(x, kernel, order=order)) for order in (0.5, 0.9, 1, 1.1, 2, 5, math.inf)]
-    assert all(low >= high - 1e-9 for low, high in itertools.pairwise(scores))
 
 
 @pytest.mark.parametrize("spectrum", [Exact(), Nystrom(100), RandomFourier(30), Lanczos()])
@@ -243,27 +227,16 @@ def test_all_different_prompts_make_the_conditional_score_one(sample, pair, orde
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_cluster_scores_average_the_scores_of_the_clusters(kernel):
-    x = np.random.default_rng(0).normal(size=(10, 3))
-    clusters = np.array([4, 4, 7, 4, 7, 4, 4, 9, 4, 7])
-    expected = sum(
-        (clusters == label).mean() * float(vendi(x[clusters == label], kernel))
-        for label in (4, 7, 9)
-    )
-    assert float(cluster_vendi(x, clusters, kernel)) == pytest.approx(expected)
+@pytest.mark.parametrize("order", [1, 2, math.inf])
+def test_cluster_scores_average_the_scores_of_the_clusters(kernel, order):
+    x, clusters = normal(0, 10, 3), np.array([4, 4, 7, 4, 7, 4, 4, 9, 4, 7])
+    groups = [x[clusters == label] for label in (4, 7, 9)]
+    expected = sum(len(group) / 10 * float(vendi(group, kernel, order=order)) for group in groups)
     words = [f"prompt {label}" for label in clusters]
-    assert float(cluster_vendi(x, words, kernel)) == pytest.approx(expected)
-    assert float(cluster_vendi(x, torch.tensor(clusters), kernel)) == pytest.approx(expected)
-
-
-@small
-@given(samples(), kernels, renyi_orders)
-def test_one_cluster_scores_as_the_whole_and_clusters_of_one_score_one(sample, kernel, order):
-    x, _ = sample
-    whole = float(cluster_vendi(x, [0] * len(x), kernel, order=order))
-    assert whole == pytest.approx(float(vendi(x, kernel, order=order)))
-    assert float(cluster_vendi(x, range(len(x)), kernel, order=order)) == pytest.approx(1)
-    assert float(cluster_rke(x, [0] * len(x), kernel)) == pytest.approx(float(rke(x, kernel)))
+    for labels in (clusters, words, torch.tensor(clusters)):
+        assert float(cluster_vendi(x, labels, kernel, order=order)) == pytest.approx(expected)
+    if order == 2:
+        assert float(cluster_rke(x, clusters, kernel)) == pytest.approx(expected)
 
 
 # Internal diversity
