@@ -17,19 +17,19 @@ COUNT = 150  # three batches of an embedder that does not say how large its batc
 
 
 class Watched:
-    """An embedder that remembers how many pictures it has seen.
+    """An embedder that remembers how many images it has seen.
 
     Args:
         kind: a part of its settings.
-        network: it is a `NetworkEmbedder`, for which workers prepare pictures.
+        network: it is a `NetworkEmbedder`, for which workers prepare images.
     """
 
     def __init__(self, kind="", network=False):
         self.seen = 0
 
-        def means(pictures):
-            self.seen += len(pictures)
-            return np.stack([np.asarray(picture).mean((0, 1)) for picture in pictures])
+        def means(images):
+            self.seen += len(images)
+            return np.stack([np.asarray(image).mean((0, 1)) for image in images])
 
         self.embedder = FromFunction(means, "means", {"kind": kind})
         if network:
@@ -42,8 +42,8 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    """Small pictures, no two of one color."""
-    folder = tmp_path_factory.mktemp("pictures")
+    """Small images, no two of one color."""
+    folder = tmp_path_factory.mktemp("images")
     paths = [folder / f"{number}.png" for number in range(COUNT)]
     for number, path in enumerate(paths):
         Image.new("RGB", (4, 4), (number, 255 - number, 7)).save(path)
@@ -106,11 +106,11 @@ def test_images_are_known_by_content_and_by_the_embedders_settings(paths, tmp_pa
 
 
 def test_a_run_that_ends_early_keeps_what_it_has(paths, tmp_path):
-    def stop(pictures):
+    def stop(images):
         stop.calls += 1
         if stop.calls == 3:
             raise KeyboardInterrupt
-        return np.zeros((len(pictures), 3))
+        return np.zeros((len(images), 3))
 
     stop.calls = 0
     with pytest.raises(KeyboardInterrupt):
@@ -124,7 +124,7 @@ def test_chunks_are_written_on_the_way(paths, tmp_path, monkeypatch):
     monkeypatch.setattr(feature_cache, "CHUNK", 40)
     stream = stream_features(paths, Watched().embedder, cache=tmp_path)
     next(stream)
-    (chunk,) = tmp_path.rglob("*.safetensors")  # of the 64 pictures so far
+    (chunk,) = tmp_path.rglob("*.safetensors")  # of the 64 images so far
     assert torch.equal(load_file(chunk)["features"], colors(range(40)))
     list(stream)
     sizes = [len(load_file(path)["features"]) for path in tmp_path.rglob("*.safetensors")]

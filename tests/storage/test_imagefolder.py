@@ -11,12 +11,12 @@ from vendi_guidance.storage.files import append_rows
 from vendi_guidance.storage.imagefolder import (
     METADATA,
     TIMINGS,
-    picture_name,
+    image_name,
     read_metadata,
-    remove_pictures,
-    save_picture,
+    remove_images,
+    save_image,
 )
-from vendi_guidance.storage.images import open_picture
+from vendi_guidance.storage.images import open_image
 
 AWKWARD = [
     'a "quoted" cat, 50% off',
@@ -34,7 +34,7 @@ AWKWARD = [
 OUTSIDE = ["../outside.png", "/etc/hostname", "a/../../outside.png", "link/outside.png", "a\0.png"]
 
 
-def picture(seed: int = 0) -> Image.Image:
+def noise(seed: int = 0) -> Image.Image:
     noise = np.random.default_rng(seed).integers(256, size=(8, 8, 3), dtype=np.uint8)
     return Image.fromarray(noise)
 
@@ -42,8 +42,8 @@ def picture(seed: int = 0) -> Image.Image:
 def write_run(folder: Path, prompts: list[str]) -> Path:
     folder.mkdir(exist_ok=True)
     for number, prompt in enumerate(prompts):
-        name = picture_name(number)
-        save_picture(folder / name, picture(number), {"prompt": prompt})
+        name = image_name(number)
+        save_image(folder / name, noise(number), {"prompt": prompt})
         append_rows(folder / METADATA, [{"file_name": name, "prompt": prompt, "seed": number}])
     return folder
 
@@ -54,8 +54,8 @@ def test_a_run_reads_back_as_it_was_written(tmp_path):
     assert [listed.row["seed"] for listed in run] == list(range(len(AWKWARD)))
     for number, listed in enumerate(run):
         assert listed.path == tmp_path / f"{number:06d}.png"
-        image = open_picture(listed.path)
-        assert np.array_equal(np.asarray(image), np.asarray(picture(number)))
+        image = open_image(listed.path)
+        assert np.array_equal(np.asarray(image), np.asarray(noise(number)))
     names = {METADATA, *(listed.path.name for listed in run)}
     assert {file.name for file in tmp_path.iterdir()} == names
     text = (tmp_path / METADATA).read_text(encoding="utf-8")
@@ -63,14 +63,14 @@ def test_a_run_reads_back_as_it_was_written(tmp_path):
     assert [json.loads(line)["prompt"] for line in text.splitlines()] == AWKWARD
 
 
-def test_a_picture_that_cannot_be_written_leaves_no_trace(tmp_path):
+def test_an_image_that_cannot_be_written_leaves_no_trace(tmp_path):
     class Broken:
         def save(self, path, **_):
             Path(path).write_bytes(b"half a pict")
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        save_picture(tmp_path / "000000.png", Broken())  # type: ignore[arg-type]
+        save_image(tmp_path / "000000.png", Broken())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,7 +79,7 @@ def test_removing_a_run_keeps_what_is_not_its_own(tmp_path):
     append_rows(tmp_path / TIMINGS, [{"file_name": "000000.png", "seconds": 1.5}])
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "comparison.png").write_bytes(b"mine")
-    remove_pictures(tmp_path)
+    remove_images(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", "comparison.png"}
 
 
@@ -97,7 +97,7 @@ def test_metadata_that_cannot_be_read_is_named(tmp_path, line, message):
     with pytest.raises(FileNotFoundError, match=r"metadata\.jsonl"):
         read_metadata(folder)
     write_run(folder, ["cat"] if line else [])
-    save_picture(tmp_path / "outside.png", picture())
+    save_image(tmp_path / "outside.png", noise())
     (folder / "a").mkdir()
     (folder / "link").symlink_to(tmp_path)
     with (folder / METADATA).open("a") as lines:
@@ -125,12 +125,12 @@ def test_a_last_line_that_a_crash_has_torn_is_left_out(tmp_path):
 def test_an_image_carries_what_is_known_of_it(tmp_path):
     path = tmp_path / "a.png"
     for prompt in AWKWARD:
-        save_picture(path, picture(), {"prompt": prompt, "seed": 7, "scale": 0.3, "center": None})
+        save_image(path, noise(), {"prompt": prompt, "seed": 7, "scale": 0.3, "center": None})
         with Image.open(path) as opened:
             assert opened.text == {"prompt": prompt, "seed": "7", "scale": "0.3", "center": "null"}
-            assert np.array_equal(np.asarray(opened), np.asarray(picture()))
+            assert np.array_equal(np.asarray(opened), np.asarray(noise()))
         assert b"iTXt" in path.read_bytes()
     for about, text in ((None, {}), ({"model": "caf\udce9"}, {"model": "caf?"})):
-        save_picture(path, picture(), about)
+        save_image(path, noise(), about)
         with Image.open(path) as opened:
             assert opened.text == text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 
-from vendi_guidance.storage.images import MOST_BYTES, fitted, open_picture, to_rgb
+from vendi_guidance.storage.images import MOST_BYTES, fitted, open_image, to_rgb
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -22,10 +22,10 @@ def plain(size=(4, 3), color=RED):
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF", "WEBP"])
 def test_what_was_saved_is_read_from_a_file_and_from_its_bytes(kind, tmp_path):
     content = saved(plain(), kind, **({"lossless": True} if kind == "WEBP" else {}))
-    (tmp_path / "picture").write_bytes(content)
-    for picture in (open_picture(content), open_picture(tmp_path / "picture")):
-        assert picture.mode == "RGB" and picture.size == (4, 3)
-        assert picture.getpixel((1, 1)) == RED
+    (tmp_path / "image").write_bytes(content)
+    for image in (open_image(content), open_image(tmp_path / "image")):
+        assert image.mode == "RGB" and image.size == (4, 3)
+        assert image.getpixel((1, 1)) == RED
 
 
 def test_what_is_transparent_is_white():
@@ -35,26 +35,26 @@ def test_what_is_transparent_is_white():
     palette = Image.new("P", (2, 1))
     palette.putpalette([*RED, 0, 0, 255])
     palette.putpixel((1, 0), 1)
-    assert [open_picture(saved(half)).getpixel((x, 0)) for x in (0, 1)] == [WHITE, (255, 127, 127)]
-    assert open_picture(saved(grey)).getpixel((0, 0)) == WHITE
-    clear = open_picture(saved(palette, transparency=1))
+    assert [open_image(saved(half)).getpixel((x, 0)) for x in (0, 1)] == [WHITE, (255, 127, 127)]
+    assert open_image(saved(grey)).getpixel((0, 0)) == WHITE
+    clear = open_image(saved(palette, transparency=1))
     assert [clear.getpixel((x, 0)) for x in (0, 1)] == [RED, WHITE]
-    assert open_picture(saved(palette)).getpixel((1, 0)) == (0, 0, 255)
-    keyed = open_picture(saved(plain((1, 1)), transparency=RED))  # one color stands for nothing
+    assert open_image(saved(palette)).getpixel((1, 0)) == (0, 0, 255)
+    keyed = open_image(saved(plain((1, 1)), transparency=RED))  # one color stands for nothing
     assert keyed.getpixel((0, 0)) == WHITE
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 def test_grey_of_16_bits_keeps_its_range(kind):
     levels = np.array([[0, 257, 32768, 65535]], np.uint16)
-    picture = open_picture(saved(Image.fromarray(levels), kind))
-    assert [picture.getpixel((x, 0))[0] for x in range(4)] == [0, 1, 128, 255]
+    image = open_image(saved(Image.fromarray(levels), kind))
+    assert [image.getpixel((x, 0))[0] for x in range(4)] == [0, 1, 128, 255]
 
 
 def test_colors_however_written_become_rgb():
     inks = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow make red
     for content in (saved(inks, "JPEG", quality=95), saved(inks, "TIFF")):
-        assert np.allclose(open_picture(content).getpixel((8, 8)), RED, atol=6)
+        assert np.allclose(open_image(content).getpixel((8, 8)), RED, atol=6)
     profiles = [ImageCms.createProfile(name) for name in ("sRGB", "LAB")]
     lab = ImageCms.profileToProfile(plain(), *profiles, outputMode="LAB")
     for image in (plain().convert("HSV"), plain().convert("YCbCr"), lab):
@@ -65,11 +65,11 @@ def test_colors_however_written_become_rgb():
 
 @pytest.mark.parametrize(("orientation", "corner"), [(1, (0, 0)), (3, (3, 2)), (6, (2, 0))])
 def test_pictures_stand_upright(orientation, corner):
-    picture = plain(color=WHITE)
-    picture.putpixel((0, 0), RED)
+    image = plain(color=WHITE)
+    image.putpixel((0, 0), RED)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    upright = open_picture(saved(picture, exif=exif))
+    upright = open_image(saved(image, exif=exif))
     assert upright.size == ((3, 4) if orientation == 6 else (4, 3))
     assert upright.getpixel(corner) == RED
     assert (np.asarray(upright) == RED).all(axis=2).sum() == 1
@@ -78,7 +78,7 @@ def test_pictures_stand_upright(orientation, corner):
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "MPO"])
 def test_of_animations_pages_and_previews_the_first_image_is_read(kind):
     content = saved(plain(), kind, save_all=True, append_images=[plain(color=WHITE)])
-    first = open_picture(content)
+    first = open_image(content)
     assert first.size == (4, 3) and np.allclose(first.getpixel((1, 1)), RED, atol=5)
 
 
@@ -106,18 +106,18 @@ def test_files_that_are_no_images_are_refused_with_a_reason(tmp_path):
         (saved(Image.new("I", (2, 2), 70_000), "TIFF"), "beyond 16 bits"),
     ):
         with pytest.raises(ValueError, match=reason):
-            open_picture(source)
+            open_image(source)
     with pytest.raises(FileNotFoundError):
-        open_picture(tmp_path / "nothing.png")
+        open_image(tmp_path / "nothing.png")
 
 
 def test_decompression_bombs_are_refused(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    assert open_picture(saved(plain((10, 10)))).size == (10, 10)
+    assert open_image(saved(plain((10, 10)))).size == (10, 10)
     for times in (1, 3):
         with pytest.raises(ValueError, match="exceeds limit"):
-            open_picture(saved(plain((11 * times, 10))))
+            open_image(saved(plain((11 * times, 10))))
     notes = PngImagePlugin.PngInfo()
     notes.add_text("note", "x" * 10_000_000, zip=True)
     with pytest.raises(ValueError, match=r"(?i)too large"):
-        open_picture(saved(plain(), pnginfo=notes))
+        open_image(saved(plain(), pnginfo=notes))

@@ -15,7 +15,7 @@ from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.cache import DIGEST, FeatureCache, has
 from vendi_guidance.features.network import NetworkEmbedder
-from vendi_guidance.storage.images import open_picture, read_bytes
+from vendi_guidance.storage.images import open_image, read_bytes
 
 
 class BadImage(NamedTuple):
@@ -127,7 +127,7 @@ class _Files(Dataset):
             digest = hashlib.sha256(content).digest()
             if has(self.known, digest):
                 return _Read(place, digest, None)
-            image = open_picture(content)
+            image = open_image(content)
             # an array: tensors would use shared memory, which containers often lack
             return _Read(place, digest, self.prepare(image).numpy() if self.prepare else image)
         except (ValueError, OSError) as error:
