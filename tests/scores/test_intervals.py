@@ -21,8 +21,13 @@ from vendi_guidance.scores.functional import (
     rke,
     vendi,
 )
-from vendi_guidance.scores.intervals import ORDER_TWO, score_interval
-from vendi_guidance.scores.jackknife import jackknife, leave_one_out, row_sums
+from vendi_guidance.scores.intervals import (
+    ORDER_TWO,
+    jackknife,
+    leave_one_out,
+    row_sums,
+    score_interval,
+)
 from vendi_guidance.scores.spectra import Exact, Nystrom
 
 SIGNS = {score: signs for score, _, signs in ORDER_TWO}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +15,11 @@ from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.network import NetworkEmbedder, open_parts
+from vendi_guidance.features.network import NetworkEmbedder, Parts, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
 from vendi_guidance.features.weights import all_weights, conversion, model_folder, reason
 from vendi_guidance.storage.tensors import load_tensors
-
-Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
-"""The settings, network and transform of a `NetworkEmbedder`."""
 
 
 def open_image_embedder(
