@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
-from vendi_guidance.scores.functional import cluster_vendi, vendi
+from vendi_guidance.scores.functional import vendi
 from vendi_guidance.scores.modes import find_modes, group_scores, k_means
 from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
 
@@ -81,15 +81,6 @@ def test_modes_from_a_factor_are_those_from_the_kernel_matrix():
     assert_same_modes(dual, whole)
 
 
-def test_modes_of_many_random_features_are_nearly_the_exact_ones():
-    x, kernel = mixed(), Gaussian(2.0)
-    exact = find_modes(x, kernel, count=3, top=5, spectrum=Exact())
-    random = find_modes(x, kernel, count=3, top=5, spectrum=RandomFourier(1500))
-    for a, b in zip(exact, random, strict=True):
-        assert a.eigenvalue == pytest.approx(b.eigenvalue, rel=0.1)
-    assert exact[0].loadings == pytest.approx(random[0].loadings, rel=0.1)
-
-
 def test_leading_modes_alone_are_those_of_the_whole_decomposition():
     x, kernel = mixed(600), Gaussian(2.0)  # 600 rows are more than 32 times 1 + 16
     alone = find_modes(x, kernel, count=1, spectrum=Exact())
@@ -158,16 +149,6 @@ def test_each_group_scores_as_it_does_by_itself_and_the_least_diverse_comes_firs
         members = x[cluster_of == group.label]
         assert group.size == len(members) == SIZES[group.label]
         assert group.score == pytest.approx(float(vendi(members, kernel, **settings)))
-
-
-def test_group_scores_average_to_the_cluster_score():
-    x, kernel = mixed(), Gaussian(1.0)
-    prompts = [f"prompt {row % 7}" for row in range(len(x))]
-    groups = group_scores(x, kernel, prompts, spectrum=RandomFourier(64))
-    average = sum(group.size * group.score for group in groups) / len(x)
-    score = cluster_vendi(x, prompts, kernel, spectrum=RandomFourier(64))
-    assert average == pytest.approx(float(score))
-    assert {group.label for group in groups} == set(prompts)
 
 
 def test_groups_of_things_and_of_streams_have_scores():
