@@ -155,7 +155,9 @@ def score_in_turn(rank: int, folder: Path) -> None:
 
 def test_two_processes_score_as_one_does(tmp_path):
     fork = multiprocessing.get_context("fork")  # which, unlike a spawn, imports nothing again
-    workers = [fork.Process(target=score_in_turn, args=(rank, tmp_path)) for rank in (0, 1)]
+    workers = [
+        fork.Process(target=score_in_turn, args=(rank, tmp_path), daemon=True) for rank in (0, 1)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
