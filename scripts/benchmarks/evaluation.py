@@ -24,7 +24,7 @@ from PIL import Image
 from scripts.benchmarks.measuring import machine
 from scripts.demo.emoji import VENDORS, Emoji, caption, load_sheets
 from vendi_guidance.storage.assets import asset
-from vendi_guidance.storage.imagefolder import METADATA, picture_name
+from vendi_guidance.storage.imagefolder import METADATA, image_name
 
 SHIFT, SHADE = 4, 0.3
 """Pixels, and share of the brightness."""
@@ -67,7 +67,7 @@ def draw(emoji: Emoji, folder: Path, count: int, rng: np.random.Generator) -> No
             ink = 255 - pixels.permute(1, 2, 0).numpy()
             moved = np.roll(ink, rng.integers(-SHIFT, SHIFT + 1, size=2), axis=(0, 1))
             shaded = 255 - moved * (1 - SHADE * rng.random())
-            name = picture_name(number)
+            name = image_name(number)
             Image.fromarray(shaded.astype(np.uint8)).save(folder / name)
             prompt = caption(emoji.concepts[concept], VENDORS[vendor])
             metadata.write(json.dumps({"file_name": name, "prompt": prompt}) + "\n")

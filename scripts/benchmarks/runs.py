@@ -33,8 +33,8 @@ from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, R
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.scores.metrics import VendiScore
 from vendi_guidance.scores.spectra import RandomFourier
-from vendi_guidance.storage.imagefolder import picture_name, save_picture
-from vendi_guidance.storage.images import open_picture
+from vendi_guidance.storage.imagefolder import image_name, save_image
+from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.prompt_files import open_prompts
 
 LATENTS, PROMPT = (4, 128, 128), 1280
@@ -114,8 +114,8 @@ def picture(path: Path) -> None:
     """Write and read blurred noise, about as hard to compress as a photograph."""
     noise = Image.effect_noise((512, 512), 80).resize((1024, 1024)).filter(ImageFilter.BoxBlur(2))
     image = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
-    writing = shortest(lambda: save_picture(path, image), 3)
-    reading = shortest(lambda: open_picture(path.read_bytes()), 3)
+    writing = shortest(lambda: save_image(path, image), 3)
+    reading = shortest(lambda: open_image(path.read_bytes()), 3)
     click.echo(
         f"a picture: {writing.cpu:.0f} ms ({writing.wall:.0f} on the wall) to write "
         f"{path.stat().st_size / 1e6:.2f} MB, {reading.cpu:.0f} ms to read it"
@@ -146,7 +146,7 @@ def share(rank: int, processes: int, port: int, samples: tuple[torch.Tensor, tor
 
 def paths(count: int = 100_000) -> None:
     tracemalloc.start()
-    kept = [Path(f"out/many/{picture_name(number)}") for number in range(count)]
+    kept = [Path(f"out/many/{image_name(number)}") for number in range(count)]
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     click.echo(f"the path of a picture: {size / len(kept):.0f} bytes of memory")

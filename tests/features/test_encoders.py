@@ -6,12 +6,14 @@ Their pixels are whole numbers from 0 to 255, also between the two passes of a r
 import json
 import sys
 
+import open_clip
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, BitImageProcessor, Dinov2Model
 
-from tests.helpers.tiny_encoders import save_dinov2
+from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
 from vendi_guidance.features.encoders import dinov2_encoder, open_clip_encoder
 
 SIZES = [(64, 64), (100, 70), (50, 90), (32, 32), (20, 24)]
@@ -19,16 +21,27 @@ ROUNDING = 1.5 / 255
 MODES = {"shortest": {}, "squash": {"resize_mode": "squash", "interpolation": "bilinear"}}
 
 
-def picture(size, smooth=True):
+def image_of(size, smooth=True):
     r = torch.Generator().manual_seed(0)
     height, width = (1 + edge // 8 for edge in size) if smooth else size
-    pixels = torch.randint(256, (height, width, 3), generator=r, dtype=torch.uint8)
-    return Image.fromarray(pixels.numpy()).resize(size[::-1], Image.Resampling.BICUBIC)
+    levels = torch.randint(256, (height, width, 3), generator=r, dtype=torch.uint8)
+    return Image.fromarray(levels.numpy()).resize(size[::-1], Image.Resampling.BICUBIC)
 
 
 def pixels(image):
-    channels = [torch.tensor(list(band.tobytes())).view(band.size[::-1]) for band in image.split()]
-    return torch.stack(channels)[None] / 127.5 - 1
+    return pil_to_tensor(image)[None] / 127.5 - 1
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """OpenCLIP, knowing a tiny model."""
+    folder = tmp_path_factory.mktemp("clip")
+    save_open_clip(folder)
+    config = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
+    (folder / "open_clip_config.json").unlink()
+    (folder / "tiny-clip.json").write_text(json.dumps(config))
+    open_clip.add_model_config(folder)
+    return open_clip
 
 
 def deviation(encoder, image, expected):
@@ -38,29 +51,15 @@ def deviation(encoder, image, expected):
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory):
-    """OpenCLIP, knowing a tiny model."""
-    open_clip = pytest.importorskip("open_clip")
-    folder = tmp_path_factory.mktemp("clip")
-    tower = {"layers": 1, "width": 16}
-    vision = {"image_size": 32, "patch_size": 8, "head_width": 8, **tower}
-    text = {"context_length": 8, "vocab_size": 100, "heads": 2, **tower}
-    config = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}
-    (folder / "tiny-clip.json").write_text(json.dumps(config))
-    open_clip.add_model_config(folder)
-    return open_clip
-
-
-@pytest.fixture(scope="module")
 def dino(tmp_path_factory):
-    """The folder of a tiny DINOv2, whose pictures are resized to 32 and cropped to 28."""
+    """The folder of a tiny DINOv2, whose images are resized to 32 and cropped to 28."""
     folder = tmp_path_factory.mktemp("dino")
     save_dinov2(folder)
     return folder
 
 
 def prepares(clip, monkeypatch, **how):
-    """Have OpenCLIP's models prepare pictures like this."""
+    """Have OpenCLIP's models prepare images like this."""
     usual = clip.factory.PreprocessCfg
     monkeypatch.setattr(clip.factory, "PreprocessCfg", lambda **own: usual(**own | how))
 
@@ -74,7 +73,7 @@ def test_open_clip_sees_what_its_own_transform_gives_it(clip, monkeypatch, mode,
     encoder = open_clip_encoder("tiny-clip", None)
     assert isinstance(encoder.size, tuple) == (mode == "squash")
     encoder.model.load_state_dict(theirs.visual.state_dict())
-    image = picture(size, smooth)
+    image = image_of(size, smooth)
     if smooth:
         assert deviation(encoder, image, transform(image)) < ROUNDING
     theirs.eval()
@@ -86,7 +85,7 @@ def test_open_clip_sees_what_its_own_transform_gives_it(clip, monkeypatch, mode,
 @pytest.mark.parametrize("size", SIZES)
 def test_dinov2_sees_what_its_own_processor_gives_it(dino, size, smooth):
     encoder = dinov2_encoder(dino)
-    image = picture(size, smooth)
+    image = image_of(size, smooth)
     inputs = AutoImageProcessor.from_pretrained(dino)(image, return_tensors="pt")
     if smooth:
         assert deviation(encoder, image, inputs["pixel_values"][0]) < ROUNDING
@@ -96,7 +95,7 @@ def test_dinov2_sees_what_its_own_processor_gives_it(dino, size, smooth):
 
 def test_gradients_pass_to_the_pixels_and_not_to_the_weights(clip, dino):
     for encoder in (open_clip_encoder("tiny-clip", None), dinov2_encoder(dino)):
-        images = pixels(picture((48, 40))).expand(2, 3, 48, 40).clone().requires_grad_()
+        images = pixels(image_of((48, 40))).expand(2, 3, 48, 40).clone().requires_grad_()
         features = encoder(images)
         assert features.ndim == 2 and len(features) == 2
         features.square().sum().backward()
@@ -115,12 +114,9 @@ def test_preprocessing_that_is_not_covered_is_refused(clip, dino, monkeypatch, t
         dinov2_encoder(tmp_path)
 
 
-def test_weights_that_are_published_as_pickles_are_refused(clip):
+def test_weights_that_are_published_as_pickles_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="only as the pickle"):
         open_clip_encoder("ViTamin-S", "datacomp1b")
-
-
-def test_without_open_clip_its_name_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(ImportError, match=r"open_clip_torch: pip install .*\[embedders\]"):
         open_clip_encoder("ViT-B-32", None)

@@ -12,25 +12,24 @@ from vendi_guidance.features import cache as feature_cache
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.files import BadImage, collect_features, stream_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.network import NetworkEmbedder
 
 COUNT = 150  # three batches of an embedder that does not say how large its batches are
 
 
 class Watched:
-    """An embedder that remembers how many pictures it has seen.
+    """An embedder that remembers how many images it has seen.
 
     Args:
         kind: a part of its settings.
-        network: it is a `NetworkEmbedder`, for which workers prepare pictures.
+        network: it is a `NetworkEmbedder`, for which workers prepare images.
     """
 
     def __init__(self, kind="", network=False):
         self.seen = 0
 
-        def means(pictures):
-            self.seen += len(pictures)
-            return np.stack([np.asarray(picture).mean((0, 1)) for picture in pictures])
+        def means(images):
+            self.seen += len(images)
+            return np.stack([np.asarray(image).mean((0, 1)) for image in images])
 
         self.embedder = FromFunction(means, "means", {"kind": kind})
         if network:
@@ -43,8 +42,8 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    """Small pictures, no two of one color."""
-    folder = tmp_path_factory.mktemp("pictures")
+    """Small images, no two of one color."""
+    folder = tmp_path_factory.mktemp("images")
     paths = [folder / f"{number}.png" for number in range(COUNT)]
     for number, path in enumerate(paths):
         Image.new("RGB", (4, 4), (number, 255 - number, 7)).save(path)
@@ -61,19 +60,16 @@ def colors(places):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_features_are_in_the_order_of_the_files(paths, workers):
+    """Also where workers prepare the images for a network, which decides its batches."""
     watched = Watched()
     found = embed_files(paths, watched.embedder, workers=workers)
     assert torch.equal(found.features, colors(range(COUNT)))
     assert found.kept == list(range(COUNT)) and found.bad == []
     assert watched.seen == COUNT
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_workers_prepare_pictures_for_networks(paths, workers):
-    embedder = open_image_embedder("pixels:1")
-    found = embed_files(paths, embedder, workers=workers)
-    assert torch.equal(found.features, embedder.embed([Image.open(path) for path in paths]))
-    torch.testing.assert_close(found.features * 255, colors(range(COUNT)))
+    embedder = open_image_embedder("pixels:1", batch_size=50)
+    batches = list(stream_features(paths, embedder, workers=workers))
+    assert [len(batch.kept) for batch in batches] == [50, 50, 50]
+    torch.testing.assert_close(collect_features(batches).features * 255, colors(range(COUNT)))
 
 
 @pytest.mark.parametrize("network", [False, True])
@@ -92,36 +88,29 @@ def test_what_is_kept_is_not_embedded_again(paths, network, tmp_path):
     assert third.seen == 0
 
 
-def test_pictures_are_known_by_content_and_not_by_name(paths, tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    changed, renamed = folder / paths[0].name, folder / "renamed.png"
+def test_images_are_known_by_content_and_by_the_embedders_settings(paths, tmp_path):
+    """Not by name, and one image in two files counts twice."""
+    changed, renamed, cache = tmp_path / paths[0].name, tmp_path / "b.png", tmp_path / "cache"
     changed.write_bytes(paths[1].read_bytes())
     renamed.write_bytes(paths[0].read_bytes())
-    embed_files(paths[:1], Watched().embedder, cache=tmp_path / "cache")
-    watched = Watched()
-    found = embed_files([changed, renamed], watched.embedder, cache=tmp_path / "cache")
-    assert torch.equal(found.features, colors([1, 0]))
-    assert watched.seen == 1
-
-
-def test_embedders_of_other_settings_keep_their_own(paths, tmp_path):
     seen = []
     for kind in ("a", "b", "a"):
         watched = Watched(kind)
-        embed_files(paths[:5], watched.embedder, cache=tmp_path)
+        embed_files(paths[:1], watched.embedder, cache=cache)
+        found = embed_files([changed, renamed, renamed], watched.embedder, cache=cache)
+        assert torch.equal(found.features, colors([1, 0, 0]))
         seen.append(watched.seen)
-    assert seen == [5, 5, 0]
-    kept = [json.loads(file.read_text()) for file in tmp_path.rglob("embedder.json")]
+    assert seen == [2, 2, 0]
+    kept = [json.loads(file.read_text()) for file in cache.rglob("embedder.json")]
     assert sorted(about["settings"]["kind"] for about in kept) == ["a", "b"]
 
 
 def test_a_run_that_ends_early_keeps_what_it_has(paths, tmp_path):
-    def stop(pictures):
+    def stop(images):
         stop.calls += 1
         if stop.calls == 3:
             raise KeyboardInterrupt
-        return np.zeros((len(pictures), 3))
+        return np.zeros((len(images), 3))
 
     stop.calls = 0
     with pytest.raises(KeyboardInterrupt):
@@ -135,7 +124,7 @@ def test_chunks_are_written_on_the_way(paths, tmp_path, monkeypatch):
     monkeypatch.setattr(feature_cache, "CHUNK", 40)
     stream = stream_features(paths, Watched().embedder, cache=tmp_path)
     next(stream)
-    (chunk,) = tmp_path.rglob("*.safetensors")  # of the 64 pictures so far
+    (chunk,) = tmp_path.rglob("*.safetensors")  # of the 64 images so far
     assert torch.equal(load_file(chunk)["features"], colors(range(40)))
     list(stream)
     sizes = [len(load_file(path)["features"]) for path in tmp_path.rglob("*.safetensors")]
@@ -178,10 +167,6 @@ def test_bad_files_are_left_out_by_name(mixed, workers):
     assert "truncated" in reasons[1]
     assert reasons[2] == "No such file or directory"
     assert reasons[3] == "it is not a regular file"
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_bad_files_can_be_refused(mixed, workers):
     with pytest.raises(ValueError, match=r"empty\.png: the file is empty"):
         embed_files(mixed[1:], Watched().embedder, workers=workers, on_bad_image="fail")
 
@@ -199,20 +184,7 @@ def test_a_batch_of_bad_files_is_no_harm(paths):
         embed_files([], watched.embedder)
 
 
-def test_one_picture_in_two_files_counts_twice(paths, tmp_path):
-    for _ in range(2):
-        found = embed_files([paths[1], paths[1]], Watched().embedder, cache=tmp_path)
-        assert torch.equal(found.features, colors([1, 1]))
-
-
 def test_a_bar_counts_files(paths, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     embed_files(paths, Watched().embedder, progress=True)
     assert f"{COUNT}/{COUNT}" in capsys.readouterr().err
-
-
-def test_networks_decide_their_batches(paths):
-    embedder = open_image_embedder("pixels:1", batch_size=50)
-    assert isinstance(embedder, NetworkEmbedder)
-    sizes = [len(part.kept) for part in stream_features(paths, embedder)]
-    assert sizes == [50, 50, 50]

@@ -30,10 +30,7 @@ def test_a_prompt_names_a_concept_before_the_first_comma_and_then_attributes(pro
     assert probe.asked(prompts) == [("ear", None, None), dark, noto, None, None, None]
     assert probe.asked(["ear, fluent style, large, dark skin tone"]) == [("ear", "fluent", "dark")]
     assert probe.asked(["ear, dark, fluent"]) == [("ear", None, None)]  # as captions do not say it
-
-
-def test_what_a_prompt_names_is_said_again_in_the_captions_words(probe):
-    both = "ear, dark skin tone, fluent style"
+    both = "ear, dark skin tone, fluent style"  # said again in the caption's words
     found = [probe.words(one) for one in probe.asked([both, "ear, large, Noto style"])]
     assert found == [both, "ear, noto style"]
 

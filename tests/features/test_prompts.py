@@ -21,7 +21,7 @@ from transformers import (
 
 from tests.helpers.damage import drop_weight
 from tests.helpers.tiny_encoders import save_bert, save_open_clip
-from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
+from vendi_guidance.features.prompts import open_prompt_embedder
 
 PROMPTS = ["a cat", "a dog", "a cat", "", "a very long tale " * 100]
 
@@ -58,46 +58,6 @@ def test_words_are_compared_without_weights():
         open_prompt_embedder("words:x")
 
 
-def test_other_text_encoders_are_pooled_by_the_mean(tmp_path):
-    save_bert(tmp_path)
-    features = open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS)
-    tokens = AutoTokenizer.from_pretrained(tmp_path)(
-        PROMPTS, padding=True, truncation=True, return_tensors="pt"
-    )
-    with torch.no_grad():
-        states = AutoModel.from_pretrained(tmp_path)(**tokens).last_hidden_state
-    mask = tokens["attention_mask"][:, :, None]
-    expected = normalize((states * mask).sum(1) / mask.sum(1))
-    torch.testing.assert_close(features, expected)
-
-
-def test_clip_is_its_text_half(tmp_path):
-    save_open_clip(tmp_path)
-    features = open_prompt_embedder(f"clip:{tmp_path}").embed(PROMPTS)
-    source = f"local-dir:{tmp_path}"
-    model = open_clip.create_model(source).eval()
-    tokens = open_clip.get_tokenizer(source)(PROMPTS)
-    assert tokens.shape == (5, 12)
-    with torch.no_grad():
-        expected = model.encode_text(tokens, normalize=True)
-    torch.testing.assert_close(features, expected)
-
-
-def test_the_text_encoder_of_an_sdxl(tiny_sdxl_folder):
-    embedder = open_prompt_embedder(f"sdxl:{tiny_sdxl_folder}")
-    tokens = CLIPTokenizer.from_pretrained(tiny_sdxl_folder, subfolder="tokenizer_2")(
-        PROMPTS, padding="max_length", truncation=True, return_tensors="pt"
-    )
-    model = CLIPTextModelWithProjection.from_pretrained(
-        tiny_sdxl_folder, subfolder="text_encoder_2"
-    )
-    with torch.no_grad():
-        expected = normalize(model(tokens.input_ids).text_embeds)
-    torch.testing.assert_close(embedder.embed(PROMPTS), expected)
-    assert embedder.name == "sdxl"
-    assert embedder.settings["tokens"] == 32
-
-
 @pytest.fixture(params=["clip", "transformers", "sdxl"])
 def spec(request, tmp_path, tiny_sdxl_folder):
     """Of each kind one."""
@@ -107,12 +67,33 @@ def spec(request, tmp_path, tiny_sdxl_folder):
     return f"{request.param}:{tmp_path}"
 
 
-def test_features_are_of_unit_length_whatever_the_batches(spec):
+@torch.no_grad()
+def by_their_library(kind, folder):
+    """Features of PROMPTS, and how many tokens of each count."""
+    if kind == "clip":
+        source = f"local-dir:{folder}"
+        tokens = open_clip.get_tokenizer(source)(PROMPTS)
+        return open_clip.create_model(source).eval().encode_text(tokens, normalize=True), 12
+    how = {"truncation": True, "return_tensors": "pt"}
+    if kind == "sdxl":
+        tokenizer = CLIPTokenizer.from_pretrained(folder, subfolder="tokenizer_2")
+        tokens = tokenizer(PROMPTS, padding="max_length", **how).input_ids
+        model = CLIPTextModelWithProjection.from_pretrained(folder, subfolder="text_encoder_2")
+        return normalize(model(tokens).text_embeds), 32
+    tokens = AutoTokenizer.from_pretrained(folder)(PROMPTS, padding=True, **how)
+    states = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
+    mask = tokens["attention_mask"][:, :, None]
+    return normalize((states * mask).sum(1) / mask.sum(1)), 32  # pooled by the mean
+
+
+def test_features_are_those_of_the_models_library_whatever_the_batches(spec):
+    kind, _, folder = spec.partition(":")
+    features, tokens = by_their_library(kind, folder)
     one, many = (open_prompt_embedder(spec, batch_size=b) for b in (1, 64))
-    features = many.embed(PROMPTS)
-    torch.testing.assert_close(features.norm(dim=1), torch.ones(5))
+    torch.testing.assert_close(many.embed(PROMPTS), features)
     torch.testing.assert_close(one.embed(PROMPTS), features)
-    assert torch.equal(features[0], features[2])
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(5))
+    assert many.settings["tokens"] == tokens
     with pytest.raises(ValueError, match="nothing to embed"):
         one.embed([])
 
@@ -121,17 +102,10 @@ def test_settings_are_json_and_tell_the_weights(spec):
     embedder = open_prompt_embedder(spec)
     settings = embedder.settings
     assert json.loads(json.dumps(settings)) == settings
-    assert settings["weights"] == spec.partition(":")[2]
+    kind, _, weights = spec.partition(":")
+    assert settings["weights"] == weights
     assert settings["unit_length"] and len(settings["sha256"]) == 64
-    assert isinstance(embedder.name, str)
-
-
-def test_a_bar_counts_different_prompts(capsys, monkeypatch, tiny_sdxl_folder):
-    embedder = open_prompt_embedder(f"sdxl:{tiny_sdxl_folder}", progress=True, batch_size=3)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    capsys.readouterr()
-    embedder.embed(PROMPTS)
-    assert "4/4" in capsys.readouterr().err
+    assert embedder.name == {"transformers": "sentence-transformers"}.get(kind, kind)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +125,24 @@ def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(
         open_prompt_embedder(spec)
 
 
-def test_what_is_no_embedder_is_refused(tmp_path):
+def test_what_is_no_embedder_is_refused(tmp_path, tiny_sdxl_folder):
     with pytest.raises(ValueError, match="no prompt embedder 'magic': take one of clip, sentence"):
         open_prompt_embedder("magic")
     with pytest.raises(FileNotFoundError, match=r"there is no SDXL in .*: no tokenizer_2"):
         open_prompt_embedder(f"sdxl:{tmp_path}")
-    save_bert(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="cannot be used"):
-        open_prompt_embedder(f"transformers:{tmp_path}")
+    for file, content in (
+        ("text_encoder_2/config.json", '{"num_hidden_layers": []}'),
+        ("tokenizer_2/tokenizer_config.json", "{"),
+        ("text_encoder_2/model.safetensors", "nothing"),
+    ):
+        shutil.copytree(tiny_sdxl_folder, tmp_path, dirs_exist_ok=True)
+        (tmp_path / file).write_text(content)
+        with pytest.raises(ValueError, match=r"the weights of sdxl:.* cannot be used"):
+            open_prompt_embedder(f"sdxl:{tmp_path}")
+    embedder = open_prompt_embedder(f"sdxl:{tiny_sdxl_folder}")
+    embedder.transform = lambda prompts, device: prompts.int()
+    with pytest.raises(ValueError, match="the embedder sdxl failed: 'list' object has no"):
+        embedder.embed(["cat"])
 
 
 @pytest.mark.parametrize("kind", ["clip", "transformers", "sdxl"])
@@ -182,38 +165,6 @@ def test_a_pooler_that_no_feature_needs_may_be_missing(tmp_path):
     assert torch.equal(open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS), expected)
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("text_encoder_2/config.json", '{"num_hidden_layers": []}'),
-        ("tokenizer_2/tokenizer_config.json", "{"),
-    ],
-)
-def test_an_sdxl_with_a_damaged_config_is_refused(tiny_sdxl_folder, tmp_path, file, content):
-    shutil.copytree(tiny_sdxl_folder, tmp_path, dirs_exist_ok=True)
-    (tmp_path / file).write_text(content)
-    with pytest.raises(ValueError, match=r"the weights of sdxl:.* cannot be used"):
-        open_prompt_embedder(f"sdxl:{tmp_path}")
-
-
-def test_a_network_that_cannot_compute_is_named(tiny_sdxl_folder):
-    embedder = open_prompt_embedder(f"sdxl:{tiny_sdxl_folder}")
-    embedder.transform = lambda prompts, device: prompts.int()
-    with pytest.raises(ValueError, match="the embedder sdxl failed: 'list' object has no"):
-        embedder.embed(["cat"])
-
-
-def test_each_distinct_prompt_is_embedded_once():
-    seen = []
-
-    def lengths(prompts):
-        seen.extend(prompts)
-        return torch.tensor([[float(len(prompt))] for prompt in prompts])
-
-    assert embed_distinct(["bb", "a", "bb"], lengths).tolist() == [[2.0], [1.0], [2.0]]
-    assert seen == ["bb", "a"]
-
-
 @pytest.mark.parametrize("kind", ["clip", "sentence-transformers"])
 def test_a_missing_library_is_named(kind, monkeypatch):
     module, package = "sentence_transformers", "sentence-transformers"
@@ -222,3 +173,14 @@ def test_a_missing_library_is_named(kind, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{package}: pip install .*\[embedders\]"):
         open_prompt_embedder(kind)
+
+
+def test_each_distinct_prompt_is_embedded_once_under_a_bar(capsys, monkeypatch):
+    seen = []
+    embedder = open_prompt_embedder("words", progress=True, batch_size=3)
+    transform = embedder.transform
+    embedder.transform = lambda batch, device: seen.extend(batch) or transform(batch, device)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    features = embedder.embed(PROMPTS)
+    assert seen == [*PROMPTS[:2], *PROMPTS[3:]] and torch.equal(features[0], features[2])
+    assert "4/4" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest
-from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, picture_name
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
 
 PLAN = Manifest({"steps": 3}, {"model": Input("m", "00")}, {"torch": "2"})
 OPENING = Checkpoint(Progress(0, 0, 2))
@@ -24,8 +24,8 @@ OPENING = Checkpoint(Progress(0, 0, 2))
 
 def add_batch(folder: RunFolder, first: int, count: int = 2) -> Progress:
     for number in range(first, first + count):
-        folder.save_picture(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
-    names = [picture_name(number) for number in range(first, first + count)]
+        folder.save_image(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
+    names = [image_name(number) for number in range(first, first + count)]
     rows = [{"file_name": name, "prompt": "cat"} for name in names]
     timings = [{"file_name": name, "seconds": 1.0} for name in names]
     progress = folder.finish_batch(rows, timings, Checkpoint(Progress(first + count, 0, 2)))

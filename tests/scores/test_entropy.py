@@ -20,19 +20,6 @@ def distributions(draw, max_size=8):
     return torch.tensor(masses, dtype=torch.float64) / sum(masses)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("n", [1, 2, 17])
-def test_n_equal_eigenvalues_have_entropy_log_n_at_every_order(order, n):
-    uniform = torch.full((n,), 1 / n, dtype=torch.float64)
-    assert float(renyi_entropy(uniform, order)) == pytest.approx(math.log(n), abs=1e-14)
-
-
-@small
-@given(distributions(), st.sampled_from(ORDERS))
-def test_entropy_lies_between_zero_and_log_n(p, order):
-    assert -1e-12 <= float(renyi_entropy(p, order)) <= math.log(len(p)) + 1e-12
-
-
 @small
 @given(distributions(), st.sampled_from(ORDERS))
 def test_eigenvalues_of_zero_carry_no_entropy(p, order):
@@ -40,8 +27,9 @@ def test_eigenvalues_of_zero_carry_no_entropy(p, order):
     assert torch.equal(renyi_entropy(with_zeros, order), renyi_entropy(p, order))
 
 
-def test_entropies_of_a_half_and_two_quarters():
+def test_entropies_of_a_half_and_two_quarters_and_of_seventeen_equal_shares():
     p = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
+    uniform = torch.full((17,), 1 / 17, dtype=torch.float64)
     expected = {
         0.5: 2 * math.log(math.sqrt(0.5) + 1),
         1: 1.5 * math.log(2),
@@ -51,13 +39,16 @@ def test_entropies_of_a_half_and_two_quarters():
     }
     for order, value in expected.items():
         assert float(renyi_entropy(p, order)) == pytest.approx(value, rel=1e-14)
+        assert float(renyi_entropy(uniform, order)) == pytest.approx(math.log(17), rel=1e-14)
 
 
 @small
-@given(distributions(), st.floats(0.01, 50), st.floats(0.01, 50))
-def test_entropy_falls_as_the_order_grows(p, first, second):
+@given(distributions(), st.floats(0.01, 50), st.floats(0.01, 50) | st.just(math.inf))
+def test_entropy_falls_as_the_order_grows_and_lies_between_zero_and_log_n(p, first, second):
     low, high = sorted((first, second))
-    assert renyi_entropy(p, high) <= renyi_entropy(p, low) + 1e-12
+    entropies = [float(renyi_entropy(p, order)) for order in (high, low)]
+    found = [-1e-12, entropies[0], entropies[1] + 1e-12, math.log(len(p)) + 2e-12]
+    assert found == sorted(found)
 
 
 @small
@@ -117,13 +108,8 @@ def test_truncation_is_the_nearest_distribution_with_so_many_eigenvalues(p, rank
 @given(distributions(), st.integers(0, 3))
 def test_truncation_at_n_or_more_changes_nothing(p, beyond):
     descending = p.sort(descending=True).values
-    assert torch.equal(truncate(p, len(p) + beyond), descending)
+    assert torch.equal(truncate(p, np.int64(len(p) + beyond)), descending)
     assert torch.equal(truncate(p, None), descending)
-
-
-def test_truncation_shares_the_lost_mass_evenly():
-    p = torch.tensor([0.1, 0.5, 0.3, 0.1], dtype=torch.float64)
-    torch.testing.assert_close(truncate(p, 2), torch.tensor([0.6, 0.4], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("rank", [0, -3, 2.0, "2"])
@@ -133,10 +119,6 @@ def test_a_truncation_that_is_not_a_positive_whole_number_is_refused(rank):
         truncate(spectrum, rank)
     with pytest.raises(ValueError, match=f"at least 1, got {rank!r}"):
         entropy_gradient(spectrum, vectors, rank)
-
-
-def test_a_truncation_may_be_a_numpy_integer():
-    assert len(truncate(torch.full((3,), 1 / 3), np.int64(2))) == 2
 
 
 def density(seed: int, n: int, rank: int, dtype=torch.float64) -> torch.Tensor:
@@ -151,38 +133,25 @@ def truncated_entropy(matrix: torch.Tensor, rank: int | None) -> float:
     return float(renyi_entropy(truncate(spectrum, rank)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize("rank", [None, 1, 2, 4, 6, 9])
-def test_the_gradient_is_the_slope_of_the_truncated_entropy(seed, rank):
-    n, step = 6, 1e-5
-    matrix = density(seed, n, 2 * n)
+def test_the_gradient_is_the_slope_of_the_truncated_entropy(copies, rank):
+    """Of items that are each there several times, along matrices of as many copies."""
+    n, step = 4, 1e-5
+    kinds = torch.eye(n, dtype=torch.float64).repeat_interleave(copies, dim=0) / copies**0.5
+    matrix = kinds @ density(0, n, 2 * n) @ kinds.T
     gradient = entropy_gradient(*torch.linalg.eigh(matrix), rank)
     slopes, expected = [], []
-    for i in range(n):
-        for j in range(i + 1):
-            direction = torch.zeros(n, n, dtype=torch.float64)
-            direction[i, j] = direction[j, i] = 1
-            direction -= direction.trace() / n * torch.eye(n)
-            rise = truncated_entropy(matrix + step * direction, rank)
-            rise -= truncated_entropy(matrix - step * direction, rank)
-            slopes.append(float((gradient * direction).sum()))
-            expected.append(rise / (2 * step))
+    for i, j in itertools.combinations_with_replacement(range(n), 2):
+        direction = torch.zeros(n, n, dtype=torch.float64)
+        direction[i, j] = direction[j, i] = 1
+        direction = kinds @ (direction - direction.trace() / n * torch.eye(n)) @ kinds.T
+        rise = truncated_entropy(matrix + step * direction, rank)
+        rise -= truncated_entropy(matrix - step * direction, rank)
+        slopes.append(float((gradient * direction).sum()))
+        expected.append(rise / (2 * step))
     error = np.linalg.norm(np.subtract(slopes, expected))
-    assert error <= 1e-6 * np.linalg.norm(expected) + 1e-10
-
-
-@pytest.mark.parametrize("rank", [None, 3, 5, 8])
-def test_the_gradient_of_a_matrix_with_duplicates_is_its_slope_along_duplicates(rank):
-    step = 1e-5
-    copies = torch.eye(3, dtype=torch.float64).repeat_interleave(3, dim=0)  # 9 items, 3 kinds
-    matrix = copies @ density(0, 3, 6) @ copies.T
-    towards = copies @ density(1, 3, 6) @ copies.T
-    matrix, towards = matrix / matrix.trace(), towards / towards.trace()
-    direction = towards - matrix
-    gradient = entropy_gradient(*torch.linalg.eigh(matrix), rank)
-    rise = truncated_entropy(matrix + step * direction, rank)
-    rise -= truncated_entropy(matrix - step * direction, rank)
-    assert float((gradient * direction).sum()) == pytest.approx(rise / (2 * step), rel=1e-6)
+    assert error <= 1e-6 * np.linalg.norm(expected) + 1e-9
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -198,19 +167,10 @@ def test_the_gradient_is_finite_and_symmetric_whatever_the_matrix(dtype, rank):
         torch.testing.assert_close(gradient, gradient.T)
 
 
-def test_the_gradient_does_not_depend_on_the_order_of_the_eigenvalues():
-    eigenvalues, vectors = torch.linalg.eigh(density(4, 6, 12))
-    shuffled = torch.tensor([3, 0, 5, 1, 4, 2])
-    for rank in (None, 2):
-        torch.testing.assert_close(
-            entropy_gradient(eigenvalues[shuffled], vectors[:, shuffled], rank),
-            entropy_gradient(eigenvalues, vectors, rank),
-        )
-
-
 @pytest.mark.parametrize("rank", [None, 2])
 @pytest.mark.parametrize("last", [0, 1, 4, 6])
-def test_rows_of_the_gradient_alone_are_those_of_the_whole(rank, last):
-    spectrum = torch.linalg.eigh(density(4, 6, 12))
-    rows = entropy_gradient(*spectrum, rank, last)
-    torch.testing.assert_close(rows, entropy_gradient(*spectrum, rank)[6 - last :])
+def test_rows_of_the_gradient_alone_are_those_of_the_whole_in_any_order(rank, last):
+    values, vectors = torch.linalg.eigh(density(4, 6, 12))
+    mixed = torch.tensor([3, 0, 5, 1, 4, 2])
+    rows = entropy_gradient(values[mixed], vectors[:, mixed], rank, last)
+    torch.testing.assert_close(rows, entropy_gradient(values, vectors, rank)[6 - last :])

@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
-from vendi_guidance.scores.functional import cluster_vendi, vendi
+from vendi_guidance.scores.functional import vendi
 from vendi_guidance.scores.modes import find_modes, group_scores, k_means
 from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
 
@@ -16,9 +16,15 @@ SIZES = [40, 30, 20, 10]
 cluster_of = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
 WAYS = [
     (Gaussian(3.0), Exact()),
-    (Gaussian(3.0), RandomFourier(2000)),
+    (Gaussian(3.0), RandomFourier(1000)),
     (Cosine(), Exact()),  # from a factor of 8 columns
 ]
+
+
+def assert_same_modes(found, expected, rel=1e-6):
+    for a, b in zip(found, expected, strict=True):
+        assert a.eigenvalue == pytest.approx(b.eigenvalue) and a.rows == b.rows
+        assert a.loadings == pytest.approx(b.loadings, rel=rel)
 
 
 def clusters(columns: int = 8) -> torch.Tensor:
@@ -65,12 +71,6 @@ def test_squared_loadings_average_to_the_eigenvalue_which_is_that_of_the_kernel_
     for mode in modes:
         assert sorted(mode.rows) == list(range(len(x)))
         assert np.square(mode.loadings).mean() == pytest.approx(mode.eigenvalue, rel=1e-6)
-
-
-@pytest.mark.parametrize("kernel, spectrum", WAYS)
-def test_the_item_with_most_of_a_mode_comes_first(kernel, spectrum):
-    x = mixed()
-    for mode in find_modes(x, kernel, count=3, top=len(x), spectrum=spectrum):
         assert list(mode.loadings) == sorted(mode.loadings, reverse=True)
         assert max(map(abs, mode.loadings)) == mode.loadings[0] <= 1
 
@@ -78,28 +78,14 @@ def test_the_item_with_most_of_a_mode_comes_first(kernel, spectrum):
 def test_modes_from_a_factor_are_those_from_the_kernel_matrix():
     dual = find_modes(clusters(), Cosine(), count=4, spectrum=Exact())
     whole = find_modes(clusters(columns=100), Cosine(), count=4, spectrum=Exact())
-    for a, b in zip(dual, whole, strict=True):
-        assert a.eigenvalue == pytest.approx(b.eigenvalue)
-        assert a.rows == b.rows
-        assert a.loadings == pytest.approx(b.loadings)
-
-
-def test_modes_of_many_random_features_are_nearly_the_exact_ones():
-    x, kernel = mixed(), Gaussian(2.0)
-    exact = find_modes(x, kernel, count=3, top=5, spectrum=Exact())
-    random = find_modes(x, kernel, count=3, top=5, spectrum=RandomFourier(4000))
-    for a, b in zip(exact, random, strict=True):
-        assert a.eigenvalue == pytest.approx(b.eigenvalue, rel=0.05)
-    assert exact[0].loadings == pytest.approx(random[0].loadings, rel=0.05)
+    assert_same_modes(dual, whole)
 
 
 def test_leading_modes_alone_are_those_of_the_whole_decomposition():
-    x, kernel = mixed(1000), Gaussian(2.0)  # 1000 rows are more than 32 times 1 + 16
-    [alone] = find_modes(x, kernel, count=1, spectrum=Exact())
-    whole = find_modes(x, kernel, count=20, spectrum=Exact())[0]
-    assert alone.eigenvalue == pytest.approx(whole.eigenvalue)
-    assert alone.rows == whole.rows
-    assert alone.loadings == pytest.approx(whole.loadings, rel=1e-4)
+    x, kernel = mixed(600), Gaussian(2.0)  # 600 rows are more than 32 times 1 + 16
+    alone = find_modes(x, kernel, count=1, spectrum=Exact())
+    whole = find_modes(x, kernel, count=20, spectrum=Exact())
+    assert_same_modes(alone, whole[:1], rel=1e-4)
 
 
 @pytest.mark.parametrize("spectrum", [Exact(), RandomFourier(200)])
@@ -107,15 +93,9 @@ def test_streams_that_can_be_read_twice_have_the_modes_of_the_whole(spectrum, tm
     x, kernel = mixed(), Gaussian(1.0)
     np.save(tmp_path / "x.npy", x.numpy())
     whole = find_modes(x, kernel, count=3, spectrum=spectrum)
-    for stream in (
-        list(x.split(7)),
-        np.load(tmp_path / "x.npy", mmap_mode="r"),
-        DataLoader(TensorDataset(x), batch_size=64),
-    ):
-        for a, b in zip(whole, find_modes(stream, kernel, count=3, spectrum=spectrum), strict=True):
-            assert a.eigenvalue == pytest.approx(b.eigenvalue)
-            assert a.rows == b.rows
-            assert a.loadings == pytest.approx(b.loadings)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for stream in (list(x.split(7)), mapped, DataLoader(TensorDataset(x), batch_size=64)):
+        assert_same_modes(whole, find_modes(stream, kernel, count=3, spectrum=spectrum))
 
 
 @pytest.mark.parametrize("once", [iter, Stream, lambda chunks: (chunk for chunk in chunks)])
@@ -132,7 +112,7 @@ def test_modes_of_things_come_from_their_similarities():
     assert [best[0][:3], best[1][:2], best[2][:1]] == [["c"] * 3, ["d"] * 2, ["e"]]
 
 
-def test_what_modes_cannot_be_found_with_is_refused():
+def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
     x = mixed(10)
     with pytest.raises(ValueError, match="count must be a whole number of at least 1, got 0"):
         find_modes(x, Gaussian(1.0), count=0)
@@ -140,28 +120,19 @@ def test_what_modes_cannot_be_found_with_is_refused():
         find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))
     with pytest.raises(ValueError, match="need a Gaussian kernel"):
         find_modes(x, Cosine())
-
-
-def purities(modes, labels) -> list[float]:
-    """Of the top items of each mode, the share that has the most frequent label."""
-    return [np.bincount(labels[list(mode.rows)]).max() / len(mode.rows) for mode in modes]
+    for wrong in (0, 11):
+        with pytest.raises(ValueError, match=f"between 1 and n = 10, got {wrong}"):
+            k_means(x, wrong)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sigma, spectrum, least",
-    [
-        (7, RandomFourier(4000), 0.6),  # the paper's; measured 0.72
-        (4, RandomFourier(2000), 0.8),  # measured 0.93
-    ],
-)
-def test_the_top_pictures_of_a_mode_of_mnist_are_mostly_of_one_digit(sigma, spectrum, least):
+def test_the_top_images_of_a_mode_of_mnist_are_mostly_of_one_digit():
     pixels, digits = mnist_data()
-    x = torch.from_numpy(pixels / 255).float()
-    modes = find_modes(x, Gaussian(sigma), spectrum=spectrum)
-    assert np.mean(purities(modes, digits)) >= least
-    shown = {int(np.bincount(digits[list(mode.rows)]).argmax()) for mode in modes}
-    assert len(shown) >= 4
+    digits, x = digits[::2], torch.from_numpy(pixels[::2] / 255).float()
+    modes = find_modes(x, Gaussian(4), spectrum=RandomFourier(800))
+    shown = [np.bincount(digits[list(mode.rows)], minlength=10) for mode in modes]
+    assert np.mean([counts.max() / counts.sum() for counts in shown]) >= 0.75
+    assert len({counts.argmax() for counts in shown}) >= 4
 
 
 # Groups
@@ -178,16 +149,6 @@ def test_each_group_scores_as_it_does_by_itself_and_the_least_diverse_comes_firs
         members = x[cluster_of == group.label]
         assert group.size == len(members) == SIZES[group.label]
         assert group.score == pytest.approx(float(vendi(members, kernel, **settings)))
-
-
-def test_group_scores_average_to_the_cluster_score():
-    x, kernel = mixed(), Gaussian(1.0)
-    prompts = [f"prompt {row % 7}" for row in range(len(x))]
-    groups = group_scores(x, kernel, prompts, spectrum=RandomFourier(64))
-    average = sum(group.size * group.score for group in groups) / len(x)
-    score = cluster_vendi(x, prompts, kernel, spectrum=RandomFourier(64))
-    assert average == pytest.approx(float(score))
-    assert {group.label for group in groups} == set(prompts)
 
 
 def test_groups_of_things_and_of_streams_have_scores():
@@ -209,20 +170,7 @@ def test_k_means_finds_well_separated_clusters():
     assert [group.size for group in group_scores(x, Gaussian(1.0), k_means(x, 4))] == SIZES[::-1]
 
 
-def test_k_means_refuses_numbers_of_clusters_that_cannot_be():
-    for clusters_ in (0, 11):
-        with pytest.raises(ValueError, match=f"between 1 and n = 10, got {clusters_}"):
-            k_means(mixed(10), clusters_)
-
-
 def test_without_scikit_learn_k_means_says_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
     with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[metrics\]"'):
         k_means(mixed(10), 2)

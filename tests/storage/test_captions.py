@@ -44,8 +44,10 @@ def test_a_table_may_spell_its_columns_and_name_its_files_in_usual_ways(folder, 
     assert captions_of(folder) == (name, ALL)
 
 
-def test_a_table_may_lack_some_images(folder):
-    (folder / "captions.csv").write_text("file,caption\n0.png,a cat\n1.png,\n9.png,a cow\n")
+def test_a_table_may_lack_some_images_and_names_that_two_have_count_for_none(folder):
+    Image.new("RGB", (2, 2)).save(folder / "more" / "0.png")
+    lines = "file,caption\n0.png,a cat\n1.png,\n9.png,a cow\nelsewhere/0.png,a hen\n"
+    (folder / "captions.csv").write_text(lines)
     assert captions_of(folder) == ("captions.csv", {"0.png": "a cat"})
 
 

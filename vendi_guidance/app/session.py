@@ -18,7 +18,7 @@ from torch import Tensor
 from vendi_guidance.app.request import Request
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import RunWindow
-from vendi_guidance.storage.imagefolder import picture_name
+from vendi_guidance.storage.imagefolder import image_name
 
 ARMS = ("without", "with")
 """The two kinds of images, by the names of their folders."""
@@ -61,7 +61,7 @@ class Arm:
 
     def paths(self) -> list[Path]:
         """The finished images, in order."""
-        return [self.folder / picture_name(number) for number in range(self.done)]
+        return [self.folder / image_name(number) for number in range(self.done)]
 
 
 @dataclass

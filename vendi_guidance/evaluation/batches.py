@@ -16,7 +16,7 @@ from torch import Tensor
 from vendi_guidance.checks import counted
 from vendi_guidance.storage.captions import TABLES, find_captions
 from vendi_guidance.storage.imagefolder import METADATA, Listed, read_metadata
-from vendi_guidance.storage.images import image_files, open_picture, to_rgb
+from vendi_guidance.storage.images import image_files, open_image, to_rgb
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
@@ -275,7 +275,7 @@ def _from_dataset(dataset: Any) -> Batch:
 def _as_picture(source: Any) -> Image.Image:
     if isinstance(source, (str, PathLike)):
         try:
-            return open_picture(source)
+            return open_image(source)
         except ValueError as error:
             raise ValueError(f"the image {source} cannot be used: {error}") from None
     if isinstance(source, Image.Image):

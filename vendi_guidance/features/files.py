@@ -15,7 +15,7 @@ from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.cache import DIGEST, FeatureCache, has
 from vendi_guidance.features.network import NetworkEmbedder
-from vendi_guidance.storage.images import open_picture, read_bytes
+from vendi_guidance.storage.images import open_image, read_bytes
 
 
 class BadImage(NamedTuple):
@@ -68,7 +68,7 @@ def stream_features(
     """
     store = None if cache is None else FeatureCache(cache, embedder)
     loader: Any = DataLoader(
-        _Files(paths, embedder, np.empty(0, DIGEST) if store is None else store.digests),
+        _ImageFiles(paths, embedder, np.empty(0, DIGEST) if store is None else store.digests),
         batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
         num_workers=workers,
         collate_fn=list,
@@ -101,7 +101,7 @@ def collect_features(batches: Iterable[FileFeatures]) -> FileFeatures:
     return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
 
 
-class _Read(NamedTuple):
+class _DecodedFile(NamedTuple):
     """A file as a worker returns it: the image, prepared for a network, or None if the cache has
     its features; or else what is wrong."""
 
@@ -111,7 +111,7 @@ class _Read(NamedTuple):
     bad: BadImage | None = None
 
 
-class _Files(Dataset):
+class _ImageFiles(Dataset):
     def __init__(self, paths: Sequence[Path], embedder: ImageEmbedder, known: np.ndarray) -> None:
         self.paths, self.known = paths, known
         # not the embedder itself, which cannot always be sent to other processes
@@ -120,23 +120,25 @@ class _Files(Dataset):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, place: int) -> _Read:
+    def __getitem__(self, place: int) -> _DecodedFile:
         path = self.paths[place]
         try:
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
             if has(self.known, digest):
-                return _Read(place, digest, None)
-            image = open_picture(content)
+                return _DecodedFile(place, digest, None)
+            image = open_image(content)
             # an array: tensors would use shared memory, which containers often lack
-            return _Read(place, digest, self.prepare(image).numpy() if self.prepare else image)
+            return _DecodedFile(
+                place, digest, self.prepare(image).numpy() if self.prepare else image
+            )
         except (ValueError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            return _Read(place, b"", None, BadImage(str(path), reason))
+            return _DecodedFile(place, b"", None, BadImage(str(path), reason))
 
 
 def _features_of(
-    batch: list[_Read], embedder: ImageEmbedder, store: FeatureCache | None
+    batch: list[_DecodedFile], embedder: ImageEmbedder, store: FeatureCache | None
 ) -> FileFeatures:
     good = [read for read in batch if read.bad is None]
     new = [read for read in good if read.image is not None]

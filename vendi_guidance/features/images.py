@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +15,11 @@ from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.network import NetworkEmbedder, open_parts
+from vendi_guidance.features.network import NetworkEmbedder, Parts, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
 from vendi_guidance.features.weights import all_weights, conversion, model_folder, reason
 from vendi_guidance.storage.tensors import load_tensors
-
-Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[Image.Image], Tensor]]
-"""The settings, network and transform of a `NetworkEmbedder`."""
 
 
 def open_image_embedder(
@@ -77,15 +74,15 @@ def processed(image: Image.Image, processor: Any) -> Tensor:
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
-class Pooled(nn.Module):
-    """The pooled output of a vision model of transformers, for DINOv2 its class token."""
+class Calling(nn.Module):
+    """A library's model, called in its own way: `call(model, pixels)` are its features."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, call: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.call = model, call
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.model(pixel_values=pixels).pooler_output
+        return self.call(self.model, pixels)
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
@@ -106,7 +103,9 @@ def _dinov2(which: str) -> Parts:
     model, processor = load_dinov2(name)
     # the processor's settings as they are saved: JSON values
     settings = {"weights": name, "preprocessing": processor.to_dict()}
-    return settings, Pooled(model), partial(processed, processor=processor)
+    # for DINOv2 its class token
+    network = Calling(model, lambda model, pixels: model(pixel_values=pixels).pooler_output)
+    return settings, network, partial(processed, processor=processor)
 
 
 class ImageHalf(nn.Module):
@@ -199,17 +198,6 @@ def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:
     return {"weights": weights, "preprocessing": preprocessing}, network, transform
 
 
-class DreamSim(nn.Module):
-    """The embedding of which DreamSim takes cosines (Fu et al., NeurIPS 2023)."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return self.model.embed(pixels)
-
-
 def _dreamsim(which: str) -> Parts:
     library = optional_import("dreamsim", "dreamsim", "dreamsim", extra="dreamsim")
     kind = which or "ensemble"
@@ -224,7 +212,9 @@ def _dreamsim(which: str) -> Parts:
             f'network, run `python -c "from dreamsim import dreamsim; dreamsim(pretrained=True, '
             f'cache_dir={str(cache)!r}, dreamsim_type={kind!r})"`'
         ) from error
-    return {"weights": kind}, DreamSim(model), lambda image: preprocess(image)[0]
+    # of this embedding DreamSim takes cosines (Fu et al., NeurIPS 2023)
+    network = Calling(model, lambda model, pixels: model.embed(pixels))
+    return {"weights": kind}, network, lambda image: preprocess(image)[0]
 
 
 def shrunk(image: Image.Image, size: int) -> Tensor:

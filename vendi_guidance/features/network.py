@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from PIL import Image
@@ -16,9 +16,13 @@ from vendi_guidance.features.weights import reason
 from vendi_guidance.storage.images import to_rgb
 
 T = TypeVar("T")
+Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[..., Tensor]]
+"""The settings, network and transform of an `EmbeddingNetwork`."""
 
 
-def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) -> tuple[str, T]:
+def open_parts(
+    what: str, kinds: Mapping[str, Callable[[str], Parts]], spec: str
+) -> tuple[str, Parts]:
     """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, empty by default.
 
     Raises:
@@ -40,7 +44,7 @@ def open_parts(what: str, kinds: Mapping[str, Callable[[str], T]], spec: str) ->
         raise ValueError(f"the weights of {spec} cannot be used: {reason(error)}") from error
 
 
-class Embedder:
+class EmbeddingNetwork:
     """A network on a device, and what images' and prompts' embedders by a network have in common.
 
     Args:
@@ -101,7 +105,7 @@ class Embedder:
             raise ValueError(f"the embedder {self.name} failed: {reason(error)}") from error
 
 
-class NetworkEmbedder(Embedder):
+class NetworkEmbedder(EmbeddingNetwork):
     """Features of images by a network."""
 
     def embed(self, images: Sequence[Image.Image]) -> Tensor:

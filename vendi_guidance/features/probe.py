@@ -1,4 +1,4 @@
-"""The demo's embedder and labeler: a classifier of a picture's concept and of its attributes.
+"""The demo's embedder and labeler: a classifier of an image's concept and of its attributes.
 
 Its last hidden layer is the feature.
 """
@@ -29,7 +29,7 @@ Asked: TypeAlias = tuple[str | None, ...]
 
 
 class Probe(nn.Module, PyTorchModelHubMixin):
-    """A convolutional classifier of 64x64 pictures, with a head for their concept and one for each
+    """A convolutional classifier of 64x64 images, with a head for their concept and one for each
     attribute, saved and loaded by huggingface_hub's `save_pretrained` and `from_pretrained`
     (safetensors and JSON).
 

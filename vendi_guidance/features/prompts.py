@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
 from zlib import crc32
 
 import torch
@@ -13,13 +12,10 @@ from transformers import CLIPTextModelWithProjection, CLIPTokenizer, PreTrainedM
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import PromptEmbedder
-from vendi_guidance.features.network import Embedder, open_parts
+from vendi_guidance.features.network import EmbeddingNetwork, Parts, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
 from vendi_guidance.kernels.ngrams import words
-
-Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[[list[str], str], Tensor]]
-"""The settings, network and transform of a `PromptNetworkEmbedder`."""
 
 WORD_FEATURES = 1024
 """Numbers that `words` counts in."""
@@ -63,7 +59,7 @@ def open_prompt_embedder(
     )
 
 
-class PromptNetworkEmbedder(Embedder):
+class PromptNetworkEmbedder(EmbeddingNetwork):
     """Features of prompts by a network, of unit length."""
 
     def embed(self, prompts: Sequence[str]) -> Tensor:

@@ -22,9 +22,9 @@ from vendi_guidance.storage.files import UNFINISHED, append_rows, remove_unfinis
 from vendi_guidance.storage.imagefolder import (
     METADATA,
     TIMINGS,
-    picture_name,
-    remove_pictures,
-    save_picture,
+    image_name,
+    remove_images,
+    save_image,
 )
 
 LOCK = ".lock"
@@ -113,15 +113,15 @@ class RunFolder:
             # without checkpoints, `recover` sees no run in what is left of the old one
             self.checkpoints.remove()
             manifest.save(self.path)
-            remove_pictures(self.path)
+            remove_images(self.path)
             self._clean()
             sync_folder(self.path)
             self.checkpoints.add(opening)
 
-    def save_picture(self, number: int, image: Image, about: Row | None) -> None:
+    def save_image(self, number: int, image: Image, about: Row | None) -> None:
         """Write a picture, and into it what is said about it."""
         with self._writing():
-            save_picture(self.path / picture_name(number), image, about)
+            save_image(self.path / image_name(number), image, about)
 
     def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> Progress:
         """Write the lines and the checkpoint of a batch whose pictures are saved; returns its

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from vendi_guidance.runs.manifest import Manifest
-from vendi_guidance.storage.imagefolder import picture_name
+from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
 
 
@@ -65,7 +65,7 @@ class Plan:
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:
         """The line of metadata about a picture that was made in such a batch."""
         return {
-            "file_name": picture_name(item.number),
+            "file_name": image_name(item.number),
             "prompt": item.prompt,
             "seed": self.seed + item.number,
             **self.about,

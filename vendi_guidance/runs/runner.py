@@ -229,7 +229,7 @@ class Runner:
         origin = self.plan.origin
         for item, image in zip(self._part(items, self.group.rank), images, strict=True):
             about = None if origin is None else self._row(item) | origin
-            self.folder.save_picture(item.number, image, about)
+            self.folder.save_image(item.number, image, about)
 
     def _finish(self, items: list[Item], results: list[_Result], entered: Entered) -> None:
         """Write the metadata and the checkpoint of a round whose pictures are saved."""

@@ -28,7 +28,7 @@ from vendi_guidance.kernels.parts import Part, mean_similarity
 from vendi_guidance.kernels.standard import Product
 from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.groups import Labels, rows_by_label
+from vendi_guidance.scores.groups import Groups, rows_by_label
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
@@ -247,7 +247,7 @@ def information_rke(
 @torch.no_grad()
 def cluster_vendi(
     x: Items,
-    clusters: Labels,
+    clusters: Groups,
     kernel: Similarity,
     *,
     order: float = 1.0,
@@ -278,7 +278,7 @@ def cluster_vendi(
 
 
 def cluster_rke(
-    x: Items, clusters: Labels, kernel: Similarity, *, spectrum: Spectrum = EXACT
+    x: Items, clusters: Groups, kernel: Similarity, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2.
 
@@ -302,7 +302,7 @@ def cluster_rke(
 
 
 def vendi_by_label(
-    x: Items, labels: Labels, kernel: Similarity, entropy: Entropy, spectrum: Spectrum
+    x: Items, labels: Groups, kernel: Similarity, entropy: Entropy, spectrum: Spectrum
 ) -> list[tuple[Hashable, int, Tensor]]:
     """Each label, how many of x: (n, d) have it, and their Vendi score; see `rows_by_label`."""
     rows, kernel = bind(x, kernel)

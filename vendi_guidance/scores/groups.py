@@ -7,10 +7,10 @@ from typing import TypeAlias
 import numpy as np
 from torch import Tensor
 
-Labels: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
+Groups: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
 
 
-def rows_by_label(labels: Labels, n: int) -> dict[Hashable, list[int]]:
+def rows_by_label(labels: Groups, n: int) -> dict[Hashable, list[int]]:
     """The row numbers of each label, in order of appearance; ValueError for other than n labels."""
     values = labels if isinstance(labels, Sequence) else labels.reshape(-1).tolist()
     if len(values) != n:

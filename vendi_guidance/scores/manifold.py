@@ -17,7 +17,7 @@ from torch import Tensor
 from vendi_guidance.checks import check_count, counted
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.rounding import rounding
-from vendi_guidance.kernels.tiles import SIDE, rectangle, upper_triangle
+from vendi_guidance.kernels.tiles import rectangle, upper_triangle
 
 
 class ManifoldScores(NamedTuple):
@@ -91,26 +91,6 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
     precision, recall, coverage, authenticity = shares
     density = float(balls.mean()) / neighbours
     return ManifoldScores(precision, recall, density, coverage, authenticity)
-
-
-def nearest_distance(x: Features, reference: Features) -> float:
-    """Mean Euclidean distance of a generated image from its nearest reference image, >= 0.
-
-    O(n m d) time for (n, d) and (m, d) features; ValueError for those that `as_pair` refuses.
-    """
-    x, reference = as_pair(x, reference)
-    origin = reference.mean(dim=0).double()
-    nearest = origin.new_full((len(x),), math.inf)
-    index = torch.zeros_like(nearest, dtype=torch.long)
-    for rows, columns in rectangle(x, reference):
-        distances = _squared_distances(x[rows], reference[columns], origin)
-        closest, where = distances.min(dim=1)
-        index[rows] = torch.where(closest < nearest[rows], where + columns.start, index[rows])
-        nearest[rows] = torch.minimum(nearest[rows], closest)
-    # computed again from the difference: near zero, a square root amplifies rounding errors
-    pairs = zip(x.split(SIDE), index.split(SIDE), strict=True)
-    total = sum(torch.linalg.vector_norm(a.double() - reference[b], dim=1).sum() for a, b in pairs)
-    return float(total) / len(x)
 
 
 def as_pair(

@@ -18,9 +18,16 @@ from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, Stream, as_stream, chunks, gather, width
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.functional import EXACT, Items, Labels, bind, vendi_by_label
-from vendi_guidance.scores.krylov import SPARE, leading_eigenpairs
-from vendi_guidance.scores.linalg import FLOAT64_UP_TO, LEADING_BELOW, Map, precise, second_moments
+from vendi_guidance.scores.functional import EXACT, Groups, Items, bind, vendi_by_label
+from vendi_guidance.scores.linalg import (
+    FLOAT64_UP_TO,
+    LEADING_BELOW,
+    SPARE,
+    Map,
+    leading,
+    precise,
+    second_moments,
+)
 from vendi_guidance.scores.spectra import Exact, RandomFourier, Spectrum
 
 FKEA = RandomFourier(4000)
@@ -104,7 +111,7 @@ def find_modes(
 def group_scores(
     x: Items,
     kernel: Similarity,
-    groups: Labels,
+    groups: Groups,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -180,9 +187,8 @@ def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if LEADING_BELOW * (count + SPARE) > w:
         values, vectors = (found.flip(-1)[..., :count] for found in torch.linalg.eigh(matrix))
     else:
-        start = torch.randn(w, count + SPARE, generator=torch.Generator().manual_seed(0))
         tolerance = max(1e-9, 10 * torch.finfo(matrix.dtype).eps)
-        values, vectors = leading_eigenpairs(matrix.matmul, start.to(matrix), count, tolerance)
+        values, vectors = leading(matrix, count, tolerance)
     sound = values > ROUNDING * values[0]
     return values[sound].double(), vectors[:, sound]
 

@@ -20,15 +20,18 @@ from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
 from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
-from vendi_guidance.scores.krylov import SPARE, gauss_quadrature, leading_eigenpairs, tridiagonalise
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
     LEADING_BELOW,
+    SPARE,
     Map,
     eigenvalues,
+    gauss_quadrature,
+    leading_eigenpairs,
     matrix_entropy,
     precise,
     second_moments,
+    tridiagonalise,
 )
 
 DENSE_UP_TO = 20_000  # rows: up to here `Lanczos` stores K, beyond it computes K for every product

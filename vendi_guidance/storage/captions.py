@@ -6,7 +6,8 @@ each image, or names of subfolders. (`metadata.jsonl`, which comes before all of
 """
 
 import csv
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -80,7 +81,7 @@ def _of_table(path: Path, folder: Path, files: Sequence[Path]) -> dict[Path, str
         rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
-    find = _Finder(folder, files)
+    find = _finder(folder, files)
     found: dict[Path, str] = {}
     for row in rows:
         if len(row) == len(header) and row[captions].strip() and (file := find(row[named])):
@@ -100,21 +101,18 @@ def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
     return next((keys.index(name) for name in names if name in keys), None)
 
 
-class _Finder:
+def _finder(folder: Path, files: Sequence[Path]) -> Callable[[str], Path | None]:
     """Finds the image that a table names: by its path in the folder, or, where only one image has
     it, by its name, with its suffix or without."""
+    exact = {file.relative_to(folder).as_posix(): file for file in files}
+    count = Counter(name for file in files for name in {file.name, file.stem})
+    loose = {name: file for file in files for name in (file.name, file.stem) if count[name] == 1}
 
-    def __init__(self, folder: Path, files: Sequence[Path]) -> None:
-        self.exact = {file.relative_to(folder).as_posix(): file for file in files}
-        self.loose: dict[str, Path | None] = {}
-        for file in files:
-            for name in {file.name, file.stem}:
-                self.loose[name] = None if name in self.loose else file
-
-    def __call__(self, name: str) -> Path | None:
+    def find(name: str) -> Path | None:
         path = PurePosixPath(name.strip().replace("\\", "/"))
-        exact = self.exact.get(str(path))
-        return exact or self.loose.get(path.name) or self.loose.get(path.stem)
+        return exact.get(str(path)) or loose.get(path.name) or loose.get(path.stem)
+
+    return find
 
 
 def _of_text_files(files: Sequence[Path]) -> dict[Path, str]:

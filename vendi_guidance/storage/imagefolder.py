@@ -19,11 +19,11 @@ METADATA = "metadata.jsonl"
 TIMINGS = "timings.jsonl"
 
 
-def picture_name(number: int) -> str:
+def image_name(number: int) -> str:
     return f"{number:06d}.png"
 
 
-def save_picture(path: Path, image: Image.Image, about: dict[str, Any] | None = None) -> None:
+def save_image(path: Path, image: Image.Image, about: dict[str, Any] | None = None) -> None:
     """Write a PNG file, completely or not at all.
 
     Args:
@@ -38,13 +38,13 @@ def save_picture(path: Path, image: Image.Image, about: dict[str, Any] | None = 
         image.save(temporary, format="PNG", pnginfo=texts)
 
 
-def remove_pictures(folder: Path) -> None:
+def remove_images(folder: Path) -> None:
     """Delete the images and metadata of a run; other files in its folder stay."""
     (folder / METADATA).unlink(missing_ok=True)  # first, so that it never names a missing image
     (folder / TIMINGS).unlink(missing_ok=True)
-    for picture in folder.glob("*.png"):
-        if picture.stem.isdecimal():
-            picture.unlink()
+    for image in folder.glob("*.png"):
+        if image.stem.isdecimal():
+            image.unlink()
 
 
 class Listed(NamedTuple):

@@ -17,7 +17,7 @@ MOST_BYTES = 2**30
 """Larger files are refused, unread."""
 
 
-def open_picture(source: str | os.PathLike[str] | bytes) -> Image.Image:
+def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
     """An image from a file or its bytes, turned upright, in RGB by `to_rgb`; of an animation or a
     file of several pages, the first.
 

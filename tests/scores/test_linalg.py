@@ -3,7 +3,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from vendi_guidance.scores.krylov import (
+from tests.helpers.every_score import normal
+from vendi_guidance.scores.linalg import (
     SPARE,
     gauss_quadrature,
     leading_eigenpairs,
@@ -12,10 +13,6 @@ from vendi_guidance.scores.krylov import (
 
 small = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**32 - 1)
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
 
 
 def matrix(eigenvalues: torch.Tensor, seed: int = 0) -> torch.Tensor:
@@ -47,35 +44,30 @@ spectra = pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA.keys
 
 
 @spectra
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [1, 5, 12])
-def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count):
-    a = matrix(spectrum)
-    start = normal(1, 300, count + SPARE)
+def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count, dtype):
+    a, is_double = matrix(spectrum).to(dtype), dtype == torch.float64
+    start = normal(1, 300, count + SPARE).to(dtype)
     values, vectors = leading_eigenpairs(a.__matmul__, start, count)
     expected = spectrum.double().sort(descending=True).values[:count]
-    assert values.shape == (count,)
+    assert values.shape == (count,) and values.dtype == torch.float64
     assert vectors.shape == (300, count)
-    torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-12)
-    torch.testing.assert_close(vectors.T @ vectors, torch.eye(count, dtype=torch.float64))
+    torch.testing.assert_close(values, expected, rtol=2e-4, atol=1e-12 if is_double else 1e-6)
+    torch.testing.assert_close(vectors.T @ vectors, torch.eye(count, dtype=dtype))
     # an eigenvalue is right to the square of what its vector is
-    residual = torch.linalg.vector_norm(a @ vectors - vectors * values, dim=0)
-    assert (residual <= 0.05 * expected[0] + 1e-12).all()
+    residual = torch.linalg.vector_norm(a @ vectors - vectors * values.to(dtype), dim=0)
+    assert (residual <= 0.05 * expected[0] + (1e-12 if is_double else 1e-5)).all()
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("beyond", [0, 1, 5])
-def test_a_block_may_be_all_of_the_space_or_nearly(count, beyond):
-    n = count + SPARE + beyond
+@pytest.mark.parametrize(("count", "n"), [(1, 17), (1, 18), (3, 19), (3, 24), (20, 20)])
+def test_a_block_may_be_all_of_the_space_or_nearly(count, n):
     a = matrix(torch.linspace(1, 0, n))
-    values, _ = leading_eigenpairs(a.__matmul__, normal(1, n, n - beyond), count)
+    start = normal(1, n, min(n, count + SPARE))
+    values, vectors = leading_eigenpairs(a.__matmul__, start, count)
     torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0)[:count])
-
-
-def test_all_eigenvalues_may_be_asked_for():
-    a = matrix(torch.linspace(1, 0, 20))
-    values, vectors = leading_eigenpairs(a.__matmul__, normal(1, 20, 20), 20)
-    torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0))
-    torch.testing.assert_close((vectors * values) @ vectors.T, a)
+    if count == n:
+        torch.testing.assert_close((vectors * values) @ vectors.T, a)
 
 
 @small
@@ -89,15 +81,6 @@ def test_leading_eigenvalues_of_any_gram_matrix(seed, n, count):
     expected = torch.linalg.eigvalsh(a).flip(0)[:count]
     torch.testing.assert_close(values.sum(), expected.sum(), rtol=1e-4, atol=0)
     assert (values <= expected + 1e-12).all()  # an orthonormal basis shows no more than there is
-
-
-@spectra
-def test_leading_eigenvalues_in_single_precision(spectrum):
-    a = matrix(spectrum).float()
-    values, _ = leading_eigenpairs(a.__matmul__, normal(1, 300, 5 + SPARE).float(), 5)
-    assert values.dtype == torch.float64
-    expected = spectrum.double().sort(descending=True).values[:5]
-    torch.testing.assert_close(values, expected, rtol=2e-4, atol=1e-6)
 
 
 # Quadrature
@@ -123,15 +106,6 @@ def test_quadrature_is_exact_for_polynomials(seed, steps):
         power = a @ power
 
 
-def test_weights_are_probabilities_and_nodes_lie_within_the_spectrum():
-    a = matrix(torch.linspace(0.2, 0.9, 50))
-    nodes, weights = gauss_quadrature(tridiagonalise(a.__matmul__, normal(0, 50, 4), 10))
-    torch.testing.assert_close(weights.sum(dim=1), ones(4))
-    assert (weights >= 0).all()
-    assert nodes.min() > 0.2 - 1e-12
-    assert nodes.max() < 0.9 + 1e-12
-
-
 def test_a_leading_part_of_the_tridiagonal_is_that_of_fewer_steps():
     a, v = matrix(torch.linspace(0, 1, 50)), normal(0, 50, 4)
     long, short = (tridiagonalise(a.__matmul__, v, steps) for steps in (10, 6))
@@ -148,31 +122,26 @@ def test_a_leading_part_of_the_tridiagonal_is_that_of_fewer_steps():
         torch.cat([ones(2), 0 * ones(28)]),
         ones(30),
         0 * ones(30),
+        torch.linspace(0, 1, 30),
     ],
-    ids=["three kinds", "two kinds", "rank two", "identity", "zero"],
+    ids=["three kinds", "two kinds", "rank two", "identity", "zero", "all different"],
 )
 def test_steps_beyond_the_krylov_space_add_nothing(eigenvalues, steps, dtype):
     """With k different eigenvalues, k steps are exact for every function."""
+    steps = 30 if len(eigenvalues.unique()) == 30 else steps
     a, v = matrix(eigenvalues), normal(1, 30, 3)
     values, vectors = torch.linalg.eigh(a)
     single = a.to(dtype)
     nodes, weights = gauss_quadrature(tridiagonalise(single.__matmul__, v.to(dtype), steps))
-    assert nodes.isfinite().all()
+    assert nodes.isfinite().all() and (weights >= 0).all()
+    counted = nodes[weights > 1e-6]
+    assert values.min() - 1e-5 < counted.min() and counted.max() < values.max() + 1e-5
     torch.testing.assert_close(weights.sum(dim=1), ones(3))
     for f in (torch.exp, torch.sin, lambda p: torch.special.entr(p.clamp(min=0))):
         expected = ((vectors.T @ v).square() * f(values)[:, None]).sum(dim=0)
         found = v.square().sum(dim=0) * (weights * f(nodes)).sum(dim=1)
         exact = dtype == torch.float64
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-11 if exact else 1e-3)
-
-
-def test_as_many_steps_as_dimensions_are_exact():
-    a, v = matrix(torch.linspace(0, 1, 12)), normal(0, 12, 2)
-    values, vectors = torch.linalg.eigh(a)
-    nodes, weights = gauss_quadrature(tridiagonalise(a.__matmul__, v, 12))
-    expected = ((vectors.T @ v).square() * values.clamp(min=0).sqrt()[:, None]).sum(dim=0)
-    found = v.square().sum(dim=0) * (weights * nodes.clamp(min=0).sqrt()).sum(dim=1)
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=0)
 
 
 def test_a_vector_of_zeros_and_an_eigenvector_are_vectors_too():

@@ -1,0 +1,51 @@
+"""Every score as one function of samples, prompts, their kernels and a spectrum."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vendi_guidance.scores.functional import (
+    cluster_rke,
+    cluster_vendi,
+    conditional_rke,
+    conditional_vendi,
+    information_rke,
+    information_vendi,
+    intdiv,
+    rke,
+    vendi,
+)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+
+
+def scores_of(n: int) -> dict[str, Callable[..., Any]]:
+    """(x, t, kernel_x, kernel_t, spectrum) -> score of n items, by name."""
+    labels = [row % 3 for row in range(n)]
+    weights = np.random.default_rng(2).dirichlet(np.ones(max(n, 1)))[:n]
+    return {
+        "vendi": lambda x, t, k, j, s: vendi(x, k, spectrum=s),
+        "truncated": lambda x, t, k, j, s: vendi(x, k, truncation=3, order=1.5, spectrum=s),
+        "weighted": lambda x, t, k, j, s: vendi(x, k, weights=weights, spectrum=s),
+        "of order 0.5": lambda x, t, k, j, s: vendi(x, k, order=0.5, spectrum=s),
+        "largest": lambda x, t, k, j, s: vendi(x, k, order=math.inf, spectrum=s),
+        "rke": lambda x, t, k, j, s: rke(x, k, spectrum=s),
+        "conditional_vendi": lambda x, t, k, j, s: conditional_vendi(x, t, k, j, spectrum=s),
+        "conditional_rke": lambda x, t, k, j, s: conditional_rke(x, t, k, j, spectrum=s),
+        "information_vendi": lambda x, t, k, j, s: information_vendi(x, t, k, j, spectrum=s),
+        "information_rke": lambda x, t, k, j, s: information_rke(x, t, k, j, spectrum=s),
+        "cluster_vendi": lambda x, t, k, j, s: cluster_vendi(x, labels, k, spectrum=s),
+        "cluster_rke": lambda x, t, k, j, s: cluster_rke(x, labels, k, spectrum=s),
+        "intdiv": lambda x, t, k, j, s: intdiv(x, k),
+    }
+
+
+NAMES = tuple(scores_of(1))
+WITH_PROMPTS = [name for name in NAMES if name.startswith(("conditional", "information"))]
+every_score = pytest.mark.parametrize("name", NAMES)
