@@ -21,7 +21,7 @@ from vendi_guidance.evaluation.attributes import (
     load_attributes,
     one_hot,
 )
-from vendi_guidance.evaluation.batches import Pictures, as_batch
+from vendi_guidance.evaluation.batches import LazyImages, as_batch
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction
@@ -123,7 +123,7 @@ def test_intervals_hold_the_truth_where_a_judge_is_right_about_its_doubts():
 
     def means(p):
         prompts = [f"room {i // 4}" for i in range(len(p))]
-        images = Pictures(lambda _: Image.new("RGB", (1, 1)), range(len(p)))
+        images = LazyImages(lambda _: Image.new("RGB", (1, 1)), range(len(p)))
         rows = iter(p.split(256))
         judge = lambda *_: next(rows)  # noqa: E731
         return attribute_scores(as_batch(images, prompts), [colour], judge)[0].means

@@ -27,7 +27,7 @@ def test_batches_of_other_prompts_are_drawn_apart():
     assert draws.unit == "prompts" and not draws.paired
 
 
-def test_of_few_prompts_as_large_a_share_of_the_pictures_of_each_is_drawn():
+def test_of_few_prompts_as_large_a_share_of_the_images_of_each_is_drawn():
     labels = ["a"] * 30 + ["b"] * 10
     draws = draw_parts([labels], [40])
     assert draws.unit == "pictures"
@@ -35,7 +35,7 @@ def test_of_few_prompts_as_large_a_share_of_the_pictures_of_each_is_drawn():
         assert sum(int(row) < 30 for row in rows) == 15 and len(rows) == 20
 
 
-def test_of_too_few_pictures_nothing_is_drawn():
+def test_of_too_few_images_nothing_is_drawn():
     assert draw_parts([None], [FEWEST_IMAGES - 1]) is None
     assert draw_parts([None, None], [100, FEWEST_IMAGES - 1]) is None
     assert draw_parts([None], [FEWEST_IMAGES]) is not None

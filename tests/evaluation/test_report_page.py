@@ -32,7 +32,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The page of two runs of hostile names and prompts, that of one run, and that of two pictures
+    """The page of two runs of hostile names and prompts, that of one run, and that of two images
     without prompts."""
     folder = tmp_path_factory.mktemp("reports")
     prompts = [HOSTILE[i // 8] for i in range(64)]
@@ -78,7 +78,7 @@ def visit(browser):
 
 @pytest.mark.parametrize("which", ["two", "one", "two pictures"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_every_picture_loads_and_nothing_is_wider_than_the_window(visit, pages, which, width):
+def test_every_image_loads_and_nothing_is_wider_than_the_window(visit, pages, which, width):
     page = visit(pages[which], width)
     page.evaluate("for (const image of document.images) image.loading = 'eager'")
     page.wait_for_function("[...document.images].every(image => image.complete)")

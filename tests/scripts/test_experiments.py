@@ -1,4 +1,4 @@
-"""The shapes of the papers' figures, in small, and that each command draws its picture."""
+"""The shapes of the papers' figures, in small, and that each command draws its image."""
 
 from functools import cache
 
@@ -70,14 +70,14 @@ def test_the_nearest_points_are_nearer_than_those_of_the_nearest_modes():
 
 
 def prompts_and_pictures():
-    """Features of 10 kinds of 12 pictures, and of their prompts, which name the kind."""
+    """Features of 10 kinds of 12 images, and of their prompts, which name the kind."""
     r = torch.Generator().manual_seed(0)
     t = torch.randn(10, 8, generator=r).repeat_interleave(12, dim=0)
     x = torch.randn(10, 16, generator=r).repeat_interleave(12, dim=0)
     return x + 0.1 * torch.randn(x.shape, generator=r), t
 
 
-def test_exchanged_pictures_lower_what_prompts_say():
+def test_exchanged_images_lower_what_prompts_say():
     """Conditional-Vendi's figure 12."""
     kernels = Gaussian(1.0), Gaussian(0.5)
     scores = substitution_scores(*prompts_and_pictures(), kernels, [0, 0.25, 0.5, 0.75, 1], 0)
@@ -87,7 +87,7 @@ def test_exchanged_pictures_lower_what_prompts_say():
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])
-def test_a_share_of_the_pictures_is_exchanged(share):
+def test_a_share_of_the_images_is_exchanged(share):
     rows = substituted(100, share, np.random.default_rng(0))
     assert sorted(rows) == list(range(100))
     assert share - 0.1 < np.mean(rows != np.arange(100)) <= share

@@ -26,7 +26,7 @@ def pictures():
     return emoji.Emoji(CONCEPTS, torch.zeros(3, 3, 6, 3, 64, 64, dtype=torch.uint8))
 
 
-def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(pictures):
+def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(images):
     looks, captions = pictures.draw(20_000, np.random.default_rng(0))
     for (concept, vendor, tone), words in zip(looks, captions, strict=True):
         if words:
@@ -86,7 +86,7 @@ def test_a_resumed_training_reads_the_words_that_it_was_trained_with(tmp_path):
     assert make_tokenizer(letters, tmp_path, 8).get_vocab() == vocabulary
 
 
-def test_pictures_are_read_by_vendor_and_tone_on_white(tmp_path):
+def test_images_are_read_by_vendor_and_tone_on_white(tmp_path):
     codes = ["1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF"]
     variants = {c: {"image": f"1f44b-{c.lower()}.png", "unified": f"1F44B-{c}"} for c in codes}
     entry = {

@@ -84,7 +84,7 @@ def test_the_page_has_every_model_step_batch_and_method(result):
     assert len(methods([result]).splitlines()) == 2 + len(ROWS)
 
 
-def test_curves_and_grids_are_pictures(result, tmp_path):
+def test_curves_and_grids_are_images(result, tmp_path):
     save_curves(tmp_path / "curves.png", [result])
     save_grid(tmp_path / "grid.webp", result._replace(main=(result.main[0], ROWS[:3])))
     for name in ("curves.png", "grid.webp"):

@@ -25,7 +25,7 @@ PROMPT_COLUMNS = ("prompt", "text", "caption")
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures(Sequence[Image.Image]):
+class LazyImages(Sequence[Image.Image]):
     """RGB images, each read when it is asked for.
 
     Attributes:
@@ -41,16 +41,16 @@ class Pictures(Sequence[Image.Image]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [_as_picture(self.read(row)) for row in self.rows[index]]
-        return _as_picture(self.read(self.rows[index]))
+            return [_as_image(self.read(row)) for row in self.rows[index]]
+        return _as_image(self.read(self.rows[index]))
 
     def chunks(self, size: int = 256) -> Iterator[list[Image.Image]]:
         """All of them in order, `size` at a time."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
-    def take(self, rows: Sequence[int]) -> "Pictures":
+    def take(self, rows: Sequence[int]) -> "LazyImages":
         """Some of them."""
-        return Pictures(self.read, [self.rows[row] for row in rows])
+        return LazyImages(self.read, [self.rows[row] for row in rows])
 
     def paths(self) -> list[Path] | None:
         """Their files, if all are files."""
@@ -73,7 +73,7 @@ class Batch:
         groups: labels of images that belong together, one for each; None where prompts say that.
     """
 
-    images: Pictures
+    images: LazyImages
     prompts: list[str] | None
     seconds: list[float] | None = None
     name: str = ""
@@ -157,7 +157,7 @@ def as_batch(
         batch = _from_folder(Path(images), read_prompts and prompts is None)
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)
-    elif isinstance(images, Pictures):
+    elif isinstance(images, LazyImages):
         batch = Batch(images, None)
     else:
         batch = Batch(_from_sequence(images), None)
@@ -182,7 +182,7 @@ def as_batch(
     return replace(batch, prompts=given, seconds=times, groups=groups)
 
 
-def _from_sequence(images: Any) -> Pictures:
+def _from_sequence(images: Any) -> LazyImages:
     """Of arrays, tensors, PIL images or paths, or one array or tensor of all."""
     if isinstance(images, (Tensor, np.ndarray)):
         if images.ndim not in ((4,) if isinstance(images, Tensor) else (3, 4)):
@@ -195,7 +195,7 @@ def _from_sequence(images: Any) -> Pictures:
             "images must be a folder, images, an array, a tensor or a dataset, got "
             f"{type(images).__name__}"
         )
-    return Pictures(images.__getitem__, range(len(images)))
+    return LazyImages(images.__getitem__, range(len(images)))
 
 
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
@@ -269,10 +269,10 @@ def _from_dataset(dataset: Any) -> Batch:
         raise ValueError(f"the dataset has no column of images, only {names}")
     texts = [name for name in PROMPT_COLUMNS if name in names]
     prompts = list(dataset[texts[0]]) if texts else None
-    return Batch(Pictures(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
+    return Batch(LazyImages(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
 
 
-def _as_picture(source: Any) -> Image.Image:
+def _as_image(source: Any) -> Image.Image:
     if isinstance(source, (str, PathLike)):
         try:
             return open_picture(source)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.batches import Batch, Pictures
+from vendi_guidance.evaluation.batches import Batch, LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, FileFeatures, collect_features, stream_features
@@ -84,7 +84,7 @@ class ImageReader:
     progress: bool = False
 
     def embed(
-        self, images: Pictures, embedder: ImageFeatures
+        self, images: LazyImages, embedder: ImageFeatures
     ) -> tuple[FileFeatures, dict[str, Any]]:
         """Features of the images that can be read, and what gave them, JSON values.
 

@@ -27,7 +27,7 @@ from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
-from vendi_guidance.evaluation.results import ReportData, Score
+from vendi_guidance.evaluation.results import ReportData, ScoreResult
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
@@ -134,7 +134,7 @@ def evaluate(
 
 def score_batch(
     inputs: ScoreInputs, settings: dict[str, Any], progress: bool
-) -> tuple[dict[str, Score], str]:
+) -> tuple[dict[str, ScoreResult], str]:
     """All scores with their intervals, and what is left out; adds to settings how they were
     computed."""
     spectrum = spectrum_for(len(inputs))
@@ -145,7 +145,7 @@ def score_batch(
     values = inputs.scores(spectrum)
     [parts] = scores_of_parts([inputs], draws, progress)
     scores = {
-        score: Score(
+        score: ScoreResult(
             values[score],
             *_interval(score, values, parts, draws, inputs.least(score)),
             basis(score, settings),

@@ -93,7 +93,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the table of a paper is computed; `evaluation.benchmarks` has what is drawn.
+    """How the table of a paper is computed; `evaluation.benchmarks` has what is generated.
 
     Attributes:
         source: the paper, and what differs from it.
@@ -139,7 +139,7 @@ def check_batch(name: str, batch: Batch, prompts: int) -> None:
     images = images if fewest == most else f"{fewest} to {images}"
     raise ValueError(
         f"{batch.name or 'the batch'} has {counted(len(counts), 'prompt')} with {images} each, and "
-        f"--protocol {name} takes {prompts:,} with {each}: draw them with vendi-guidance generate "
+        f"--protocol {name} takes {prompts:,} with {each}: make them with vendi-guidance generate "
         f"FILE --protocol {name}, or fewer for a trial, with --protocol-prompts N on both commands"
     )
 
