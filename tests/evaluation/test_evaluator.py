@@ -103,7 +103,7 @@ def test_labels_say_how_faithful_the_images_are():
     assert "fidelity" not in unknown.scores
 
 
-def test_labels_may_come_from_a_function_of_images_and_prompts():
+def test_labels_may_come_from_a_function_and_of_unreadable_files_are_left_out(tmp_path):
     def labels(images, prompts):
         return labels_of(prompts, ["cat" if image.size == (8, 8) else "dog" for image in images])
 
@@ -112,14 +112,11 @@ def test_labels_may_come_from_a_function_of_images_and_prompts():
     assert "fidelity" not in report_of(24, prompts=None, labels=labels).scores
     with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
         report_of(24, labels=lambda *_: labels_of(["cat"] * 3, ["cat"] * 3))
-
-
-def test_labels_of_files_that_cannot_be_read_are_left_out(tmp_path):
     for number, image in enumerate(sample_images(4)):
         image.save(tmp_path / f"{number}.png")
     (tmp_path / "1.png").write_bytes(b"broken")
-    labels = labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"])
-    report = evaluate(tmp_path, ["cat"] * 4, judges=Judges(labels=labels), embedding=EMBEDDING)
+    judges = Judges(labels=labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"]))
+    report = evaluate(tmp_path, ["cat"] * 4, judges=judges, embedding=EMBEDDING)
     assert report.scores["fidelity"].value == 1 and report.settings["labeled"] == 3
 
 
@@ -176,15 +173,11 @@ def test_scores_are_those_that_the_prompts_allow():
     assert found["information_vendi"] == pytest.approx(1)
 
 
-def test_one_image_scores_one():
+@pytest.mark.parametrize("colour", ["black", "white", "red"])
+def test_one_image_and_images_that_are_all_alike_score_one(colour):
     report = report_of(1)
     assert values(report) == pytest.approx(dict.fromkeys(report.scores, 1.0))
-    assert report.scores["vendi"].low is None
-    assert report.analysis.pairs == []
-
-
-@pytest.mark.parametrize("colour", ["black", "white", "red"])
-def test_images_that_are_all_alike_score_one(colour):
+    assert report.scores["vendi"].low is None and report.analysis.pairs == []
     images = [Image.new("RGB", (8, 8), colour)] * 30
     report = evaluate(images, ["a prompt"] * 30, embedding=replace(EMBEDDING, kernel_image=None))
     for name in ("vendi", "conditional_vendi", "rke"):

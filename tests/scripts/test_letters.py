@@ -94,9 +94,9 @@ def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanc
 
 
 def test_every_image_has_its_labels_and_is_black_on_white(flat):
-    assert flat.pictures.shape == (26 * 20, 3, 64, 64)
+    assert flat.images.shape == (26 * 20, 3, 64, 64)
     assert flat.labels[41].tolist() == [2, 0, 0, 1]  # the third letter's second face
-    assert (flat.pictures[41] == 41).all()
+    assert (flat.images[41] == 41).all()
 
 
 def test_sheets_keep_every_face_and_every_pixel_but_for_a_shade(flat, tmp_path):

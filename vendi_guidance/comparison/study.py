@@ -103,7 +103,7 @@ class Study:
     judging: Judging
 
     def images_drawn(self, entry: Entry) -> float:
-        """How many images it generates for each that is kept; one of fewer steps counts by these."""
+        """Images that it generates for each that is kept; those of fewer steps count by these."""
         steps = self.runs.model.sampling.steps
         return entry.build().steps_per_image(steps) / steps
 
