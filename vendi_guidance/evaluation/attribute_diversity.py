@@ -32,7 +32,7 @@ from vendi_guidance.scores.groups import rows_by_label
 
 TITLES = {
     "entropy": "evenness",
-    "coverage": "values drawn",
+    "coverage": "values shown",
     "commonest": "commonest value",
     "named_kept": "named kept",
 }

@@ -29,7 +29,7 @@ TRUNCATION = 10_000
 
 DIMCIM = {
     "entropy": "Does-it: evenness ↑",
-    "coverage": "Does-it: values drawn ↑",
+    "coverage": "Does-it: values shown ↑",
     "named_kept": "Can-it: named kept ↑",
 }
 """Of `attribute_diversity.TITLES`. Does-it is of coarse prompts, can-it of dense ones."""
