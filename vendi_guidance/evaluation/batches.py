@@ -105,17 +105,17 @@ class Batch:
         """
         if self.rows is None:
             raise ValueError(f"there is no metadata.jsonl that could have a column {name!r}")
-        values = [row.get(name) for row in self.rows]
-        for row, value in zip(self.rows, values, strict=True):
+        for row in self.rows:
             if name not in row:
                 numeric = [key for key, it in row.items() if _is_number(it)]
                 raise ValueError(
                     f"{row['file_name']} has no column {name!r} in metadata.jsonl; its columns of "
                     f"numbers are {', '.join(numeric) or 'none'}"
                 )
-            if not _is_number(value):
-                raise ValueError(f"column {name!r} of {row['file_name']} is {value!r}, no number")
-        return [float(value) for value in values if value is not None]
+            if not _is_number(row[name]):
+                about = f"column {name!r} of {row['file_name']}"
+                raise ValueError(f"{about} is {row[name]!r}, no number")
+        return [float(row[name]) for row in self.rows]
 
 
 def as_batch(
@@ -261,10 +261,11 @@ def _is_number(value: Any) -> bool:
 
 def _from_dataset(dataset: Any) -> Batch:
     kinds, names = getattr(dataset, "features", None), dataset.column_names
-    if kinds:
-        images = [name for name in names if type(kinds.get(name)).__name__ == "Image"]
-    else:
-        images = [name for name in names if name in ("image", "img")]
+    images = [
+        name
+        for name in names
+        if (type(kinds.get(name)).__name__ == "Image" if kinds else name in ("image", "img"))
+    ]
     if not images:
         raise ValueError(f"the dataset has no column of images, only {names}")
     texts = [name for name in PROMPT_COLUMNS if name in names]
@@ -278,9 +279,9 @@ def _as_image(source: Any) -> Image.Image:
             return open_picture(source)
         except ValueError as error:
             raise ValueError(f"the image {source} cannot be used: {error}") from None
-    if isinstance(source, Image.Image):
+    elif isinstance(source, Image.Image):
         return to_rgb(source)
-    if isinstance(source, Tensor):
+    elif isinstance(source, Tensor):
         pixels = source.detach().cpu()
         array = (pixels.movedim(0, -1) if pixels.ndim == 3 else pixels).float().numpy()
         array = array.astype(np.uint8) if source.dtype == torch.uint8 else array
