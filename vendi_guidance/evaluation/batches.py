@@ -21,6 +21,7 @@ from vendi_guidance.storage.images import image_files, open_picture, to_rgb
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
+AT_ONCE = 256  # images in memory
 PROMPT_COLUMNS = ("prompt", "text", "caption")
 
 
@@ -44,9 +45,9 @@ class LazyImages(Sequence[Image.Image]):
             return [_as_image(self.read(row)) for row in self.rows[index]]
         return _as_image(self.read(self.rows[index]))
 
-    def chunks(self, size: int = 256) -> Iterator[list[Image.Image]]:
-        """All of them in order, `size` at a time."""
-        return (self[start : start + size] for start in range(0, len(self), size))
+    def chunks(self) -> Iterator[list[Image.Image]]:
+        """All of them in order, some at a time."""
+        return (self[start : start + AT_ONCE] for start in range(0, len(self), AT_ONCE))
 
     def take(self, rows: Sequence[int]) -> "LazyImages":
         """Some of them."""
