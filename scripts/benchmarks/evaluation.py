@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from scripts.benchmarks.measuring import machine
-from scripts.demo.emoji import VENDORS, Emoji, caption, load_sheets
+from scripts.demo.emoji import VENDORS, caption, load_sheets
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import METADATA, image_name
 
@@ -32,33 +32,29 @@ SHIFT, SHADE = 4, 0.3
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--pictures", type=click.IntRange(1), default=10_000)
-@click.option("--runs", type=click.IntRange(1, 2), default=1, help="2 are compared.")
 @click.option("--threads", type=click.IntRange(1), default=2)
-def main(pictures: int, runs: int, threads: int) -> None:
+def main(pictures: int, threads: int) -> None:
     torch.set_num_threads(threads)
     click.echo(machine(torch.device("cpu")))
-    emoji = load_sheets(asset("demo-pictures"))
     with tempfile.TemporaryDirectory() as name:
-        folders = [Path(name, f"run-{number}") for number in range(runs)]
-        for seed, folder in enumerate(folders):
-            draw(emoji, folder, pictures, np.random.default_rng(seed))
-        words = [sys.executable, "-m", "vendi_guidance", "evaluate", *folders]
-        words += ["--output", Path(name, "report")]
-        command = [str(word) for word in words]
+        run, report = Path(name, "run"), Path(name, "report")
+        save_run(run, pictures)
+        words = ["-m", "vendi_guidance", "evaluate", str(run), "--output", str(report)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         begun = perf_counter()
-        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)})
+        subprocess.run([sys.executable, *words], check=True, env=environment)
         wall = perf_counter() - begun
-        size = Path(name, "report", "report.html").stat().st_size
+        size = (report / "report.html").stat().st_size
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     click.echo(
-        f"{runs} x {pictures:,} pictures: {wall:.0f} s on the wall, "
-        f"{used.ru_utime + used.ru_stime:.0f} s of CPU, {used.ru_maxrss / 2**20:.2f} GiB at most; "
-        f"a page of {size / 2**20:.1f} MiB"
+        f"{pictures:,} images: {wall:.0f} s on the wall, {used.ru_utime + used.ru_stime:.0f} s of "
+        f"CPU, {used.ru_maxrss / 2**20:.2f} GiB at most; a page of {size / 2**20:.1f} MiB"
     )
 
 
-def draw(emoji: Emoji, folder: Path, count: int, rng: np.random.Generator) -> None:
+def save_run(folder: Path, count: int) -> None:
     """Write a run of images, each in a random look of its vendor."""
+    emoji, rng = load_sheets(asset("demo-pictures")), np.random.default_rng(0)
     folder.mkdir()
     with (folder / METADATA).open("w") as metadata:
         for number in range(count):

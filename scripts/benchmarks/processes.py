@@ -2,7 +2,7 @@
 
 Each seed's run is made by one process and by several on this machine's CPU, connected by gloo. The
 table has means and standard deviations over seeds: looks per prompt (pairs of vendor and tone that
-the probe sees in pictures of the emoji asked for), and Conditional-Vendi in the probe's features,
+the probe sees in images of the emoji asked for), and Conditional-Vendi in the probe's features,
 with no two prompts alike.
 
 \b

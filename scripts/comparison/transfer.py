@@ -219,22 +219,17 @@ def by_strength(results: Sequence[Result]) -> str:
     titles += ["evaluations", "best other that keeps as much"]
     cells = []
     for result in results:
-        plain = result.rows[0]
-        for row in [plain, *(row for row in result.rows if row.family == OURS)]:
-            is_plain = row is plain
-            best = None if is_plain else result.best_other(row)
-            cells.append(
-                [
-                    f"{result.model}, {MODELS[result.model].steps} steps" if is_plain else "",
-                    UNGUIDED if is_plain else f"{row.strength:g}",
-                    _with_interval(row.looks, ".2f"),
-                    "" if is_plain else f"{result.share(row):.2f}",
-                    _with_interval(row.kept, ".3f"),
-                    f"{row.fidelity:.3f}",
-                    f"{row.evaluations / plain.evaluations:.2f} x",
-                    "" if best is None else f"{best.folder}: {best.looks['value']:.2f}",
-                ]
-            )
+        plain, *rest = result.rows
+        name = f"{result.model}, {MODELS[result.model].steps} steps"
+        shown = [*_scores(plain), "1.00 x", ""]
+        cells.append([name, UNGUIDED, shown[0], "", *shown[1:]])
+        for row in (row for row in rest if row.family == OURS):
+            looks, *shown = _scores(row)
+            times = f"{row.evaluations / plain.evaluations:.2f} x"
+            best = result.best_other(row)
+            other = "" if best is None else f"{best.folder}: {best.looks['value']:.2f}"
+            gain = f"{result.share(row):.2f}"
+            cells.append(["", f"{row.strength:g}", looks, gain, *shown, times, other])
     return _table(titles, cells, 2)
 
 
@@ -259,7 +254,7 @@ def batches(results: Sequence[Result]) -> str:
         [result.model, *(f"{result.of_batches[n][1].looks['value']:.1f}" for n in sizes)]
         for result in results
     ]
-    note = "Looks of 16 images of a prompt, ours at its default, drawn in batches of so many."
+    note = "Looks of 16 images of a prompt, ours at its default, generated in batches of so many."
     return note + "\n\n" + _table(["model", *map(str, sizes)], cells, 1)
 
 
@@ -271,9 +266,7 @@ def methods(results: Sequence[Result]) -> str:
             "" if place else result.model,
             row.family,
             "" if row.strength is None else f"{row.strength:g}",
-            _with_interval(row.looks, ".2f"),
-            _with_interval(row.kept, ".3f"),
-            f"{row.fidelity:.3f}",
+            *_scores(row),
             f"{row.evaluations:.1f}",
         ]
         for result in results
@@ -351,6 +344,12 @@ def _strip(folder: Path, row: Row) -> dict[str, list[Image.Image]]:
 
 def _brief(row: Row) -> str:
     return f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
+
+
+def _scores(row: Row) -> list[str]:
+    """Looks, named kept and fidelity."""
+    looks, kept = _with_interval(row.looks, ".2f"), _with_interval(row.kept, ".3f")
+    return [looks, kept, f"{row.fidelity:.3f}"]
 
 
 def _with_interval(score: Record, form: str) -> str:

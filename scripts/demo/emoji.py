@@ -1,6 +1,6 @@
-"""The demo model's pictures: emoji artwork of three vendors, with names, tones and captions.
+"""The demo model's images: emoji artwork of three vendors, with names, tones and captions.
 
-Every picture has a (concept, vendor, tone), so what a caption leaves open is known exactly. Sources
+Every image has a (concept, vendor, tone), so what a caption leaves open is known exactly. Sources
 and licences are in `PACKAGES` and in the model cards.
 """
 
@@ -38,7 +38,7 @@ EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 CAPTION = "{concept}, {tone} skin tone, {vendor} style"
 
 KERNELS = Gaussian(IMAGE_SIGMAS["probe"]), Gaussian(PROMPT_SIGMAS["sdxl"])
-"""On the probe's features of pictures and the demo model's of prompts, as `evaluate` has them."""
+"""On the probe's features of images and the demo model's of prompts, as `evaluate` has them."""
 
 _SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
 _HANDS = ("hand-", "hands", "body-parts")
@@ -51,7 +51,7 @@ _PEOPLE = (
 
 @dataclass(frozen=True)
 class Emoji:
-    """The pictures of all looks of some concepts.
+    """The images of all looks of some concepts.
 
     Attributes:
         concepts: prompt-ready names, such as "waving hand".
@@ -108,7 +108,7 @@ def fetch(folder: Path) -> None:
 
 
 def load(folder: Path, concepts: str) -> Emoji:
-    """Read the pictures of `concepts` from the packages under `folder`.
+    """Read the images of `concepts` from the packages under `folder`.
 
     Args:
         folder: where `fetch` put them.
@@ -146,7 +146,7 @@ def _name(name: str) -> str:
 
 
 def _look_files(folder: Path, entry: dict) -> list[list[Path]] | None:
-    """[vendor][tone] picture files of one entry of emoji.json, or None where a look is missing."""
+    """[vendor][tone] image files of one entry of emoji.json, or None where a look is missing."""
     variants = entry.get("skin_variations", {})
     if not all(code in variants for code in _SKIN_CODES):
         return None
@@ -160,7 +160,7 @@ def _look_files(folder: Path, entry: dict) -> list[list[Path]] | None:
 
 
 def _fluent_file(folder: Path, code: str) -> Path:
-    # The package has two tones' names exchanged: its 1f3fc pictures are darker than its 1f3fd ones.
+    # The package has two tones' names exchanged: its 1f3fc images are darker than its 1f3fd ones.
     for mine, theirs in (("1f3fc", "1f3fd"), ("1f3fd", "1f3fc")):
         if mine in code:
             code = code.replace(mine, theirs)
@@ -172,9 +172,9 @@ def _fluent_file(folder: Path, code: str) -> Path:
 def _read(file: Path) -> np.ndarray:
     """(3, 64, 64) uint8, composed on white."""
     with Image.open(file) as opened:
-        picture = opened.convert("RGBA").resize((SIZE, SIZE), Image.Resampling.LANCZOS)
-    page = Image.new("RGBA", picture.size, "white")
-    page.alpha_composite(picture)
+        image = opened.convert("RGBA").resize((SIZE, SIZE), Image.Resampling.LANCZOS)
+    page = Image.new("RGBA", image.size, "white")
+    page.alpha_composite(image)
     return np.asarray(page.convert("RGB")).transpose(2, 0, 1)
 
 
@@ -201,7 +201,7 @@ def load_sheets(folder: Path) -> Emoji:
     """
     names = folder / SHEET_CONCEPTS
     if not names.is_file():
-        raise FileNotFoundError(f"there are no training pictures: {names} is missing")
+        raise FileNotFoundError(f"there are no training images: {names} is missing")
     concepts = tuple(names.read_text(encoding="utf-8").splitlines())
     looks = [read_sheet(folder / f"{v}.webp", len(concepts), len(TONES)) for v in VENDORS]
     return Emoji(concepts, torch.stack(looks, dim=1))
@@ -212,11 +212,11 @@ def load_sheets(folder: Path) -> Emoji:
 @click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
 def main(data: Path, concepts: str, output: Path) -> None:
-    """Write the training pictures, one sheet a vendor. Fetches missing npm packages."""
+    """Write the training images, one sheet a vendor. Fetches missing npm packages."""
     fetch(data)
     emoji = load(data, concepts)
     save_sheets(emoji, output)
-    click.echo(f"{len(emoji.concepts) * len(VENDORS) * len(TONES)} pictures in {output}")
+    click.echo(f"{len(emoji.concepts) * len(VENDORS) * len(TONES)} images in {output}")
 
 
 if __name__ == "__main__":

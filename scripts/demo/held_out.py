@@ -1,4 +1,4 @@
-"""What the probe sees in a model's pictures: the numbers of the model cards."""
+"""What the probe sees in a model's images: the numbers of the model cards."""
 
 from pathlib import Path
 from statistics import fmean
@@ -18,12 +18,12 @@ BATCH = 64
 
 
 class Measured(NamedTuple):
-    """Of pictures of one model, drawn without diversity guidance.
+    """Of images of one model, drawn without diversity guidance.
 
     Attributes:
-        fidelity: the share of pictures of open prompts that show the prompt's concept.
-        looks: distinct correct looks of a prompt's pictures, mean over open prompts.
-        named: the share of pictures of named prompts that show all that the prompt names.
+        fidelity: the share of images of open prompts that show the prompt's concept.
+        looks: distinct correct looks of a prompt's images, mean over open prompts.
+        named: the share of images of named prompts that show all that the prompt names.
         dtype: the precision of the model.
     """
 
@@ -41,13 +41,13 @@ def measure(
     each: tuple[int, int] = (16, 8),
     files: tuple[str, str] = ("demo.txt", "named.txt"),
 ) -> Measured:
-    """What the probe sees in pictures that a pipeline draws.
+    """What the probe sees in images that a pipeline draws.
 
     Args:
         sampling: arguments of its call.
         prompts: a folder with `files`.
         probe: its folder.
-        each: number of pictures of each open and each named prompt.
+        each: number of images of each open and each named prompt.
         files: of the open and the named prompts.
     """
     pipeline.set_progress_bar_config(disable=True)

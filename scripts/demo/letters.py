@@ -1,6 +1,6 @@
-"""The flow demo's pictures: letters in typefaces, with their class, weight and slant, and captions.
+"""The flow demo's images: letters in typefaces, with their class, weight and slant, and captions.
 
-Every picture has a (letter, class, weight, slant) and a family, so what a caption leaves open is
+Every image has a (letter, class, weight, slant) and a family, so what a caption leaves open is
 known exactly. The typefaces come from npm's `@fontsource` packages, all under the SIL Open Font
 License 1.1; Google Fonts' categories say which class a family has.
 """
@@ -60,7 +60,7 @@ FAMILIES = {
 """Class -> families, each with its package's version."""
 
 SLANTED = ("caveat", "dancing-script", "kalam")
-"""Handwriting without italics that slants as it is drawn: its pictures count as italic."""
+"""Handwriting without italics that slants as it is drawn: its images count as italic."""
 
 HELD_OUT = ("pt-serif", "open-sans", "ibm-plex-mono", "mali", "grandstander")
 """Families that neither the flow nor the probe is trained on: what the probe is tested with."""
@@ -70,7 +70,7 @@ _WEIGHTS, _SLANTS = ("400", "700"), ("normal", "italic")  # in file names
 
 @dataclass(frozen=True)
 class Letters:
-    """Pictures of letters in some faces (a face: a family in one weight and slant).
+    """Images of letters in some faces (a face: a family in one weight and slant).
 
     Attributes:
         families: the family of each face.
@@ -83,7 +83,7 @@ class Letters:
     pixels: Tensor
 
     def where(self, faces: np.ndarray) -> "Letters":
-        """The pictures of some faces: (faces,) bool."""
+        """The images of some faces: (faces,) bool."""
         names = tuple(compress(self.families, faces))
         return Letters(names, self.kinds[faces], self.pixels[:, torch.from_numpy(faces)])
 
@@ -93,13 +93,13 @@ class Letters:
         return np.isin(self.families, HELD_OUT)
 
     @property
-    def pictures(self) -> Tensor:
-        """All pictures, by letter, then by face: (letters * faces, 3, 64, 64) uint8."""
+    def images(self) -> Tensor:
+        """All images, by letter, then by face: (letters * faces, 3, 64, 64) uint8."""
         return self.pixels.flatten(0, 1)[:, None].expand(-1, 3, -1, -1)
 
     @property
     def labels(self) -> Tensor:
-        """(letters * faces, 4) indices (letter, class, weight, slant) of the pictures."""
+        """(letters * faces, 4) indices (letter, class, weight, slant) of the images."""
         letters, faces = np.indices(self.pixels.shape[:2]).reshape(2, -1)
         return torch.from_numpy(np.column_stack([letters, self.kinds[faces]]))
 

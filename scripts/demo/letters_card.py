@@ -1,4 +1,4 @@
-"""Model cards of the flow demo, its probe and its training pictures."""
+"""Model cards of the flow demo, its probe and its training images."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ then the transformer and both CLIP text encoders together ({flow_steps:,} steps 
 {device}; velocity prediction, logit-normal times. The third text encoder, a T5, answers zeros: that
 is what the pipeline replaces a missing T5 with, but `from_pretrained` takes no folder without one.
 
-The training set has {len(letters.pictures):,} images: 26 letters in {len(letters.families)} faces
+The training set has {len(letters.images):,} images: 26 letters in {len(letters.families)} faces
 of {len(set(letters.families))} families. A caption names class, weight and slant in {NAMED:.0%} of
 cases each, independently; {EMPTY:.0%} of captions are empty, for classifier-free guidance.
 
@@ -104,7 +104,7 @@ A small convolutional classifier of 64x64 images (`vendi_guidance.features.probe
 images of `demo-flow` with random shifts, scales, blur and noise. Its last hidden layer (128 units)
 is an image embedding; its heads give labels.
 
-Accuracy on pictures held out of training: a random tenth of those of the families it knows, and all
+Accuracy on images held out of training: a random tenth of those of the families it knows, and all
 of five families that neither it nor `demo-flow` has seen ({", ".join(HELD_OUT)}):
 
 | head | {" | ".join(tests)} |
@@ -120,14 +120,14 @@ display face is a class of its own. So the class of an unseen family is guessed 
 
 
 def write_letters_card(folder: Path, letters: Letters) -> None:
-    """Write `folder`/README.md for the training pictures."""
+    """Write `folder`/README.md for the training images."""
     (folder / "README.md").write_text(
         f"""---
 license: other
 ---
 # demo-letters: the training images of the flow demo
 
-The {len(letters.pictures):,} images of 64x64 pixels that `demo-flow` was trained on, in lossless
+The {len(letters.images):,} images of 64x64 pixels that `demo-flow` was trained on, in lossless
 compression: 26 letters in {len(letters.families)} faces. A face is a family in one weight and
 slant.
 

@@ -19,11 +19,11 @@ def save_sheets(letters: Letters, folder: Path) -> None:
     """Write one WebP a class, a row a letter and a column a face, and what the faces are, one a
     line: "gelasio, serif, bold, italic". The 16 shades of grey make the files a third smaller."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = letters.pictures.unflatten(0, letters.pixels.shape[:2])
-    pictures = ((pictures / STEP).round() * STEP).to(torch.uint8)
+    images = letters.images.unflatten(0, letters.pixels.shape[:2])
+    images = ((images / STEP).round() * STEP).to(torch.uint8)
     for group, name in enumerate(ATTRIBUTES["class"]):
         faces = torch.from_numpy(letters.kinds[:, 0] == group)
-        write_sheet(folder / f"{name}.webp", pictures[:, faces])
+        write_sheet(folder / f"{name}.webp", images[:, faces])
     lines = [
         caption(family, *values_of(kind)) + "\n"
         for family, kind in zip(letters.families, letters.kinds, strict=True)
@@ -42,7 +42,7 @@ def load_sheets(folder: Path) -> Letters:
     """
     names = folder / SHEET_FACES
     if not names.is_file():
-        raise FileNotFoundError(f"there are no training pictures: {names} is missing")
+        raise FileNotFoundError(f"there are no training images: {names} is missing")
     lines = names.read_text(encoding="utf-8").splitlines()
     families, kinds = zip(*(_face(line, names) for line in lines), strict=True)
     sheets = [
@@ -65,7 +65,7 @@ def _face(line: str, file: Path) -> tuple[str, tuple[int, ...]]:
 @click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="Typefaces.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-letters")
 def main(data: Path, output: Path) -> None:
-    """Write the training pictures, one sheet a class. Fetches missing npm packages."""
+    """Write the training images, one sheet a class. Fetches missing npm packages."""
     fetch(data)
     letters = load(data)
     letters = letters.where(~letters.held_out)

@@ -1,4 +1,4 @@
-"""npm packages that the demos' pictures are made of."""
+"""npm packages that the demos' images are made of."""
 
 import shutil
 import subprocess

@@ -20,17 +20,17 @@ def split_tenth(count: int) -> tuple[Tensor, Tensor]:
     return order[: count // 10], order[count // 10 :]
 
 
-def train_probe(probe: Probe, pictures: Tensor, looks: Tensor, training: Training) -> None:
+def train_probe(probe: Probe, images: Tensor, looks: Tensor, training: Training) -> None:
     """Train all heads at once.
 
     Args:
-        pictures: (n, 3, 64, 64) uint8.
-        looks: (n, heads) indices of each picture's classes.
+        images: (n, 3, 64, 64) uint8.
+        looks: (n, heads) indices of each image's classes.
     """
 
     def loss(step: int) -> Tensor:
-        chosen = torch.randint(len(pictures), (training.batch,))
-        scores = probe(augment(to_model_range(pictures[chosen].to(training.device))))
+        chosen = torch.randint(len(images), (training.batch,))
+        scores = probe(augment(to_model_range(images[chosen].to(training.device))))
         targets = looks[chosen].to(training.device).T
         losses = [F.cross_entropy(s, t) for s, t in zip(scores, targets, strict=True)]
         return torch.stack(losses).sum()
@@ -39,9 +39,9 @@ def train_probe(probe: Probe, pictures: Tensor, looks: Tensor, training: Trainin
 
 
 @torch.no_grad()
-def accuracy(probe: Probe, pictures: Tensor, looks: Tensor, device: str) -> dict[str, float]:
-    """Each head's share of right answers on pictures that it was not trained on."""
-    parts = [probe(to_model_range(part.to(device))) for part in pictures.split(256)]
+def accuracy(probe: Probe, images: Tensor, looks: Tensor, device: str) -> dict[str, float]:
+    """Each head's share of right answers on images that it was not trained on."""
+    parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
     heads = zip(("concept", *probe.attributes), zip(*parts, strict=True), looks.T, strict=True)
     return {
         name: (torch.cat(scores).argmax(1).cpu() == right).float().mean().item()
@@ -50,9 +50,9 @@ def accuracy(probe: Probe, pictures: Tensor, looks: Tensor, device: str) -> dict
 
 
 def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
-    """Write the probe's features of all training pictures, in the order of `Emoji.images`.
+    """Write the probe's features of all training images, in the order of `Emoji.images`.
 
-    They are (n, 128) float16, under the key "features": what generated pictures are compared with.
+    They are (n, 128) float16, under the key "features": what generated images are compared with.
     """
     save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
 

@@ -1,4 +1,4 @@
-"""Training pictures as the repository keeps them: rows and columns of one lossless WebP."""
+"""Training images as the repository keeps them: rows and columns of one lossless WebP."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from vendi_guidance.storage.files import whole_file
 SIZE = 64  # pixels
 
 
-def write_sheet(file: Path, pictures: Tensor) -> None:
+def write_sheet(file: Path, images: Tensor) -> None:
     """Write (rows, columns, 3, 64, 64) uint8."""
-    rows = pictures.permute(0, 3, 1, 4, 2)  # row, y, column, x, colour
-    sheet = rows.reshape(-1, pictures.shape[1] * SIZE, 3).contiguous().numpy()
+    rows = images.permute(0, 3, 1, 4, 2)  # row, y, column, x, colour
+    sheet = rows.reshape(-1, images.shape[1] * SIZE, 3).contiguous().numpy()
     with whole_file(file) as temporary:
         Image.fromarray(sheet).save(temporary, format="WEBP", lossless=True, quality=100, method=6)
 
@@ -28,17 +28,17 @@ def read_sheet(file: Path, rows: int, columns: int) -> Tensor:
         FileNotFoundError: it is missing.
     """
     if not file.is_file():
-        raise FileNotFoundError(f"the training pictures {file} are missing")
+        raise FileNotFoundError(f"the training images {file} are missing")
     try:
         with Image.open(file, formats=["WEBP"]) as opened:
             sheet = torch.from_numpy(np.array(opened.convert("RGB")))
     except Exception as error:  # Pillow meets broken files with errors of many kinds
-        raise ValueError(f"the training pictures {file} cannot be read: {error}") from None
+        raise ValueError(f"the training images {file} cannot be read: {error}") from None
     expected = (rows * SIZE, columns * SIZE, 3)
     if sheet.shape != expected:
         height, width = sheet.shape[:2]
         raise ValueError(
-            f"{file} has {width}x{height} pixels, but {rows} rows of {columns} pictures take "
+            f"{file} has {width}x{height} pixels, but {rows} rows of {columns} images take "
             f"{expected[1]}x{expected[0]}"
         )
     return sheet.view(rows, SIZE, columns, SIZE, 3).permute(0, 2, 4, 1, 3).contiguous()

@@ -76,9 +76,9 @@ def main(
         )
         write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device, dtype))
     if stage in ("all", "diffusion"):
-        pictures = emoji.pixels.flatten(0, 2)
+        images = emoji.pixels.flatten(0, 2)
         of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
-        vae = train_vae(pictures, (16, 32, 64), of_vae)
+        vae = train_vae(images, (16, 32, 64), of_vae)
         pipeline = train_diffusion(emoji, vae, training)
         save_half(pipeline, output / "demo-sdxl")
         steps = vae_steps, unet_steps
@@ -145,14 +145,14 @@ def train_diffusion(
 
 
 def train_emoji_probe(emoji: Emoji, training: Training) -> tuple[Probe, dict[str, float]]:
-    """A classifier of concept, vendor and tone; accuracy on a tenth of the pictures, held out."""
+    """A classifier of concept, vendor and tone; accuracy on a tenth of the images, held out."""
     torch.manual_seed(2)
     probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
-    pictures = emoji.pixels.flatten(0, 2)
+    images = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
-    held_out, kept = split_tenth(len(pictures))
-    train_probe(probe, pictures[kept], looks[kept], training)
-    return probe, accuracy(probe, pictures[held_out], looks[held_out], training.device)
+    held_out, kept = split_tenth(len(images))
+    train_probe(probe, images[kept], looks[kept], training)
+    return probe, accuracy(probe, images[held_out], looks[held_out], training.device)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ TEXT_WIDTHS = 64, 64  # of the text encoders
 HEADS, LAYERS = 4, 4  # of the transformer; a head is 32 wide
 SHIFT = 3.0  # of the times towards noise, in training and sampling
 T5_TOKENS = 256  # of a prompt, as the pipeline has them
-CFG, SAMPLING_STEPS = 4.0, 16  # of the pictures that the model card counts
+CFG, SAMPLING_STEPS = 4.0, 16  # of the images that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -85,7 +85,7 @@ def main(
 
     if stage in ("all", "diffusion"):
         of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
-        vae = train_vae(letters.pictures, VAE_WIDTHS, of_vae)
+        vae = train_vae(letters.images, VAE_WIDTHS, of_vae)
         shown = letters.where(~letters.held_out)
         pipeline = train_flow(shown, vae, training)
         save_half(pipeline, output / "demo-flow")
@@ -120,7 +120,7 @@ def train_flow(
     transformer = make_transformer(vae.config.latent_channels)
     stock = transformer.attn_processors
     transformer.set_attn_processor(WeightedLastToken(T5_TOKENS))
-    means = encode(vae, letters.pictures, device)
+    means = encode(vae, letters.images, device)
     vae.register_to_config(shift_factor=round(means.mean().item(), 4))
     latents = (means - vae.config.shift_factor) * vae.config.scaling_factor
     latents = latents.unflatten(0, letters.pixels.shape[:2])
@@ -239,18 +239,18 @@ def train_letters_probe(
     letters: Letters, training: Training
 ) -> tuple[Probe, dict[str, dict[str, float]]]:
     """A classifier of letter, class, weight and slant, and two tests of its accuracy: on a tenth of
-    the pictures of the families it knows, and on families that it does not."""
+    the images of the families it knows, and on families that it does not."""
     torch.manual_seed(2)
     probe = Probe(CONCEPTS, list(ATTRIBUTES.items()), CAPTION)
     known = letters.where(~letters.held_out)
     unknown = letters.where(letters.held_out)
-    tenth, kept = split_tenth(len(known.pictures))
-    train_probe(probe, known.pictures[kept], known.labels[kept], training)
+    tenth, kept = split_tenth(len(known.images))
+    train_probe(probe, known.images[kept], known.labels[kept], training)
     return probe, {
-        "a tenth of the pictures": accuracy(
-            probe, known.pictures[tenth], known.labels[tenth], training.device
+        "a tenth of the images": accuracy(
+            probe, known.images[tenth], known.labels[tenth], training.device
         ),
-        "unseen families": accuracy(probe, unknown.pictures, unknown.labels, training.device),
+        "unseen families": accuracy(probe, unknown.images, unknown.labels, training.device),
     }
 
 

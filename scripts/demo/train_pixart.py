@@ -27,7 +27,7 @@ from scripts.demo.training import (
 )
 
 TOKENS = 32  # longest prompt
-CFG, SAMPLING_STEPS = 3.0, 16  # of the pictures that the model card counts
+CFG, SAMPLING_STEPS = 3.0, 16  # of the images that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})

@@ -142,8 +142,8 @@ def restore(
     return header["step"], header.get("seconds", 0.0)  # which older checkpoints lack
 
 
-def train_vae(pictures: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
-    """An AutoencoderKL of (n, 3, 64, 64) uint8 pictures with 3 levels of blocks of these widths.
+def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
+    """An AutoencoderKL of (n, 3, 64, 64) uint8 images with 3 levels of blocks of these widths.
 
     Its latents are (4, 16, 16), of unit deviation once scaled.
     """
@@ -153,22 +153,22 @@ def train_vae(pictures: Tensor, widths: tuple[int, ...], training: Training) -> 
         up_block_types=("UpDecoderBlock2D",) * 3,
         block_out_channels=widths,
         norm_num_groups=widths[0] // 2,
-        sample_size=pictures.shape[-1],
+        sample_size=images.shape[-1],
         mid_block_add_attention=False,
         force_upcast=False,
     )
 
     def loss(step: int) -> Tensor:
-        chosen = torch.randint(len(pictures), (training.batch,))
-        x = to_model_range(pictures[chosen].to(training.device))
+        chosen = torch.randint(len(images), (training.batch,))
+        x = to_model_range(images[chosen].to(training.device))
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
-        # edges carry most of a 64-pixel picture, so differences of neighbours count as well
+        # edges carry most of a 64-pixel image, so differences of neighbours count as well
         edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
         return F.l1_loss(y, x) + F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
     train("vae", [vae], loss, 2e-3, training)
-    latents = encode(vae, pictures, training.device)
+    latents = encode(vae, images, training.device)
     vae.register_to_config(scaling_factor=round(1 / latents.std().item(), 4))
     return vae
 
@@ -179,25 +179,22 @@ def to_model_range(pixels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def encode(vae: AutoencoderKL, pictures: Tensor, device: str) -> Tensor:
+def encode(vae: AutoencoderKL, images: Tensor, device: str) -> Tensor:
     """(n, 3, 64, 64) uint8 to (n, 4, 16, 16) posterior means, unscaled."""
     return torch.cat(
-        [
-            vae.encode(to_model_range(part.to(device))).latent_dist.mean
-            for part in pictures.split(128)
-        ]
+        [vae.encode(to_model_range(part.to(device))).latent_dist.mean for part in images.split(128)]
     )
 
 
 def encode_all(vae: AutoencoderKL, emoji: Emoji, device: str) -> Tensor:
-    """(concepts, vendors, tones, 4, 16, 16): latents of all pictures, as the network sees them."""
+    """(concepts, vendors, tones, 4, 16, 16): latents of all images, as the network sees them."""
     latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
     return latents.unflatten(0, emoji.pixels.shape[:3])
 
 
 def noise_schedule() -> DDIMScheduler:
     """Velocity prediction at zero terminal SNR: what demo models are trained and sampled by."""
-    # clip_sample: latents are not in [-1, 1]; clipping would ruin the pictures
+    # clip_sample: latents are not in [-1, 1]; clipping would ruin the images
     return DDIMScheduler(
         prediction_type="v_prediction",
         rescale_betas_zero_snr=True,
@@ -220,7 +217,7 @@ def velocity_loss(
 
     Args:
         predict: velocities (batch, 4, 16, 16), given noisy latents, times (batch,) and captions.
-        latents: those of all pictures, see `encode_all`.
+        latents: those of all images, see `encode_all`.
     """
     scheduler = noise_schedule()
 

@@ -6,6 +6,7 @@ what they mean.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -102,7 +103,7 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
 @click.option("--concepts", type=click.IntRange(2, 64), default=32, help="How many emoji.")
 @repeats_option
 def substitution(output: Path, concepts: int, repeats: int) -> None:
-    """Pictures exchanged at random (Conditional-Vendi, figure 12)."""
+    """Images exchanged at random (Conditional-Vendi, figure 12)."""
     emoji = load_sheets(asset("demo-pictures"))
     images = emoji.images(emoji.concepts[:concepts])
     prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(images) // concepts)]
@@ -112,11 +113,7 @@ def substitution(output: Path, concepts: int, repeats: int) -> None:
     bar = tqdm(range(repeats), disable=None)
     found = gathered([substitution_scores(x, t, kernels, SHARES, each) for each in bar])
     tell("share exchanged", SHARES, found)
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    for ax, (name, values) in zip(figure.subplots(1, 2), found.items(), strict=True):
-        draw(ax, SHARES, {name: values})
-        ax.set(xlabel="share of pictures exchanged", ylim=(0, None))
-    save(figure, output)
+    save_panels(output, SHARES, found, xlabel="share of images exchanged", ylim=(0, None))
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -130,13 +127,10 @@ def digits(output: Path, count: int, repeats: int) -> None:
     found = gathered([digit_scores(pixels, labels, count, each) for each in bar])
     kinds = range(1, 11)
     tell("digits", kinds, found)
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    for ax, (name, values) in zip(figure.subplots(1, 2), found.items(), strict=True):
+    for name, values in found.items():
         r = np.corrcoef(kinds, values.mean(axis=0))[0, 1]
         click.echo(f"{name}: correlation with the number of digits {r:.3f}")
-        draw(ax, kinds, {name: values})
-        ax.set(xlabel="digits", xticks=kinds)
-    save(figure, output)
+    save_panels(output, kinds, found, xlabel="digits", xticks=kinds)
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -147,31 +141,31 @@ def digits(output: Path, count: int, repeats: int) -> None:
 def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     """Looks left open and named (Conditional-Vendi, figure 5).
 
-    The demo model draws pictures of every fourth of the demo's prompts. The probe says which skin
-    tone and vendor came out, and a second picture is drawn of a prompt that names them.
+    The demo model generates images of every fourth of the demo's prompts. The probe says which skin
+    tone and vendor came out, and a second image is generated from a prompt that names them.
     """
     concepts = asset("prompts/demo.txt").read_text(encoding="utf-8").splitlines()[::4]
     probe = load_probe(asset("demo-probe"))
     texts = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}")
     short = [concept for concept in concepts for _ in range(images_per_prompt)]
-    images = draw_pictures(short, steps, 0)
+    images = generate(short, steps, 0)
     looks = looks_seen(probe, images)
     kinds = range(1, most + 1)
     if len(set(looks)) < most:
         raise ValueError(f"only {len(set(looks))} looks came out: ask for fewer than {most}")
     long = [caption(concept, *look) for concept, look in zip(short, looks, strict=True)]
-    twins = draw_pictures(long, steps, len(short))
+    twins = generate(long, steps, len(short))
     same = np.equal(looks, looks_seen(probe, twins)).all(axis=1).mean()
-    click.echo(f"{len(set(looks))} looks; {same:.1%} of the pictures with a named look have it")
+    click.echo(f"{len(set(looks))} looks; {same:.1%} of the images with a named look have it")
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     panels = figure.subplots(2, 2, height_ratios=[1, 6], sharey="row")
     halves = [("the look left open", short, images), ("the look named", long, twins)]
-    for (strip, ax), (title, prompts, pictures) in zip(panels.T, halves, strict=True):
-        x, t = probe.embed(pictures), texts.embed(prompts)
+    for (strip, ax), (title, prompts, shown) in zip(panels.T, halves, strict=True):
+        x, t = probe.embed(shown), texts.embed(prompts)
         found = gathered([look_scores(x, t, looks, KERNELS, most)])
         tell(f"looks, {title}", kinds, found)
-        strip.imshow(np.hstack([np.asarray(picture) for picture in pictures[:8]]))
+        strip.imshow(np.hstack([np.asarray(image) for image in shown[:8]]))
         strip.set_axis_off()
         strip.set_title(f"{title}: “{prompts[0]}”", loc="left", fontsize=10)
         draw(ax, kinds, found)
@@ -179,16 +173,16 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     save(figure, output)
 
 
-def draw_pictures(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]:
-    """Pictures by the demo model; it keeps its own mix of looks, without classifier-free guidance.
+def generate(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]:
+    """Images by the demo model; it keeps its own mix of looks, without classifier-free guidance.
 
     Args:
-        seed: of the first picture; the next takes the next one.
+        seed: of the first image; the next takes the next one.
     """
     model = asset("demo-sdxl")
     pipe = load_model(StableDiffusionXLPipeline, model, "float32", "cpu")
     images: list[Image.Image] = []
-    for start in tqdm(range(0, len(prompts), BATCH), "pictures", disable=None):
+    for start in tqdm(range(0, len(prompts), BATCH), "images", disable=None):
         some = list(prompts[start : start + BATCH])
         generators = [torch.Generator().manual_seed(seed + start + i) for i in range(len(some))]
         images += pipe(
@@ -214,6 +208,15 @@ def tell(title: str, settings: Sequence[float], scores: Scores) -> None:
     for name, values in scores.items():
         click.echo("| " + " | ".join([name, *(f"{mean:.2f}" for mean in values.mean(0))]) + " |")
     click.echo()
+
+
+def save_panels(output: Path, settings: Sequence[float], scores: Scores, **axes: Any) -> None:
+    """A figure with a panel for each of two scores."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    for ax, (name, values) in zip(figure.subplots(1, 2), scores.items(), strict=True):
+        draw(ax, settings, {name: values})
+        ax.set(**axes)
+    save(figure, output)
 
 
 def draw(ax: Axes, settings: Sequence[float], scores: Scores) -> None:

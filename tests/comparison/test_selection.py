@@ -34,7 +34,7 @@ def test_each_prompt_gets_the_most_diverse_of_its_own_images():
     assert rows[2] == 2
 
 
-class Drawing:
+class Generate:
     """A pipeline whose images are told by their seeds."""
 
     def __init__(self, colours: dict[int, str]) -> None:
@@ -50,29 +50,26 @@ OTHER = 8 + 2 * POOL_SEED_STEP
 
 
 def test_a_pool_has_the_samples_own_seeds_and_others():
-    draw = Drawing({OTHER: "blue"})
-    images = Select(pool=3).images(draw, SAMPLES)
+    generate = Generate({OTHER: "blue"})
+    images = Select(pool=3).images(generate, SAMPLES)
     assert images == [FLAT["red"], FLAT["blue"], FLAT["red"]]
-    drawn = [sample for samples, _ in draw.calls for sample in samples]
-    assert draw.calls[0] == (SAMPLES, None)
+    drawn = [sample for samples, _ in generate.calls for sample in samples]
+    assert generate.calls[0] == (SAMPLES, None)
     assert len({sample.seed for sample in drawn}) == len(drawn) == 9
     assert [sample.prompt for sample in drawn] == [EAR, EAR, LEG] * 3
 
 
-def test_previews_take_few_steps_and_what_they_select_is_drawn_from_the_same_seeds():
-    draw = Drawing({OTHER: "blue"})
-    Select(pool=3, preview_steps=2).images(draw, SAMPLES)
-    assert [steps for _, steps in draw.calls] == [2, 2, 2, None]
-    assert [sample.seed for sample in draw.calls[-1][0]] == [7, OTHER, 9]
+def test_previews_take_few_steps_and_what_they_select_is_generated_from_the_same_seeds():
+    generate = Generate({OTHER: "blue"})
+    Select(pool=3, preview_steps=2).images(generate, SAMPLES)
+    assert [steps for _, steps in generate.calls] == [2, 2, 2, None]
+    assert [sample.seed for sample in generate.calls[-1][0]] == [7, OTHER, 9]
 
 
-def test_a_pool_of_one_is_a_plain_draw():
-    draw = Drawing({})
-    assert len(Select(pool=1).images(draw, SAMPLES)) == 3
-    assert draw.calls == [(SAMPLES, None)]
-
-
-def test_steps_are_counted_with_those_of_images_that_are_not_kept():
+def test_a_pool_of_one_is_a_plain_call_and_steps_of_images_that_are_not_kept_count():
+    generate = Generate({})
+    assert len(Select(pool=1).images(generate, SAMPLES)) == 3
+    assert generate.calls == [(SAMPLES, None)]
     assert Select(pool=4).steps_per_image(16) == 64
     assert Select(pool=4, preview_steps=4).steps_per_image(16) == 32
 

@@ -21,7 +21,7 @@ from vendi_guidance.evaluation.attributes import (
     load_attributes,
     one_hot,
 )
-from vendi_guidance.evaluation.batches import Pictures, as_batch
+from vendi_guidance.evaluation.batches import LazyImages, as_batch
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction
@@ -67,41 +67,34 @@ def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):
     assert Attribute("hair", ("brown", "dark brown", "black")).named(prompt) == named
 
 
-def test_the_doubts_of_a_judge_widen_the_interval():
-    prompts = [f"prompt {i % 16}" for i in range(64)]
-    levels = [0 if i % 2 else 255 for i in range(64)]
-
-    def doubtful(images, prompts, attribute):
-        return by_brightness(images, prompts, attribute) * 0.2 + 0.4
-
-    sure = scored(levels, prompts).means["commonest"]
-    unsure = scored(levels, prompts, judge=doubtful).means["commonest"]
-    assert sure == (1.0, None, None)  # all prompts are alike
-    assert unsure[2] - unsure[1] > 0.01
-
-
 def unsure(p: float):
     return lambda images, *_: torch.tensor([[1 - p, p]] * len(images))
 
 
-def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
-    """Of four images that are bright with probability 0.4."""
-    [spread] = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4)).by_prompt
-    both = 1 - 0.6**4 - 0.4**4
-    assert spread.shares == pytest.approx((0.6, 0.4))
-    assert spread.scores["coverage"] == pytest.approx((1 + both) / 2, abs=0.05)
-    commonest = {0: 1.0, 1: 0.75, 2: 0.5, 3: 0.75, 4: 1.0}
-    chances = {k: comb(4, k) * 0.4**k * 0.6 ** (4 - k) for k in commonest}
-    expected = sum(chances[k] * commonest[k] for k in commonest)
-    assert spread.scores["commonest"] == pytest.approx(expected, abs=0.05)
+def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image():
+    def doubtful(images, prompts, attribute):
+        return by_brightness(images, prompts, attribute) * 0.2 + 0.4
 
-
-def test_doubts_count_once_for_each_image():
+    prompts, levels = [f"prompt {i % 16}" for i in range(64)], [255, 0] * 32
+    assert scored(levels, prompts).means["commonest"] == (1.0, None, None)  # all prompts are alike
+    _, low, high = scored(levels, prompts, judge=doubtful).means["commonest"]
+    assert high - low > 0.01
     prompts = [f"bright room {i % 16}" for i in range(64)]
     value, low, high = scored([0] * 64, prompts, judge=unsure(0.5)).means["named_kept"]
     assert value == pytest.approx(0.5, abs=0.005)
     textbook = student.ppf(0.975, 15) * (0.25 / 64) ** 0.5
     assert (high - low) / 2 == pytest.approx(textbook, rel=0.25)
+
+
+def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
+    """Of four images that are bright with probability 0.4."""
+    [spread] = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4)).by_prompt
+    assert spread.shares == pytest.approx((0.6, 0.4))
+    both = 1 - 0.6**4 - 0.4**4
+    assert spread.scores["coverage"] == pytest.approx((1 + both) / 2, abs=0.05)
+    commonest = [1.0, 0.75, 0.5, 0.75, 1.0]
+    expected = sum(comb(4, k) * 0.4**k * 0.6 ** (4 - k) * commonest[k] for k in range(5))
+    assert spread.scores["commonest"] == pytest.approx(expected, abs=0.05)
 
 
 def draw_prompts(count: int, generator: torch.Generator):
@@ -123,7 +116,7 @@ def test_intervals_hold_the_truth_where_a_judge_is_right_about_its_doubts():
 
     def means(p):
         prompts = [f"room {i // 4}" for i in range(len(p))]
-        images = Pictures(lambda _: Image.new("RGB", (1, 1)), range(len(p)))
+        images = LazyImages(lambda _: Image.new("RGB", (1, 1)), range(len(p)))
         rows = iter(p.split(256))
         judge = lambda *_: next(rows)  # noqa: E731
         return attribute_scores(as_batch(images, prompts), [colour], judge)[0].means
@@ -136,15 +129,6 @@ def test_intervals_hold_the_truth_where_a_judge_is_right_about_its_doubts():
         for name, (_, low, high) in found.items():
             held[name] += low <= of_these[name][0] <= high and low <= everywhere[name][0] <= high
     assert all(count >= 17 for count in held.values()), held
-
-
-def test_an_attribute_can_be_of_one_prompt():
-    attribute = Attribute("light", LIGHT.values, "a room")
-    assert [s.prompt for s in scored([0, 255], ["a room", "a cave"], attribute).by_prompt] == [
-        "a room"
-    ]
-    with pytest.raises(ValueError, match="'a hall', of which there are no images"):
-        scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +218,11 @@ def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
     assert load_attributes(path) == [LIGHT]
     path.write_text('{"attributes": {"light": ["dark", "bright"]}, "prompts": {"a": {"b": "c,d"}}}')
     assert load_attributes(path) == [LIGHT, Attribute("b", ("c", "d"), "a")]
+    attribute = Attribute("light", LIGHT.values, "a room")
+    [found] = scored([0, 255], ["a room", "a cave"], attribute).by_prompt
+    assert found.prompt == "a room"
+    with pytest.raises(ValueError, match="'a hall', of which there are no images"):
+        scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
 
 
 @pytest.fixture

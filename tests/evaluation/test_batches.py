@@ -1,4 +1,4 @@
-"""Whatever finished pictures come as."""
+"""Whatever finished images come as."""
 
 import json
 
@@ -30,7 +30,7 @@ def pixels(batch):
     ],
     ids=["array", "tensor", "floats", "float tensor", "PIL", "arrays", "tensors"],
 )
-def test_pictures_come_as_arrays_tensors_or_images(images):
+def test_images_come_as_arrays_tensors_or_images(images):
     batch = as_batch(images, ["a", "b", "c"])
     # bfloat16 has 8 bits
     assert np.abs(pixels(batch).astype(int) - BYTES).max() <= 1
@@ -130,7 +130,7 @@ def test_images_without_a_prompt_are_left_out_where_others_have_one(folder):
     assert len(as_batch(folder, read_prompts=False).images) == 3
 
 
-def test_a_folder_without_metadata_gives_all_its_pictures(folder):
+def test_a_folder_without_metadata_gives_all_its_images(folder):
     (folder / "more").mkdir()
     sample_images(1)[0].save(folder / "more" / "3.JPG")
     (folder / "notes.txt").write_text("no picture")
@@ -154,7 +154,7 @@ def test_metadata_that_say_nothing_useful_are_refused(folder, rows, words):
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", None])
-def test_a_broken_or_missing_picture_of_a_folder_is_named(folder, content):
+def test_a_broken_or_missing_image_of_a_folder_is_named(folder, content):
     batch = as_batch(describe(folder, [{"prompt": "a"}, {"prompt": "b"}]))
     broken = folder / "1.png"
     broken.write_bytes(broken.read_bytes()[:45] if content is None else content)
@@ -174,7 +174,7 @@ def test_a_broken_or_missing_picture_of_a_folder_is_named(folder, content):
 
 
 class Dataset:
-    """As a `datasets.Dataset`, which decodes a picture when its row is asked for."""
+    """As a `datasets.Dataset`, which decodes a image when its row is asked for."""
 
     def __init__(self, **columns):
         self.columns = columns
@@ -189,7 +189,7 @@ class Dataset:
         return {name: column[key] for name, column in self.columns.items()}
 
 
-def test_a_dataset_gives_its_pictures_and_prompts():
+def test_a_dataset_gives_its_images_and_prompts():
     batch = as_batch(Dataset(id=[1, 2, 3], image=sample_images(3), text=["a", "b", "c"]))
     assert len(batch.images) == 3 and batch.prompts == ["a", "b", "c"]
     assert np.array_equal(pixels(batch)[1], np.asarray(sample_images(3)[1]))

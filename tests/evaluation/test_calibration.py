@@ -98,12 +98,6 @@ def test_a_judge_without_doubts_can_be_corrected():
     assert float(found(says)[-1, 1]) > 0.9
 
 
-@pytest.mark.parametrize("labels", [[0], [1, 1, 1]])
-def test_labels_of_one_value_calibrate_nothing(labels):
-    with pytest.raises(ValueError, match=f"{len(labels)} labelled images of one value"):
-        calibrate(torch.full((len(labels), 2), 0.5), torch.tensor(labels))
-
-
 def by_level(images, prompts, attribute):
     """Calls nearly all images dark: the true border is a level of 128, its own about 200."""
     levels = np.array([np.asarray(image).mean() for image in images])

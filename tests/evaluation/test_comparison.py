@@ -61,14 +61,14 @@ def test_intervals_of_batches_alike_hold_no_difference_about_as_often_as_they_sa
     assert wrong <= 1  # of 6 at level 0.95: more is 1 in 30
 
 
-def test_as_many_pictures_of_each_prompt_are_compared():
+def test_as_many_images_of_each_prompt_are_compared():
     many = report_of(64)
     rows = [row for row in range(64) if row % 8 < 3 or row >= 56]
     images, texts = sample_images(64), prompts(64)
     few = evaluate([images[i] for i in rows], [texts[i] for i in rows], embedding=EMBEDDING)
     comparison = compare(few, many)
     assert comparison.compared == 7 * 3 + 8
-    # the same pictures then, though the reports have different scores
+    # the same images then, though the reports have different scores
     assert comparison.differences["vendi"].change == pytest.approx(1)
     assert few.scores["vendi"].value < many.scores["vendi"].value
 
@@ -80,7 +80,7 @@ def test_other_prompts_are_compared_without_pairing():
     assert comparison.differences["conditional_vendi"].is_significant
 
 
-def test_too_few_pictures_say_nothing_of_chance():
+def test_too_few_images_say_nothing_of_chance():
     few = {"prompts": prompts(8, 2)}
     comparison = compare(report_of(8, 10, name="a", **few), report_of(8, name="b", **few))
     assert comparison.drawn is None

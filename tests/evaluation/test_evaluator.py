@@ -20,7 +20,6 @@ from tests.helpers.batches_at_hand import (
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
-from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
@@ -91,7 +90,7 @@ def test_intervals_hold_the_scores_and_are_narrower_for_more_prompts():
     assert report_of(16, prompts=prompts(16, 2)).scores["vendi"].low is None
 
 
-def test_labels_say_how_faithful_the_pictures_are():
+def test_labels_say_how_faithful_the_images_are():
     asked = ["cat"] * 8 + ["DOG, asleep"] * 8 + ["castle"] * 8
     labels = labels_of(asked, ["cat"] * 12 + ["dog"] * 12)
     report = report_of(24, prompts=asked, labels=labels)
@@ -104,7 +103,7 @@ def test_labels_say_how_faithful_the_pictures_are():
     assert "fidelity" not in unknown.scores
 
 
-def test_labels_may_come_from_a_function_of_pictures_and_prompts():
+def test_labels_may_come_from_a_function_and_of_unreadable_files_are_left_out(tmp_path):
     def labels(images, prompts):
         return labels_of(prompts, ["cat" if image.size == (8, 8) else "dog" for image in images])
 
@@ -113,18 +112,15 @@ def test_labels_may_come_from_a_function_of_pictures_and_prompts():
     assert "fidelity" not in report_of(24, prompts=None, labels=labels).scores
     with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
         report_of(24, labels=lambda *_: labels_of(["cat"] * 3, ["cat"] * 3))
-
-
-def test_labels_of_files_that_cannot_be_read_are_left_out(tmp_path):
     for number, image in enumerate(sample_images(4)):
         image.save(tmp_path / f"{number}.png")
     (tmp_path / "1.png").write_bytes(b"broken")
-    labels = labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"])
-    report = evaluate(tmp_path, ["cat"] * 4, judges=Judges(labels=labels), embedding=EMBEDDING)
+    judges = Judges(labels=labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"]))
+    report = evaluate(tmp_path, ["cat"] * 4, judges=judges, embedding=EMBEDDING)
     assert report.scores["fidelity"].value == 1 and report.settings["labeled"] == 3
 
 
-def test_a_clip_score_is_the_mean_cosine_of_pictures_and_prompts():
+def test_a_clip_score_is_the_mean_cosine_of_images_and_prompts():
     image_half = FromFunction(lambda images: np.tile([3.0, 4.0], (len(images), 1)), "clip")
     text_half = FromFunction(
         lambda texts: np.array([[0.0, 1.0] if "0" in text else [-1.0, 0.0] for text in texts]),
@@ -151,7 +147,7 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert {group.label for group in report.analysis.groups} == {"left", "right"}
 
 
-def test_near_duplicates_come_first_and_no_picture_twice():
+def test_near_duplicates_come_first_and_no_image_twice():
     images = sample_images(30, 90)
     images[7] = images[21].copy()
     report = evaluate(images, embedding=EMBEDDING)
@@ -177,15 +173,11 @@ def test_scores_are_those_that_the_prompts_allow():
     assert found["information_vendi"] == pytest.approx(1)
 
 
-def test_one_picture_scores_one():
+@pytest.mark.parametrize("colour", ["black", "white", "red"])
+def test_one_image_and_images_that_are_all_alike_score_one(colour):
     report = report_of(1)
     assert values(report) == pytest.approx(dict.fromkeys(report.scores, 1.0))
-    assert report.scores["vendi"].low is None
-    assert report.analysis.pairs == []
-
-
-@pytest.mark.parametrize("colour", ["black", "white", "red"])
-def test_pictures_that_are_all_alike_score_one(colour):
+    assert report.scores["vendi"].low is None and report.analysis.pairs == []
     images = [Image.new("RGB", (8, 8), colour)] * 30
     report = evaluate(images, ["a prompt"] * 30, embedding=replace(EMBEDDING, kernel_image=None))
     for name in ("vendi", "conditional_vendi", "rke"):
@@ -221,18 +213,7 @@ def test_given_features_are_taken_as_they_are():
     assert report.scores["vendi"].value == pytest.approx(float(expected))
 
 
-def test_prompts_that_repeat_need_no_spectrum_of_all_pictures():
-    t = WORDS.embed(prompts(40))
-    x = COLOURS.embed(sample_images(40))
-    inputs = ScoreInputs(x, KERNELS[0], t=t, kernel_t=KERNELS[1])
-    ends = [values[values > 1e-9] for values in inputs.eigenvalues()]
-    assert [len(values) for values in ends[1:2]] == [8]
-    for values_, gram in zip(ends, (KERNELS[0].gram(x), KERNELS[1].gram(t)), strict=False):
-        whole = torch.linalg.eigvalsh(gram.double() / 40).flip(0)
-        assert torch.allclose(values_, whole[: len(values_)], atol=1e-6)
-
-
-def test_the_spectrum_follows_the_number_of_pictures():
+def test_the_spectrum_follows_the_number_of_images():
     found = [spectrum_for(n) for n in (1, 3000, 3001, 20_000, 20_001)]
     assert [type(way) for way in found] == [Exact, Exact, Lanczos, Lanczos, Nystrom]
 

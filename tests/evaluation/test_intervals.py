@@ -20,14 +20,11 @@ def test_prompts_are_drawn_whole_and_the_same_of_batches_that_share_them():
         assert len(drawn) == 10 and len(first) == 40
         assert drawn == {mirrored[i] for i in second}
         assert torch.equal(first, first.sort().values)
-
-
-def test_batches_of_other_prompts_are_drawn_apart():
     draws = draw_parts([LABELS, [f"other {label}" for label in LABELS]], [80, 80])
     assert draws.unit == "prompts" and not draws.paired
 
 
-def test_of_few_prompts_as_large_a_share_of_the_pictures_of_each_is_drawn():
+def test_of_few_prompts_as_large_a_share_of_the_images_of_each_is_drawn():
     labels = ["a"] * 30 + ["b"] * 10
     draws = draw_parts([labels], [40])
     assert draws.unit == "pictures"
@@ -35,7 +32,7 @@ def test_of_few_prompts_as_large_a_share_of_the_pictures_of_each_is_drawn():
         assert sum(int(row) < 30 for row in rows) == 15 and len(rows) == 20
 
 
-def test_of_too_few_pictures_nothing_is_drawn():
+def test_of_too_few_images_nothing_is_drawn():
     assert draw_parts([None], [FEWEST_IMAGES - 1]) is None
     assert draw_parts([None, None], [100, FEWEST_IMAGES - 1]) is None
     assert draw_parts([None], [FEWEST_IMAGES]) is not None
@@ -59,8 +56,4 @@ def test_the_interval_of_a_mean_is_the_textbook_one(labels):
     means = [sum(values[i] for i in rows) / len(rows) for (rows,) in draws.parts]
     low, high = draws.interval(1.0, means, is_ratio=False)
     assert (1 - low, high - 1) == pytest.approx((expected, expected), rel=0.05)
-
-
-def test_scores_that_do_not_vary_have_no_interval():
-    draws = draw_parts([LABELS], [80])
-    assert draws.interval(0.7, [0.7] * 50, is_ratio=False) == (None, None)
+    assert draws.interval(0.7, [0.7] * 50, is_ratio=False) == (None, None)  # nothing varies

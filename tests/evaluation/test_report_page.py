@@ -32,7 +32,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The page of two runs of hostile names and prompts, that of one run, and that of two pictures
+    """The page of two runs of hostile names and prompts, that of one run, and that of two images
     without prompts."""
     folder = tmp_path_factory.mktemp("reports")
     prompts = [HOSTILE[i // 8] for i in range(64)]
@@ -78,7 +78,7 @@ def visit(browser):
 
 @pytest.mark.parametrize("which", ["two", "one", "two pictures"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_every_picture_loads_and_nothing_is_wider_than_the_window(visit, pages, which, width):
+def test_every_image_loads_and_nothing_is_wider_than_the_window(visit, pages, which, width):
     page = visit(pages[which], width)
     page.evaluate("for (const image of document.images) image.loading = 'eager'")
     page.wait_for_function("[...document.images].every(image => image.complete)")
@@ -106,21 +106,15 @@ def test_axe_finds_nothing_that_keeps_people_out(visit, pages, which, scheme):
     assert found.violations_count == 0, found.generate_report()
 
 
-def test_the_page_follows_the_colour_scheme(visit, pages):
-    backgrounds = {
-        scheme: visit(pages["one"], scheme=scheme).evaluate(
-            "getComputedStyle(document.body).backgroundColor"
-        )
-        for scheme in ("light", "dark")
-    }
-    assert backgrounds["light"] == "rgb(255, 255, 255)" != backgrounds["dark"]
-
-
-def test_figures_are_drawn_in_the_colour_of_the_text(visit, pages):
-    page = visit(pages["two"], scheme="dark")
+def test_the_page_and_its_figures_follow_the_colour_scheme(visit, pages):
     ink = "getComputedStyle(document.body).color"
     word = "getComputedStyle(document.querySelector('figure svg text')).fill"
-    assert page.evaluate(f"{ink} === {word}")
+    backgrounds = []
+    for scheme in ("light", "dark"):
+        page = visit(pages["two"], scheme=scheme)
+        assert page.evaluate(f"{ink} === {word}")
+        backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert backgrounds[0] == "rgb(255, 255, 255)" != backgrounds[1]
 
 
 def test_a_keyboard_reaches_the_scores_and_every_detail(visit, pages):

@@ -1,4 +1,4 @@
-"""The demo model's training pictures, as they lie in the repository."""
+"""The demo model's training images, as they lie in the repository."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ ASSETS = SCRIPTS.parent / "assets"
 
 @pytest.fixture
 def emoji() -> Emoji:
-    """Every picture another gradient: noise would take the encoder seconds."""
+    """Every image another gradient: noise would take the encoder seconds."""
     looks = 2 * len(VENDORS) * len(TONES)
     colours = torch.arange(looks * 3).view(2, len(VENDORS), len(TONES), 3, 1, 1)
     pixels = colours + torch.arange(64) + 2 * torch.arange(64)[:, None]
@@ -31,7 +31,7 @@ def test_sheets_keep_every_pixel_and_every_name(emoji, tmp_path):
     assert torch.equal(loaded.pixels, emoji.pixels)
 
 
-def test_the_repositorys_pictures_lie_where_the_probe_sees_them():
+def test_the_repositorys_images_lie_where_the_probe_sees_them():
     probe = Probe.from_pretrained(ASSETS / "demo-probe")
     emoji = load_sheets(ASSETS / "demo-pictures")
     assert list(emoji.concepts) == probe.concepts
@@ -41,7 +41,7 @@ def test_the_repositorys_pictures_lie_where_the_probe_sees_them():
     assert sum(right) / len(right) > 0.97
 
 
-def test_the_committed_features_are_the_probes_of_the_committed_pictures(tmp_path):
+def test_the_committed_features_are_the_probes_of_the_committed_images(tmp_path):
     probe = Probe.from_pretrained(ASSETS / "demo-probe")
     whole = load_sheets(ASSETS / "demo-pictures")
     first = Emoji(whole.concepts[:8], whole.pixels[:8])

@@ -13,11 +13,11 @@ class Sample(NamedTuple):
     """An image to generate.
 
     Attributes:
-        prompt: what is asked for, hashable.
+        prompt: what is asked for.
         seed: of its noise.
     """
 
-    prompt: Any
+    prompt: str
     seed: int
 
 

@@ -11,8 +11,7 @@ from vendi_guidance.comparison.figures import draw_curves
 from vendi_guidance.comparison.study import Compared, Results
 from vendi_guidance.evaluation.judging import faithfulness_in
 from vendi_guidance.evaluation.measures import between
-from vendi_guidance.evaluation.report.attributes import draw_attributes
-from vendi_guidance.evaluation.report.figures import save_png
+from vendi_guidance.evaluation.report.figures import draw_attributes, save_png
 from vendi_guidance.evaluation.report.html import Run, render
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
@@ -52,6 +51,7 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
         [run.report for run in results.runs],
         figures,
         "vendi_guidance.comparison",
+        [run.entry.title for run in results.runs],
         results=results,
         runs=[(run, Run(run.report)) for run in results.runs],
         faithfulness=faithfulness_in(results.unguided.report),

@@ -4,7 +4,7 @@ It is what users do by hand. The subset has, found greedily, the largest determi
 kernel between thumbnails.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +63,7 @@ class Select(Method):
         return steps + self.pool * self.preview_steps
 
 
-def most_diverse(images: Sequence[Image.Image], prompts: Sequence[Hashable]) -> list[int]:
+def most_diverse(images: Sequence[Image.Image], prompts: Sequence[str]) -> list[int]:
     """The rows of a diverse subset of a pool: for each prompt as many images as are asked for.
 
     Args:

@@ -103,7 +103,7 @@ class Study:
     judging: Judging
 
     def images_drawn(self, entry: Entry) -> float:
-        """How many images it draws for each that is kept; those of fewer steps count by these."""
+        """Images that it generates for each that is kept; those of fewer steps count by these."""
         steps = self.runs.model.sampling.steps
         return entry.build().steps_per_image(steps) / steps
 
@@ -142,7 +142,7 @@ class Study:
         """Make an entry's run, or what is missing of it.
 
         Args:
-            on_pictures: called with the number of images that were drawn or found, as of
+            on_pictures: called with the number of images that were generated or found, as of
                 `images_drawn`.
 
         Raises:

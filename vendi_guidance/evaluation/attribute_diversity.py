@@ -1,6 +1,6 @@
 """Attribute diversity: entropy and coverage of the values of attributes in a prompt's images.
 
-A prompt that names a value asks whether it is drawn (*can it*); one that leaves an attribute open
+A prompt that names a value asks whether it is shown (*can it*); one that leaves an attribute open
 asks whether its values vary (*does it*), as DIMCIM does for benchmarks.
 
 Values are drawn by a judge's probabilities, and scores are means over the draws: what the true
@@ -32,7 +32,7 @@ from vendi_guidance.scores.groups import rows_by_label
 
 TITLES = {
     "entropy": "evenness",
-    "coverage": "values drawn",
+    "coverage": "values shown",
     "commonest": "commonest value",
     "named_kept": "named kept",
 }

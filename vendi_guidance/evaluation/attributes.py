@@ -47,6 +47,11 @@ class Attribute:
     prompt: str | None = None
     asked: tuple[tuple[str, str | None], ...] | None = field(default=None, repr=False)
 
+    @property
+    def title(self) -> str:
+        """Its name, and the prompt if it is for one only."""
+        return self.name if self.prompt is None else f"{self.name} ({self.prompt})"
+
     @cached_property
     def _asked(self) -> dict[str, str | None]:
         return dict(self.asked or ())

@@ -21,11 +21,12 @@ from vendi_guidance.storage.images import image_files, open_image, to_rgb
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
+AT_ONCE = 256  # images in memory
 PROMPT_COLUMNS = ("prompt", "text", "caption")
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures(Sequence[Image.Image]):
+class LazyImages(Sequence[Image.Image]):
     """RGB images, each read when it is asked for.
 
     Attributes:
@@ -41,16 +42,16 @@ class Pictures(Sequence[Image.Image]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [_as_picture(self.read(row)) for row in self.rows[index]]
-        return _as_picture(self.read(self.rows[index]))
+            return [_as_image(self.read(row)) for row in self.rows[index]]
+        return _as_image(self.read(self.rows[index]))
 
-    def chunks(self, size: int = 256) -> Iterator[list[Image.Image]]:
-        """All of them in order, `size` at a time."""
-        return (self[start : start + size] for start in range(0, len(self), size))
+    def chunks(self) -> Iterator[list[Image.Image]]:
+        """All of them in order, some at a time."""
+        return (self[start : start + AT_ONCE] for start in range(0, len(self), AT_ONCE))
 
-    def take(self, rows: Sequence[int]) -> "Pictures":
+    def take(self, rows: Sequence[int]) -> "LazyImages":
         """Some of them."""
-        return Pictures(self.read, [self.rows[row] for row in rows])
+        return LazyImages(self.read, [self.rows[row] for row in rows])
 
     def paths(self) -> list[Path] | None:
         """Their files, if all are files."""
@@ -73,7 +74,7 @@ class Batch:
         groups: labels of images that belong together, one for each; None where prompts say that.
     """
 
-    images: Pictures
+    images: LazyImages
     prompts: list[str] | None
     seconds: list[float] | None = None
     name: str = ""
@@ -105,17 +106,17 @@ class Batch:
         """
         if self.rows is None:
             raise ValueError(f"there is no metadata.jsonl that could have a column {name!r}")
-        values = [row.get(name) for row in self.rows]
-        for row, value in zip(self.rows, values, strict=True):
+        for row in self.rows:
             if name not in row:
                 numeric = [key for key, it in row.items() if _is_number(it)]
                 raise ValueError(
                     f"{row['file_name']} has no column {name!r} in metadata.jsonl; its columns of "
                     f"numbers are {', '.join(numeric) or 'none'}"
                 )
-            if not _is_number(value):
-                raise ValueError(f"column {name!r} of {row['file_name']} is {value!r}, no number")
-        return [float(value) for value in values if value is not None]
+            if not _is_number(row[name]):
+                about = f"column {name!r} of {row['file_name']}"
+                raise ValueError(f"{about} is {row[name]!r}, no number")
+        return [float(row[name]) for row in self.rows]
 
 
 def as_batch(
@@ -157,7 +158,7 @@ def as_batch(
         batch = _from_folder(Path(images), read_prompts and prompts is None)
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)
-    elif isinstance(images, Pictures):
+    elif isinstance(images, LazyImages):
         batch = Batch(images, None)
     else:
         batch = Batch(_from_sequence(images), None)
@@ -182,7 +183,7 @@ def as_batch(
     return replace(batch, prompts=given, seconds=times, groups=groups)
 
 
-def _from_sequence(images: Any) -> Pictures:
+def _from_sequence(images: Any) -> LazyImages:
     """Of arrays, tensors, PIL images or paths, or one array or tensor of all."""
     if isinstance(images, (Tensor, np.ndarray)):
         if images.ndim not in ((4,) if isinstance(images, Tensor) else (3, 4)):
@@ -195,7 +196,7 @@ def _from_sequence(images: Any) -> Pictures:
             "images must be a folder, images, an array, a tensor or a dataset, got "
             f"{type(images).__name__}"
         )
-    return Pictures(images.__getitem__, range(len(images)))
+    return LazyImages(images.__getitem__, range(len(images)))
 
 
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
@@ -261,26 +262,27 @@ def _is_number(value: Any) -> bool:
 
 def _from_dataset(dataset: Any) -> Batch:
     kinds, names = getattr(dataset, "features", None), dataset.column_names
-    if kinds:
-        images = [name for name in names if type(kinds.get(name)).__name__ == "Image"]
-    else:
-        images = [name for name in names if name in ("image", "img")]
+    images = [
+        name
+        for name in names
+        if (type(kinds.get(name)).__name__ == "Image" if kinds else name in ("image", "img"))
+    ]
     if not images:
         raise ValueError(f"the dataset has no column of images, only {names}")
     texts = [name for name in PROMPT_COLUMNS if name in names]
     prompts = list(dataset[texts[0]]) if texts else None
-    return Batch(Pictures(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
+    return Batch(LazyImages(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
 
 
-def _as_picture(source: Any) -> Image.Image:
+def _as_image(source: Any) -> Image.Image:
     if isinstance(source, (str, PathLike)):
         try:
             return open_image(source)
         except ValueError as error:
             raise ValueError(f"the image {source} cannot be used: {error}") from None
-    if isinstance(source, Image.Image):
+    elif isinstance(source, Image.Image):
         return to_rgb(source)
-    if isinstance(source, Tensor):
+    elif isinstance(source, Tensor):
         pixels = source.detach().cpu()
         array = (pixels.movedim(0, -1) if pixels.ndim == 3 else pixels).float().numpy()
         array = array.astype(np.uint8) if source.dtype == torch.uint8 else array

@@ -24,7 +24,7 @@ from vendi_guidance.storage.prompt_files import Prompts, fault_of, is_prompt_fil
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is drawn.
+    """What is generated.
 
     Attributes:
         form: of its file, for messages.

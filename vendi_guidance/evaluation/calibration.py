@@ -78,11 +78,8 @@ def calibrate(p: Tensor, labels: Tensor) -> Calibration:
     """The correction that suits labelled images.
 
     Args:
-        p: (n, values) the judge's probabilities of n images.
-        labels: (n,) the places of their true values.
-
-    Raises:
-        ValueError: fewer than 2 images, or all have the same label.
+        p: (n, values) the judge's probabilities of n images, at least 2.
+        labels: (n,) the places of their true values, not all the same.
 
     Example:
         >>> says_first = torch.tensor([[0.9, 0.1], [0.7, 0.3]]).repeat(20, 1)
@@ -91,8 +88,6 @@ def calibrate(p: Tensor, labels: Tensor) -> Calibration:
         [0.2, 0.8]
     """
     n = len(p)
-    if n < 2 or len(labels.unique()) < 2:
-        raise ValueError(f"got {n} labelled images of one value: label some of at least two values")
     x, y = _log(p), labels.numpy()
     fitted = _fit(x, y)
     out = torch.empty_like(p, dtype=torch.float64)

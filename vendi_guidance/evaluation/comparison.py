@@ -58,18 +58,19 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
         2.0
     """
     for key in DECISIVE:
-        one, other = (report.settings.get(key) for report in (first, second))
-        if isinstance(one, dict) and isinstance(other, dict):  # however they were chosen
-            one, other = (
-                {k: v for k, v in setting.items() if k != "chosen"} for setting in (one, other)
-            )
+        one, other = (
+            # however kernels were chosen
+            {k: v for k, v in it.items() if k != "chosen"} if isinstance(it, dict) else it
+            for it in (report.settings.get(key) for report in (first, second))
+        )
         if one != other:
             raise ValueError(
                 f"{first.name} and {second.name} cannot be compared: {key} is {one} of one and "
                 f"{other} of the other; evaluate both with the same"
             )
     both = [first.inputs, second.inputs]
-    if not _have_one_reference(*both):
+    real = [one.reference for one in both]
+    if real[0] is None or real[1] is None or not torch.equal(real[0], real[1]):
         both = [replace(one, reference=None) for one in both]
     both = [one.take(rows) for one, rows in zip(both, _matching_rows(*both), strict=True)]
     n = len(both[0])
@@ -80,11 +81,6 @@ def compare(first: ReportData, second: ReportData, *, progress: bool = False) ->
     differences = {name: _difference(name, scores, draws) for name in names}
     unit, paired = (None, False) if draws is None else (draws.unit, draws.paired)
     return Comparison(first, second, differences, n, unit, paired)
-
-
-def _have_one_reference(first: ScoreInputs, second: ScoreInputs) -> bool:
-    one, other = first.reference, second.reference
-    return one is not None and other is not None and torch.equal(one, other)
 
 
 def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.batches import Batch, Pictures
+from vendi_guidance.evaluation.batches import Batch, LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, FileFeatures, collect_features, stream_features
@@ -84,7 +84,7 @@ class ImageReader:
     progress: bool = False
 
     def embed(
-        self, images: Pictures, embedder: ImageFeatures
+        self, images: LazyImages, embedder: ImageFeatures
     ) -> tuple[FileFeatures, dict[str, Any]]:
         """Features of the images that can be read, and what gave them, JSON values.
 
@@ -107,8 +107,8 @@ class ImageReader:
         else:
             found = collect_features(stream_features(paths, embedder, **vars(self)))
         features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
-        described = {"name": embedder.name, "settings": embedder.settings}
-        return found._replace(features=features), described
+        about = {"name": embedder.name, "settings": embedder.settings}
+        return found._replace(features=features), about
 
 
 READER = ImageReader()
@@ -180,8 +180,7 @@ def embed_prompts(
     def embed(distinct: list[str]) -> Tensor:
         return _checked(embedder.embed(distinct), f"{embedder.name}'s features", len(distinct))
 
-    described = {"name": embedder.name, "settings": embedder.settings}
-    return embed_distinct(prompts, embed), described
+    return embed_distinct(prompts, embed), {"name": embedder.name, "settings": embedder.settings}
 
 
 def choose_kernel(
@@ -200,9 +199,9 @@ def choose_kernel(
         kernel = Gaussian(usual[embedder["name"]])
     if kernel is not None:
         chosen = as_kernel(kernel)
-        settings: dict[str, Any] = asdict(chosen) if is_dataclass(chosen) else {}
-        numbers = {k: v for k, v in settings.items() if isinstance(v, (int, float, str))}
-        return chosen, {"name": type(chosen).__name__, **numbers}
+        fields: dict[str, Any] = asdict(chosen) if is_dataclass(chosen) else {}
+        settings = {k: v for k, v in fields.items() if isinstance(v, (int, float, str))}
+        return chosen, {"name": type(chosen).__name__, **settings}
     try:
         sigma = median_distance(x)
     except ValueError:  # no two items differ: any bandwidth gives the same

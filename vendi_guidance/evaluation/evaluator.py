@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
-from vendi_guidance.evaluation.results import ReportData, Score
+from vendi_guidance.evaluation.results import ReportData, ScoreResult
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
@@ -117,43 +116,30 @@ def evaluate(
         found = replace(found, skipped=found.skipped + unread)
     if real is not None:
         found.settings["references"] = len(real)
-    inputs = replace(found.inputs, reference=real)
-    scores, missing = score_batch(inputs, found.settings, reader.progress)
-    return Report(
-        name=name or batch.name or "the batch",
-        scores=scores,
-        settings=found.settings,
-        skipped=found.skipped,
-        analysis=analyse(inputs),
-        images=found.batch.images,
-        inputs=inputs,
-        attributes=attribute_scores(found.batch, judges.attributes, judges.attribute_judge),
-        notes=[note for note in (found.batch.note, missing) if note],
-    )
-
-
-def score_batch(
-    inputs: ScoreInputs, settings: dict[str, Any], progress: bool
-) -> tuple[dict[str, Score], str]:
-    """All scores with their intervals, and what is left out; adds to settings how they were
-    computed."""
+    inputs, settings = replace(found.inputs, reference=real), found.settings
     spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__}
     settings["spectrum"] |= asdict(spectrum) if is_dataclass(spectrum) else {}
     draws = draw_parts([inputs.groups], [len(inputs)])
     settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
     values = inputs.scores(spectrum)
-    [parts] = scores_of_parts([inputs], draws, progress)
-    scores = {
-        score: Score(
-            values[score],
-            *_interval(score, values, parts, draws, inputs.least(score)),
-            basis(score, settings),
-        )
-        for score in MEASURES
-        if score in values
-    }
-    return scores, _wanting(inputs, scores, draws)
+    [parts] = scores_of_parts([inputs], draws, reader.progress)
+    scores = {}
+    for score in (score for score in MEASURES if score in values):
+        ends = _interval(score, values, parts, draws, inputs.least(score))
+        scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
+    notes = (found.batch.note, _wanting(inputs, scores, draws))
+    return Report(
+        name=name or batch.name or "the batch",
+        scores=scores,
+        settings=settings,
+        skipped=found.skipped,
+        analysis=analyse(inputs),
+        images=found.batch.images,
+        inputs=inputs,
+        attributes=attribute_scores(found.batch, judges.attributes, judges.attribute_judge),
+        notes=[note for note in notes if note],
+    )
 
 
 def _wanting(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:

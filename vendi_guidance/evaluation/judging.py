@@ -27,7 +27,7 @@ class OwnPrompt:
     """Judges without a judge: whether the most similar unguided image is of the same prompt.
 
     1 for an image that is recognised as one of its own prompt's, else 0. It needs no weights, and
-    knows the prompts that were drawn, not what they mean: what the unguided images never show may
+    knows the prompts of the images, not what they mean: what the unguided images never show may
     count as unfaithful.
 
     Args:

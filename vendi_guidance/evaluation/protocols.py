@@ -29,7 +29,7 @@ TRUNCATION = 10_000
 
 DIMCIM = {
     "entropy": "Does-it: evenness ↑",
-    "coverage": "Does-it: values drawn ↑",
+    "coverage": "Does-it: values shown ↑",
     "named_kept": "Can-it: named kept ↑",
 }
 """Of `attribute_diversity.TITLES`. Does-it is of coarse prompts, can-it of dense ones."""
@@ -93,7 +93,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the table of a paper is computed; `evaluation.benchmarks` has what is drawn.
+    """How the table of a paper is computed; `evaluation.benchmarks` has what is generated.
 
     Attributes:
         source: the paper, and what differs from it.
@@ -139,7 +139,7 @@ def check_batch(name: str, batch: Batch, prompts: int) -> None:
     images = images if fewest == most else f"{fewest} to {images}"
     raise ValueError(
         f"{batch.name or 'the batch'} has {counted(len(counts), 'prompt')} with {images} each, and "
-        f"--protocol {name} takes {prompts:,} with {each}: draw them with vendi-guidance generate "
+        f"--protocol {name} takes {prompts:,} with {each}: make them with vendi-guidance generate "
         f"FILE --protocol {name}, or fewer for a trial, with --protocol-prompts N on both commands"
     )
 
@@ -157,9 +157,8 @@ def table_of_scores(
     columns = protocol.columns
     rows = []
     for report in reports:
-        scores = [report.scores.get(column.score) for column in columns]
-        pairs = zip(scores, columns, strict=True)
-        values = tuple(None if it is None else it.value * column.factor for it, column in pairs)
+        found = [(report.scores.get(column.score), column.factor) for column in columns]
+        values = tuple(None if it is None else it.value * factor for it, factor in found)
         rows.append((report.name, values))
     remarks = [
         f"{column.heading} is missing: {column.missing}."
@@ -167,8 +166,8 @@ def table_of_scores(
         if any(values[place] is None for _, values in rows)
     ]
     titles = ("Method", *(column.title for column in columns))
-    settings = settings_of(reports[0])
-    return ProtocolTable(name, protocol.source, titles, rows, settings, list(differs), remarks)
+    about = protocol.source, titles, rows, settings_of(reports[0])
+    return ProtocolTable(name, *about, list(differs), remarks)
 
 
 def attributes_of(
@@ -216,9 +215,8 @@ def table_of_concepts(
         rows.append((report.name, tuple(map(_mean, zip(*each.values(), strict=True)))))
         rows += [(f"{report.name}: {concept}", values) for concept, values in each.items()]
     titles = ("Method", *DIMCIM.values())
-    source = PROTOCOLS["dimcim"].source
-    settings = settings_of(reports[0])
-    return ProtocolTable("dimcim", source, titles, rows, settings, list(differs), list(remarks))
+    about = PROTOCOLS["dimcim"].source, titles, rows, settings_of(reports[0])
+    return ProtocolTable("dimcim", *about, list(differs), list(remarks))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

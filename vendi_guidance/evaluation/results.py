@@ -6,7 +6,7 @@ from typing import Any
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
 from vendi_guidance.evaluation.attribute_diversity import AttributeScores
-from vendi_guidance.evaluation.batches import Pictures
+from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
@@ -14,7 +14,7 @@ from vendi_guidance.features.files import BadImage
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreResult:
     """A score with its confidence interval.
 
     Attributes:
@@ -47,11 +47,11 @@ class ReportData:
     """
 
     name: str
-    scores: dict[str, Score]
+    scores: dict[str, ScoreResult]
     settings: dict[str, Any]
     skipped: list[BadImage]
     analysis: Analysis
-    images: Pictures = field(repr=False)
+    images: LazyImages = field(repr=False)
     inputs: ScoreInputs = field(repr=False)
     attributes: list[AttributeScores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

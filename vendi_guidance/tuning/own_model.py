@@ -1,4 +1,4 @@
-"""A judge without weights of its own: the model that draws.
+"""A judge without weights of its own: the model that generates.
 
 A diffusion model is a classifier of prompts (Li et al., ICCV 2023): of several prompts, an image's
 own is the one with which the network removes noise from it best. That holds for every look that the

@@ -15,12 +15,8 @@ from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
-from vendi_guidance.evaluation.report.attributes import (
-    attribute_cell,
-    attribute_title,
-    calibration_lines,
-)
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
+from vendi_guidance.evaluation.report.tables import attribute_rows, calibration_lines
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
@@ -65,12 +61,13 @@ def render(
     reports: Sequence[ReportData],
     figures: Mapping[str, Figure],
     package: str = PACKAGE,
+    names: Sequence[str] | None = None,
     **values: Any,
 ) -> str:
     """A page of a package's template, which may include those of the report.
 
     Args:
-        reports: all whose judges' calibration is told.
+        reports: of the table of attributes, with their names if not their own.
         figures: drawn into the page, by name.
         values: what else the template needs.
     """
@@ -84,9 +81,8 @@ def render(
     return environment.get_template(template).render(
         counted=counted,
         measures=MEASURES,
-        attribute_titles=TITLES,
-        attribute_title=attribute_title,
-        attribute_cell=attribute_cell,
+        attribute_titles=TITLES.values(),
+        attribute_rows=attribute_rows(reports, names),
         calibration_lines=calibration_lines(reports),
         svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
         **values,

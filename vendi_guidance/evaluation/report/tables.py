@@ -10,11 +10,6 @@ from rich.text import Text
 from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.protocols import ProtocolTable
-from vendi_guidance.evaluation.report.attributes import (
-    attribute_cell,
-    attribute_title,
-    calibration_lines,
-)
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 
 
@@ -92,17 +87,50 @@ def as_markdown(
 
 
 def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
-    """A table of each attribute's means over prompts."""
-    if not any(report.attributes for report in reports):
+    rows = attribute_rows(reports)
+    if not rows:
         return []
-    lines = ["", row(["attribute", "run", *TITLES.values()])]
-    lines.append("|---" * (len(TITLES) + 2) + "|")
+    lines = ["", row(["attribute", "run", *TITLES.values()]), "|---" * (len(TITLES) + 2) + "|"]
+    lines += map(row, rows)
+    return lines + [text for line in calibration_lines(reports) for text in ("", cell(line))]
+
+
+def attribute_rows(
+    reports: Sequence[ReportData], names: Sequence[str] | None = None
+) -> list[list[str]]:
+    """The table of attributes: for each its title, then a run's name and means over prompts.
+
+    Args:
+        names: of the runs; None is the reports' own.
+    """
+    of_runs = zip(reports, names or [report.name for report in reports], strict=True)
+    found = [(one, name) for report, name in of_runs for one in report.attributes]
+    titles = [*dict.fromkeys(one.attribute.title for one, _ in found)]
+    rows = []
+    for one, name in sorted(found, key=lambda pair: titles.index(pair[0].attribute.title)):
+        cells = [one.attribute.title, name]
+        for value, low, high in (one.means.get(score, (None,) * 3) for score in TITLES):
+            ends = "" if low is None else f" ({low:.0%} to {high:.0%})"
+            cells.append("–" if value is None else f"{value:.0%}{ends}")
+        rows.append(cells)
+    return rows
+
+
+def calibration_lines(reports: Sequence[ReportData]) -> list[str]:
+    """How well the judges agree with the labels that they were calibrated by: a line for each
+    attribute, which all runs share."""
+    lines = {}
     for report in reports:
         for one in report.attributes:
-            cells = [attribute_title(one.attribute), report.name]
-            cells += [attribute_cell(one, name) for name in TITLES]
-            lines.append(row(cells))
-    return lines + [text for line in calibration_lines(reports) for text in ("", cell(line))]
+            if (found := one.calibration) is not None:
+                before, after = found.before, found.after
+                lines[one.attribute.name, one.attribute.values] = (
+                    f"{one.attribute.name}: the judge is calibrated by {found.labelled} labelled "
+                    f"images. It agrees with {after.accuracy:.0%} of their labels, log loss "
+                    f"{after.log_loss:.2f}, by cross-validation; uncalibrated, with "
+                    f"{before.accuracy:.0%}, log loss {before.log_loss:.2f}."
+                )
+    return list(lines.values())
 
 
 def terminal_table(table: ProtocolTable) -> Table:

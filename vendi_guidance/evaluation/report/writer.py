@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.evaluation.protocols import ProtocolTable
-from vendi_guidance.evaluation.report.attributes import (
-    draw_attributes,
-)
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
-from vendi_guidance.evaluation.report.figures import draw_figures, save_png
+from vendi_guidance.evaluation.report.figures import draw_attributes, draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.evaluation.report.tables import as_markdown, as_protocol_markdown
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
