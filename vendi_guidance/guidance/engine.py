@@ -87,8 +87,9 @@ class Engine:
         """What proposes the moves of a call with this step."""
         if settings.proposal is not None or step.network is None:
             return settings.proposal or "gradient"
-        asks = step.network.has_prompt and not step.network.is_undistilled
-        return "prompt" if asks and rounds.is_distilled(step) else "gradient"
+        network, is_distilled = step.network, rounds.is_distilled(step)
+        asks = is_distilled and network.has_prompt and not network.is_undistilled
+        return "prompt" if asks else "gradient"
 
     def evaluations(self, step: Step) -> int:
         """How many times `modify` evaluates the network for each sample at this step."""
