@@ -13,7 +13,7 @@ WRONG = [
     (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),
     (["--image-embedder", "eyes"], ("eyes",)),
     (["--model", "no/such/model"], ("no/such/model",)),
-    (["--offload", "model"], ("--offload model",)),
+    (["--offload", "sequential"], ("--offload sequential keeps parts", "--device is cpu")),
 ]
 """Options of both, and what the sentence has to say."""
 

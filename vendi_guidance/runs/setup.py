@@ -19,8 +19,8 @@ from vendi_guidance.runs.folder import RunFolder
 from vendi_guidance.runs.lora import find_lora
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import (
+    LoadingOptions,
     check_model,
-    check_offload,
     find_model,
     fingerprint,
     load_model,
@@ -29,7 +29,7 @@ from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
 from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
 from vendi_guidance.runs.runner import Draw, Runner, by_a_call
-from vendi_guidance.runs.sampling import Sampling, sampling_of
+from vendi_guidance.runs.sampling import Sampling, SamplingOptions, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.undistilled import Base, find_undistilled
 from vendi_guidance.storage.files import sha256_of
@@ -37,7 +37,7 @@ from vendi_guidance.storage.prompt_files import Prompts, open_prompts
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(SamplingOptions, LoadingOptions):
     """The options of the command line, by their names.
 
     Attributes:
@@ -53,13 +53,6 @@ class RunOptions:
 
     prompts: str
     model: str
-    variant: str | None
-    steps: int | None
-    guidance_scale: float | None
-    negative_prompt: str | None
-    height: int | None
-    width: int | None
-    lora: str | None = None
     images_per_prompt: int
     batch_size: int
     seed: int
@@ -72,9 +65,6 @@ class RunOptions:
     no_metadata: bool = False
     device: str
     dtype: str
-    offload: str | None
-    vae_tiling: bool
-    vae_slicing: bool
     opener: Callable[[str], Prompts] = open_prompts
     protocol: str | None = None
     protocol_prompts: int | None = None
@@ -87,7 +77,11 @@ class RunOptions:
             raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
         if self.overwrite and self.resume:
             raise ValueError("--overwrite begins anew and --resume goes on: give one of them")
-        check_offload(self.offload, self.device)
+        if self.offload is not None and torch.device(self.device).type == "cpu":
+            raise ValueError(
+                f"--offload {self.offload} keeps parts of the model on the CPU until a GPU needs "
+                f"them, and --device is {self.device}: leave --offload out, or name a GPU"
+            )
         if self.window_out is not None and self.diversity.get("memory") == "call":
             raise ValueError(
                 "--diversity-memory call remembers nothing that --window-out could save: leave one "
@@ -215,17 +209,7 @@ def find(options: RunOptions) -> Model:
     lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
     stock = stock_class(check_model(folder))
-    sampling = sampling_of(
-        stock,
-        folder,
-        options.model,
-        options.lora,
-        steps=options.steps,
-        guidance_scale=options.guidance_scale,
-        negative_prompt=options.negative_prompt,
-        height=options.height,
-        width=options.width,
-    )
+    sampling = sampling_of(stock, folder, options.model, options)
     asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
     precision = choose(asked or options.dtype, options.device, folder, options.variant)
     base = find_undistilled(options.undistilled, folder, options.variant)
@@ -254,17 +238,8 @@ def load(options: RunOptions, model: Model, device: str) -> Any:
     Raises:
         ValueError: it cannot be loaded; the message says why.
     """
-    return load_model(
-        model.pipeline,
-        model.folder,
-        model.precision.dtype,
-        device,
-        variant=options.variant,
-        lora=model.lora,
-        offload=options.offload,
-        vae_tiling=options.vae_tiling,
-        vae_slicing=options.vae_slicing,
-    )
+    dtype = model.precision.dtype
+    return load_model(model.pipeline, model.folder, dtype, device, options, model.lora)
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
