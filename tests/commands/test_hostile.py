@@ -93,7 +93,7 @@ COMMANDS = {
     ),
     "tune": Hostile(
         tune.main,
-        ("prompts.txt", *SEARCHED, "--trials", "2", "--pictures", "30", "--keep", "0.01"),
+        ("prompts.txt", *SEARCHED, "--trials", "2", "--images", "30", "--keep", "0.01"),
         "tuned",
         (
             *SEARCHES,

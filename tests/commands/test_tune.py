@@ -34,7 +34,7 @@ def words(tiny_sdxl_folder, tmp_path_factory) -> list[str]:
     prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     prompts.write_text("\n".join("abcdefgh"))
     options = ["--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2, "--keep", 0.1]
-    options += ["--images-per-prompt", 2, "--trials", TRIALS, "--pictures", PICTURES]
+    options += ["--images-per-prompt", 2, "--trials", TRIALS, "--images", PICTURES]
     options += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
     return [str(word) for word in [prompts, *options, "--faithfulness", "own-prompt"]]
 

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.setup import Drawing, Model, RunOptions, find, load, open_run
+from vendi_guidance.runs.setup import (
+    Drawing,
+    Model,
+    RunOptions,
+    find,
+    load,
+    open_run,
+    settled,
+)
 from vendi_guidance.runs.signals import Stop
 
 
@@ -29,7 +37,12 @@ class Series:
 
     @cached_property
     def model(self) -> Model:
-        """The model, found once."""
+        """The model, found once.
+
+        Raises:
+            ValueError, OSError, ImportError: it, or an option, cannot be used.
+        """
+        self.options.check()
         return find(self.options)
 
     @cached_property
@@ -60,7 +73,7 @@ class Series:
         """
         folder = self.options.output / name
         changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
-        options = replace(self.options, **changes)
+        options = replace(settled(self.options, self.model), **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
             run = open_run(options, group, self.stop, stack, self.pipe, drawing, self.tell)
