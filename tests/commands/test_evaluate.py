@@ -34,7 +34,7 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
 
 
 def save_run(folder: Path, prompts: list[str | None], *, seed: int = 0, **more: object) -> Path:
-    """As many pictures of each prompt; None writes no prompts."""
+    """As many images of each prompt; None writes no prompts."""
     folder.mkdir()
     lines = []
     for number, image in enumerate(sample_images(COUNT, seed=seed, kinds=len(prompts))):
@@ -71,8 +71,8 @@ def test_two_runs_are_compared(evaluated, emoji, tmp_path):
         assert run["settings"]["kernel_image"] == {"name": "Gaussian", "sigma": 3.0}
         assert run["scores"]["seconds_per_image"]["value"] == 0.5
         assert {group["label"] for group in run["groups"]} == {"cat", "Dog, asleep"}
-    with Image.open(tmp_path / "report" / "comparison.png") as picture:
-        assert picture.width > 1000
+    with Image.open(tmp_path / "report" / "comparison.png") as image:
+        assert image.width > 1000
 
 
 def test_the_papers_scores_of_two_runs_come_with_intervals_from_one_command(evaluated, tmp_path):
@@ -90,12 +90,12 @@ def test_the_papers_scores_of_two_runs_come_with_intervals_from_one_command(eval
             assert f"n = {COUNT}" in score["basis"]
         found = both["comparison"]["differences"][name]
         assert found["low"] < found["change"] < found["high"]
-    for run in both["runs"]:  # random weights may find no picture like its prompt
+    for run in both["runs"]:  # random weights may find no image like its prompt
         assert 0 <= run["scores"]["clip_score"]["value"] <= 100
         assert run["scores"]["clip_score"]["basis"] == f"clip clip; n = {COUNT}"
 
 
-def test_pictures_of_other_things_are_evaluated_with_any_embedders(
+def test_images_of_other_things_are_evaluated_with_any_embedders(
     evaluated, tiny_sdxl_folder, tmp_path
 ):
     castles = save_run(tmp_path / "castles", ["castle", "moat"])
@@ -130,7 +130,7 @@ def test_other_embedders_have_no_reference_images_of_the_demo(
 
 
 @pytest.mark.parametrize("has_metadata", [True, False])
-def test_pictures_without_prompts_are_evaluated(evaluated, tmp_path, has_metadata):
+def test_images_without_prompts_are_evaluated(evaluated, tmp_path, has_metadata):
     folder = save_run(tmp_path / "run", [None])
     if not has_metadata:
         (folder / "metadata.jsonl").unlink()

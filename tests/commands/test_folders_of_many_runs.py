@@ -19,7 +19,7 @@ WRONG = [
 
 WRONG_OF = {
     "tune": [
-        (["--pictures", 3], ("--images 3", "too small", "take 22")),  # the option's earlier name
+        (["--images", 3], ("--images 3", "too small", "take 22")),  # the option's earlier name
         (["--images", 22], ("own-prompt", "one prompt")),
         (["--keep", 0], ("--keep",)),
     ],

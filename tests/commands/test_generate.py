@@ -28,7 +28,7 @@ from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 STEPS = 4
 
 GUIDED = ("--diversity-sigma-latent", 2)
-"""So wide a kernel that pictures of a random model seem alike, and guidance moves them."""
+"""So wide a kernel that images of a random model seem alike, and guidance moves them."""
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -67,7 +67,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert first["diversity_window"] == 300
     assert first["steps"] == STEPS
     assert first["seconds"] > 0
-    assert f"6 pictures in {tmp_path / 'out'}, " in result.output
+    assert f"6 images in {tmp_path / 'out'}, " in result.output
     assert "skipped" not in result.output
 
 
@@ -137,7 +137,7 @@ def test_with_the_memory_of_a_call_batches_do_not_know_of_earlier_ones(make, tmp
     assert not np.array_equal(pixels(whole)[2:], pixels(known)[2:])
 
 
-def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
+def test_unguided_images_do_not_depend_on_the_batch_size(make, tmp_path):
     # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
     options = ("--diversity-scale", 0, "--images-per-prompt", 5)
     large, small = tmp_path / "large", tmp_path / "small"
@@ -146,7 +146,7 @@ def test_unguided_pictures_do_not_depend_on_the_batch_size(make, tmp_path):
     assert np.abs(pixels(at_once) - pixels(in_parts)).max() <= 1
 
 
-def test_the_same_command_makes_the_same_pictures_guided_too(make, tmp_path):
+def test_the_same_command_makes_the_same_images_guided_too(make, tmp_path):
     options = ("--images-per-prompt", 4, *GUIDED)
     first = pixels(made(make("cat", *options), tmp_path / "out"))
     again = pixels(made(make("cat", *options, output=tmp_path / "again"), tmp_path / "again"))
@@ -306,10 +306,10 @@ def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
     status, said = run_script(tmp_path, *words, "--device", "cpu")
     assert status == 0, said
     *bars, last = said.split("\n")[:-1]
-    assert last.startswith("1 picture in out, ")
+    assert last.startswith("1 image in out, ")
     bars = [bar for line in bars for bar in line.split("\r") if "%|" in bar]
     assert "1/1" in bars[-1]
-    assert all("picture" in bar for bar in bars)
+    assert all("image" in bar for bar in bars)
     assert read_run(tmp_path / "out").prompts == ["cat"]
 
 

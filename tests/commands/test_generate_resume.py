@@ -30,9 +30,9 @@ from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import MANIFEST, Manifest
 from vendi_guidance.storage.imagefolder import METADATA
 
-# so wide a kernel that pictures of a random model seem alike, and what is remembered moves them
+# so wide a kernel that images of a random model seem alike, and what is remembered moves them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
-PICTURES = 7
+IMAGES = 7
 BATCH = 2
 TORCH = torch.__version__.split("+")[0]
 
@@ -45,7 +45,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.fixture(scope="module")
 def words(tiny_sdxl_folder) -> list[str]:
     """A run of four batches, all but its folder."""
-    options = ("--images-per-prompt", PICTURES, "--batch-size", BATCH, "--steps", 2, "--seed", 40)
+    options = ("--images-per-prompt", IMAGES, "--batch-size", BATCH, "--steps", 2, "--seed", 40)
     given = ("cat", "--model", tiny_sdxl_folder, "--device", "cpu", *options, *GUIDED)
     return [str(word) for word in given]
 
@@ -136,13 +136,13 @@ def test_a_signal_lets_the_current_batch_finish(make, peace, tmp_path, monkeypat
     at_call(monkeypatch, 2, lambda _: os.kill(os.getpid(), number))
     result = make()
     assert result.exit_code == 128 + number
-    assert f"4 of {PICTURES} pictures in {tmp_path / 'out'}" in result.output
+    assert f"4 of {IMAGES} images in {tmp_path / 'out'}" in result.output
     assert "stopped: the same command with --resume goes on" in result.output
     assert len(read_run(tmp_path / "out").rows) == 4
     monkeypatch.undo()
     result = make("--resume")
     assert result.exit_code == 0, result.output
-    assert f"{PICTURES} pictures in {tmp_path / 'out'}" in result.output
+    assert f"{IMAGES} images in {tmp_path / 'out'}" in result.output
     assert repeatable(tmp_path / "out") == peace
 
 
@@ -195,10 +195,10 @@ def test_a_process_is_stopped_from_outside_and_resumed(make, words, peace, tmp_p
     os.kill(process, number)
     _, status = os.waitpid(process, 0)
     done, said = len(rows(out)), log.read_text()
-    if done < PICTURES:  # it may be faster than the signal
+    if done < IMAGES:  # it may be faster than the signal
         assert os.waitstatus_to_exitcode(status) == 128 + number, said
         assert "finishing the current batch" in said
-        assert f"{done} of {PICTURES} pictures in {out}" in said
+        assert f"{done} of {IMAGES} images in {out}" in said
     assert "Traceback" not in said
     assert make("--resume").exit_code == 0
     assert repeatable(out) == peace
@@ -208,7 +208,7 @@ def test_a_process_is_stopped_from_outside_and_resumed(make, words, peace, tmp_p
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 4])
-def test_a_crashed_run_goes_on_to_the_same_pictures(make, peace, tmp_path, monkeypatch, calls):
+def test_a_crashed_run_goes_on_to_the_same_images(make, peace, tmp_path, monkeypatch, calls):
     at_call(monkeypatch, calls, crash)
     assert isinstance(make("--resume").exception, Crash)
     monkeypatch.undo()
@@ -217,7 +217,7 @@ def test_a_crashed_run_goes_on_to_the_same_pictures(make, peace, tmp_path, monke
 
 
 @needs_fork
-def test_a_run_killed_before_any_write_goes_on_to_the_same_pictures(words, tmp_path, monkeypatch):
+def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_path, monkeypatch):
     monkeypatch.setattr(setup, "load_model", cache(setup.load_model))  # once, for all processes
     small = [*words, "--images-per-prompt", 1, "--batch-size", 1, "--steps", 1, "--resume"]
 
@@ -275,7 +275,7 @@ def test_an_unguided_run_goes_on_too(make, tmp_path, monkeypatch):
 def test_a_complete_run_has_nothing_left_to_do(make, finished, peace):
     result = make("--resume")
     assert result.exit_code == 0
-    assert f"{PICTURES} pictures in {finished}, nothing was left to do" in result.output
+    assert f"{IMAGES} images in {finished}, nothing was left to do" in result.output
     assert repeatable(finished) == peace
 
 
@@ -433,10 +433,10 @@ def test_without_memory_batches_are_halved_and_the_run_goes_on(
     assert result.exit_code == 0, result.output
     assert sizes == [7, 4, 2, 2, 2, 1]
     warnings = [record.getMessage() for record in caplog.records if "memory" in record.getMessage()]
-    assert warnings == ["out of memory with 8 pictures at a time: going on with 4, or fewer"]
+    assert warnings == ["out of memory with 8 images at a time: going on with 4, or fewer"]
     small = read_run(peace_folder)
     run = read_run(tmp_path / "out")
-    assert [row["batch_size"] for row in run.rows] == [BATCH] * PICTURES
+    assert [row["batch_size"] for row in run.rows] == [BATCH] * IMAGES
     for image, other in zip(run.images, small.images, strict=True):
         assert np.array_equal(np.asarray(image), np.asarray(other))
 
@@ -447,16 +447,16 @@ def test_a_halved_run_goes_on_halved(make, tmp_path, monkeypatch):
     with monkeypatch.context() as inner:
         at_call(inner, 4, crash)
         make("--batch-size", 4)
-    assert 0 < len(rows(tmp_path / "out")) < PICTURES
+    assert 0 < len(rows(tmp_path / "out")) < IMAGES
     sizes = small_memory(monkeypatch, 2, OUT_OF_MEMORY[0])
     assert make("--batch-size", 4, "--resume").exit_code == 0
     assert max(sizes) == 2
     assert repeatable(tmp_path / "out") == repeatable(tmp_path / "peace")
 
 
-def test_without_memory_for_one_picture_a_sentence_says_so(make, tmp_path, monkeypatch):
+def test_without_memory_for_one_image_a_sentence_says_so(make, tmp_path, monkeypatch):
     small_memory(monkeypatch, 0, OUT_OF_MEMORY[0])
-    assert_refused(make(), "out of memory with one picture at a time", "--dtype float16")
+    assert_refused(make(), "out of memory with one image at a time", "--dtype float16")
     assert not (tmp_path / "out").exists()
 
 
@@ -492,7 +492,7 @@ def test_files_that_may_grow_no_further_lose_nothing(make, words, peace, tmp_pat
     assert os.waitstatus_to_exitcode(status) == 2
     assert "Traceback" not in said
     assert re.fullmatch(
-        "Error: cannot write to .*out: File too large; [246] pictures are safe there, "
+        "Error: cannot write to .*out: File too large; [246] images are safe there, "
         "--resume goes on",
         said.strip().splitlines()[-1],
     )
@@ -503,7 +503,7 @@ def test_files_that_may_grow_no_further_lose_nothing(make, words, peace, tmp_pat
 # What is written ------------------------------------------------------------------------------
 
 
-def test_every_picture_says_what_it_was_made_with(peace_folder):
+def test_every_image_says_what_it_was_made_with(peace_folder):
     for row in rows(peace_folder):
         with Image.open(peace_folder / row["file_name"]) as opened:
             text = opened.text
@@ -535,7 +535,7 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     assert (tmp_path / "out" / first).read_bytes() != (peace_folder / first).read_bytes()
 
 
-def test_pictures_may_say_nothing_and_look_the_same(make, peace_folder, tmp_path):
+def test_images_may_say_nothing_and_look_the_same(make, peace_folder, tmp_path):
     assert make("--no-metadata").exit_code == 0
     quiet = tmp_path / "out" / "000000.png"
     with Image.open(quiet) as opened, Image.open(peace_folder / "000000.png") as other:

@@ -21,9 +21,9 @@ OPTIONS += ["--batch-size", 4]
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """A folder and one in it with pictures, something else, and a broken one."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory):
+    """A folder and one in it with images, something else, and a broken one."""
+    folder = tmp_path_factory.mktemp("images")
     (folder / "more").mkdir()
     r = torch.Generator().manual_seed(0)
     for number in range(COUNT):
@@ -36,9 +36,9 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(pictures):
+def expected(images):
     """The scores of all features at once."""
-    files = sorted(path for path in pictures.rglob("*") if path.suffix.lower() == ".png")
+    files = sorted(path for path in images.rglob("*") if path.suffix.lower() == ".png")
     good = [Image.open(path) for path in files if path.name != "broken.png"]
     x, kernel = open_image_embedder("pixels:2").embed(good), Gaussian(0.5)
     spectrum = RandomFourier(64, seed=3)
@@ -57,25 +57,25 @@ def run(*words):
     return CliRunner().invoke(score.main, [str(word) for word in words])
 
 
-def test_scores_are_those_of_all_pictures_at_once(pictures, expected):
-    result = run(pictures, *OPTIONS)
+def test_scores_are_those_of_all_images_at_once(images, expected):
+    result = run(images, *OPTIONS)
     assert scores(result.output) == pytest.approx(expected, rel=1e-5)
-    assert f"left out {pictures}/broken.png: it is not an image" in result.stderr
+    assert f"left out {images}/broken.png: it is not an image" in result.stderr
     assert f"n = {COUNT}; pixels {{'size': 2" in result.stdout
     assert "Gaussian(sigma=0.5); RandomFourier(features=64, seed=3)" in result.stdout
 
 
-def test_folders_in_one_another_count_once(pictures, expected):
-    inner = pictures / "more"
-    result = run(inner, pictures, inner / ".." / "more", pictures, *OPTIONS)
+def test_folders_in_one_another_count_once(images, expected):
+    inner = images / "more"
+    result = run(inner, images, inner / ".." / "more", images, *OPTIONS)
     assert f"n = {COUNT};" in result.stdout
     assert scores(result.output) == pytest.approx(expected, rel=1e-5)
 
 
-def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expected, tmp_path):
+def test_two_processes_take_up_what_one_that_was_killed_has_left(images, expected, tmp_path):
     def start(*words):
         return subprocess.run(
-            list(map(str, [sys.executable, *words, pictures, *OPTIONS, "--cache", tmp_path])),
+            list(map(str, [sys.executable, *words, images, *OPTIONS, "--cache", tmp_path])),
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
@@ -83,7 +83,7 @@ def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expec
         )
 
     assert start(WORKER).returncode == -9
-    assert len(list(tmp_path.rglob("*.safetensors"))) == 2  # of four pictures each
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 2  # of four images each
     both = start(*LAUNCH, "-m", "vendi_guidance", "score")
     assert both.returncode == 0, both.stderr
     assert scores(both.stdout) == pytest.approx(expected, rel=1e-5)
@@ -92,8 +92,8 @@ def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expec
     assert len(list(tmp_path.rglob("*.safetensors"))) == 4
 
 
-def test_pictures_that_cannot_be_used_can_be_refused(pictures):
-    result = run(pictures, *OPTIONS, "--on-bad-image", "fail")
+def test_images_that_cannot_be_used_can_be_refused(images):
+    result = run(images, *OPTIONS, "--on-bad-image", "fail")
     assert_refused(result, "broken.png: it is not an image")
 
 

@@ -21,7 +21,7 @@ from vendi_guidance.tuning import study
 from vendi_guidance.tuning.study import JOURNAL
 
 TRIALS = 5
-PICTURES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
+IMAGES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
 
 
 class Killed(BaseException):
@@ -34,7 +34,7 @@ def words(tiny_sdxl_folder, tmp_path_factory) -> list[str]:
     prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     prompts.write_text("\n".join("abcdefgh"))
     options = ["--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2, "--keep", 0.1]
-    options += ["--images-per-prompt", 2, "--trials", TRIALS, "--images", PICTURES]
+    options += ["--images-per-prompt", 2, "--trials", TRIALS, "--images", IMAGES]
     options += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
     return [str(word) for word in [prompts, *options, "--faithfulness", "own-prompt"]]
 
@@ -63,7 +63,7 @@ def tried(folder: Path) -> list[dict]:
 def test_the_default_strength_is_tried_first_and_the_budget_is_kept(peace):
     runs = [path for path in peace.iterdir() if path.is_dir() and path.name[0] != "."]
     assert len(runs) == TRIALS + 3
-    assert sum(len(read_run(run).rows) for run in runs) == PICTURES
+    assert sum(len(read_run(run).rows) for run in runs) == IMAGES
     assert {len(set(read_run(run).prompts)) for run in runs} == {4}
     scales = tried(peace)
     assert scales[1] == 2 * scales[0] == 4 * scales[2]

@@ -62,7 +62,7 @@ def test_what_lies_beyond_the_last_checkpoint_is_cut_off(folder):
         lines.write('{"file_name": "000004.png", "prompt": "cat"}\n{"file_na')
     with (folder.path / TIMINGS).open("a") as lines:
         lines.write('{"file_name": "0000')
-    (folder.path / ".writing-x.part").write_bytes(b"half a picture")
+    (folder.path / ".writing-x.part").write_bytes(b"half an image")
     (folder.path / CHECKPOINTS / ".writing-x.part").write_bytes(b"half a checkpoint")
     progress = RunFolder(folder.path, 5).recover()
     assert progress is not None and progress.done == 4
@@ -96,7 +96,7 @@ def test_beginning_anew_leaves_nothing_of_the_old_run(folder):
 
 def test_metadata_that_lost_lines_are_noticed(folder):
     os.truncate(folder.path / METADATA, 50)
-    with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines: .* after 4 pictures"):
+    with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines: .* after 4 images"):
         folder.recover()
     (folder.path / METADATA).unlink()
     with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines"):
@@ -161,7 +161,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call
     with pytest.raises(OSError, match=r"cannot write to .*run: No space left on device") as caught:
         again.recover()
         add_batch(again, 4)
-    assert ("4 pictures are safe there, --resume goes on" in str(caught.value)) == (
+    assert ("4 images are safe there, --resume goes on" in str(caught.value)) == (
         call != "truncate"
     )
     monkeypatch.undo()

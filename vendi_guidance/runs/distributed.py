@@ -46,7 +46,7 @@ class ProcessGroup:
             return gather_object([mine])
         except RuntimeError as error:
             raise ConnectionError(
-                "another process of this run has ended: see its message; finished pictures are "
+                "another process of this run has ended: see its message; finished images are "
                 "safe, and --resume goes on"
             ) from error
 

@@ -25,7 +25,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that decides how a run's pictures look."""
+    """All that decides how a run's images look."""
 
     settings: dict[str, Any]  # JSON values by the name of the option
     inputs: dict[str, Input | None]  # by the name of the option; None for one that was not given

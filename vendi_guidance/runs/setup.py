@@ -160,7 +160,7 @@ def open_run(
         return _claim(options, folder, plan.manifest, stack) if group.is_first else []
 
     for change in group.agree(claim):
-        tell(f"{change}: pictures may differ in rounding")
+        tell(f"{change}: images may differ in rounding")
 
     def begin() -> Runner:
         nonlocal pipe
@@ -357,7 +357,7 @@ def _claim(
 
 
 def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, Checkpoint]:
-    """An empty window, and the checkpoint whose samples enter it before any picture is made."""
+    """An empty window, and the checkpoint whose samples enter it before any image is made."""
     progress = Progress(0, 0, options.batch_size, side_by_side=group.count)
     if options.window_in is None:
         return RunWindow(options.diversity_window or WINDOW), Checkpoint(progress)
