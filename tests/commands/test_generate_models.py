@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.helpers.commands import assert_refused
-from tests.helpers.runs import Run, read_run
+from tests.helpers.runs import made
 from tests.helpers.tiny_folders import FOLDERS, save
 from vendi_guidance.commands import generate
 
@@ -22,15 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:diffusers.*")
 def invoke(model: object, output: Path, *options: object) -> Result:
     words = ["cat", "--model", model, "--output", output, "--device", "cpu", *options]
     return CliRunner().invoke(generate.main, [str(word) for word in words])
-
-
-def made(result: Result, folder: Path) -> Run:
-    assert result.exit_code == 0, result.output
-    return read_run(folder)
-
-
-def pixels(run: Run) -> np.ndarray:
-    return np.stack([np.asarray(image).astype(int) for image in run.images])
 
 
 @pytest.mark.parametrize("name", list(FOLDERS))
@@ -46,7 +37,7 @@ def test_a_model_is_recognised_and_guided(name, tmp_path):
     if name == "HunyuanDiT":  # it draws megapixels, whatever is asked for: once is enough
         return
     unguided = made(invoke(tmp_path / "model", plain, *options, "--diversity", 0), plain)
-    assert not np.array_equal(pixels(guided), pixels(unguided))
+    assert not np.array_equal(guided.pixels, unguided.pixels)
 
 
 def rows_of_the_page() -> dict[str, str]:

@@ -18,7 +18,7 @@ from PIL import Image
 from torch.distributed import TCPStore
 
 from tests.helpers.commands import repeatable
-from tests.helpers.processes import fork, fork_team, wait
+from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from tests.helpers.runs import read_run
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
@@ -27,7 +27,7 @@ from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = needs_fork
 
 IMAGES = 9
 PROMPTS = ["cat", "dog", "cow"]

@@ -32,17 +32,11 @@ def test_help_lists_every_command_without_importing_any(monkeypatch):
         assert help_text in result.output
 
 
-@pytest.mark.parametrize("name", list(commands.COMMANDS))
-def test_each_command_has_help_of_its_own(name):
-    result = CliRunner().invoke(commands.main, [name, "--help"])
-    assert result.exit_code == 0, result.output
-    assert f"{name} [OPTIONS]" in result.output
-
-
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("name", list(commands.COMMANDS))
 def test_help_fits_a_screen_and_help_all_has_every_option(name, width):
     said = invoke(name, "--help", width=width).splitlines()
+    assert f"{name} [OPTIONS]" in said[0]
     assert len(said) <= 40, len(said)
     assert max(map(len, said)) <= 80
     command = main_of(name)

@@ -1,7 +1,8 @@
+"""`vendi-guidance score` on images of noise."""
+
 import os
-import subprocess
-import sys
-from pathlib import Path
+import signal
+from itertools import count
 
 import pytest
 import torch
@@ -9,13 +10,14 @@ from click.testing import CliRunner
 from PIL import Image
 
 from tests.helpers.commands import assert_refused
+from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from vendi_guidance import Gaussian, RandomFourier, rke, vendi
 from vendi_guidance.commands import score
+from vendi_guidance.features import cache as feature_cache
 from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.network import NetworkEmbedder
 
 COUNT = 30
-WORKER = Path(__file__).parents[1] / "helpers" / "score_worker.py"
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
 OPTIONS = ["--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 64, "--seed", 3]
 OPTIONS += ["--batch-size", 4]
 
@@ -72,23 +74,27 @@ def test_folders_in_one_another_count_once(images, expected):
     assert scores(result.output) == pytest.approx(expected, rel=1e-5)
 
 
+@needs_fork
 def test_two_processes_take_up_what_one_that_was_killed_has_left(images, expected, tmp_path):
-    def start(*words):
-        return subprocess.run(
-            list(map(str, [sys.executable, *words, images, *OPTIONS, "--cache", tmp_path])),
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+    words = [str(word) for word in (images, *OPTIONS, "--cache", tmp_path / "cache")]
+    encode, batches = NetworkEmbedder.encode, count(1)
 
-    assert start(WORKER).returncode == -9
+    def dying(*given):
+        if next(batches) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return encode(*given)
+
+    def killed() -> None:
+        NetworkEmbedder.encode, feature_cache.CHUNK = dying, 4
+        score.main(words)
+
+    assert wait(fork(killed, tmp_path / "log")) == -signal.SIGKILL
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2  # of four images each
-    both = start(*LAUNCH, "-m", "vendi_guidance", "score")
-    assert both.returncode == 0, both.stderr
-    assert scores(both.stdout) == pytest.approx(expected, rel=1e-5)
-    assert both.stdout.count("Vendi") == 1
-    assert both.stderr.count("left out") == 1
+    logs = [tmp_path / "0.log", tmp_path / "1.log"]
+    assert fork_team(lambda rank: score.main(words), logs) == [0, 0], logs[0].read_text()
+    first, second = (log.read_text() for log in logs)
+    assert scores(first) == pytest.approx(expected, rel=1e-5) and scores(second) == {}
+    assert (first + second).count("left out") == 1
     assert len(list(tmp_path.rglob("*.safetensors"))) == 4
 
 

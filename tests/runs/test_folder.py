@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.commands import contents, repeatable
-from tests.helpers.processes import fork
+from tests.helpers.processes import fork, needs_fork
 from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder
@@ -111,7 +111,7 @@ def test_a_folder_is_for_one_run_at_a_time(folder):
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_the_lock_dies_with_its_process(folder, tmp_path):
     def hold() -> None:
         with RunFolder(folder.path, 5).locked():
