@@ -127,7 +127,7 @@ def main(
     with progress(runs, counted(len(entries), "run"), len(prompts), total) as bar:
         for entry in entries:
             bar.set_postfix_str(entry.name)
-            study.draw(entry, bar.update)
+            study.generate(entry, bar.update)
     judged_runs = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
     results = Results(list(judged_runs), keep)
     lora = {} if options.lora is None else {"lora": options.lora}

@@ -116,7 +116,7 @@ COMMON = (
 @model_options
 @protocol_options(
     what,
-    "Draw the prompts of a benchmark from its own file: coco1000, coco10000 (MS-COCO's "
+    "Take the prompts of a benchmark from its own file: coco1000, coco10000 (MS-COCO's "
     "captions_*.json), geneval or dimcim.",
 )
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")

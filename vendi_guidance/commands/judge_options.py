@@ -16,9 +16,9 @@ from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import RunOptions
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.tuning.own_model import OwnModel
 
@@ -48,16 +48,16 @@ judge_options = together(
 )
 
 
-def open_runs(given: dict[str, Any]) -> Series:
+def open_runs(given: dict[str, Any]) -> Sweep:
     """The runs with these options of a command; their model is found on first use."""
     transformers.utils.logging.disable_progress_bar()
     given["model"] = model_of(given["model"])
     check_device(given["device"])
-    return Series(RunOptions(**given, resume=True), Stop(), tell=tell)
+    return Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
 
 
 @contextmanager
-def progress(runs: Series, what: str, prompts: int, total: int) -> Iterator[Any]:
+def progress(runs: Sweep, what: str, prompts: int, total: int) -> Iterator[Any]:
     """Say what is made, as so many of `what`, and then show how far it has come; meanwhile a signal
     lets the current batch finish."""
     for remark in runs.model.remarks:
@@ -69,7 +69,7 @@ def progress(runs: Series, what: str, prompts: int, total: int) -> Iterator[Any]
 
 
 def judges_of(
-    runs: Series, image_embedder: str | None, prompt_embedder: str | None, faithfulness: str | None
+    runs: Sweep, image_embedder: str | None, prompt_embedder: str | None, faithfulness: str | None
 ) -> dict[str, str]:
     """The judges' names by their options: those given, else those that suit the model."""
     folder, demo = runs.model.folder, asset("demo-sdxl")
@@ -82,7 +82,7 @@ def judges_of(
 
 
 def open_judging(
-    runs: Series, names: dict[str, str], prompts: Sequence[str], judges: Judges = NO_JUDGES
+    runs: Sweep, names: dict[str, str], prompts: Sequence[str], judges: Judges = NO_JUDGES
 ) -> Judging:
     """The judges with these names, of runs with these prompts.
 

@@ -125,7 +125,7 @@ def main(
     count = len(prompts) * each
     total = count * (trials + RUNS_BESIDE)
     with progress(runs, counted(trials, "trial"), len(prompts), total) as bar:
-        runs.on_pictures = bar.update
+        runs.on_images = bar.update
         tuner = Tuner(runs, wanted, judging)
         bar.update(count * len(tuner.finished()))
         best = best_of(tuner, output / FRONTIER, bar)

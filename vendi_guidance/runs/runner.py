@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 Entered = tuple[Tensor | None, Tensor | None]
 
 
-class Drawn(NamedTuple):
+class Generated(NamedTuple):
     """What a call of the pipeline gave.
 
     Attributes:
@@ -46,13 +46,22 @@ class Drawn(NamedTuple):
     evaluations: int | None = None
 
 
-Draw = Callable[[DiversityGuided, dict[str, Any]], Drawn]
-"""Makes a batch with a pipeline and the arguments of its call, among them one generator each."""
+def call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Generated:
+    return Generated(pipe(**arguments).images)
 
 
-def by_a_call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Drawn:
-    """As the pipeline does."""
-    return Drawn(pipe(**arguments).images)
+@dataclass(frozen=True)
+class Sampler:
+    """How images are generated with the pipeline, if not by a call as it is.
+
+    Attributes:
+        generate: makes a batch with a pipeline and the arguments of its call, among them one
+            generator each.
+        about: what `metadata.jsonl` says of it, JSON values.
+    """
+
+    generate: Callable[[DiversityGuided, dict[str, Any]], Generated] = call
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 class _Result(NamedTuple):
@@ -78,7 +87,7 @@ class Runner:
     stop: Stop  # tells when to stop early
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
-    draw: Draw = by_a_call
+    sampler: Sampler = field(default_factory=Sampler)
     on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
     made: int = field(default=0, init=False)  # images, since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # how long these took
@@ -158,8 +167,8 @@ class Runner:
             arguments |= self.pipe.watched(self.on_step)
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
-                drawn = self.draw(self.pipe, arguments)
-                images += drawn.images
+                generated = self.sampler.generate(self.pipe, arguments)
+                images += generated.images
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except BROKEN as error:
@@ -175,7 +184,7 @@ class Runner:
             perf_counter() - started,
             self.pipe.guidance.skipped - skipped,
             self.pipe.guidance.sigma_prompt,
-            drawn.evaluations,
+            generated.evaluations,
             self.stop.signal,
         )
 

@@ -28,7 +28,7 @@ from vendi_guidance.runs.models import (
 from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
 from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
-from vendi_guidance.runs.runner import Draw, Runner, by_a_call
+from vendi_guidance.runs.runner import Runner, Sampler
 from vendi_guidance.runs.sampling import Sampling, SamplingOptions, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.undistilled import Base, find_undistilled
@@ -93,26 +93,13 @@ class RunOptions(SamplingOptions, LoadingOptions):
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """How a run's images are made of the pipeline, if not by a call as it is.
-
-    Attributes:
-        draw: makes a batch.
-        about: what `metadata.jsonl` says of it, JSON values.
-    """
-
-    draw: Draw = by_a_call
-    about: dict[str, Any] = field(default_factory=dict)
-
-
 def open_run(
     options: RunOptions,
     group: ProcessGroup,
     stop: Stop,
     stack: ExitStack,
     pipe: Any = None,
-    drawing: Drawing | None = None,
+    sampler: Sampler | None = None,
     tell: Callable[[str], object] = lambda remark: None,
 ) -> Runner:
     """A run with these options, new or resumed; every process calls this.
@@ -120,13 +107,13 @@ def open_run(
     Args:
         stack: keeps the folder locked.
         pipe: the model, if an earlier run with it has loaded it (see `load`).
-        drawing: None calls the pipeline.
+        sampler: None calls the pipeline.
         tell: called in the first process with what the user should know, a sentence each.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
     """
-    drawing = drawing or Drawing()
+    sampler = sampler or Sampler()
     if has_begun(options.output):
         options = replace(options, resume=True, overwrite=False)
         if group.is_first:
@@ -141,7 +128,7 @@ def open_run(
             **options.diversity,
         )
         check_prompts_are_seen(model.pipeline, guidance.settings)
-        plan = _plan(options, model, guidance, drawing.about)
+        plan = _plan(options, model, guidance, sampler.about)
         return plan, guidance, window, opening
 
     def found() -> Model:
@@ -173,9 +160,9 @@ def open_run(
         if done is not None:
             folder.checkpoints.restore(window, group.device)
             window.keep(opening)  # of another image size: its checkpoint may be gone
-            return Runner(pipe, plan, folder, group, stop, done, None, drawing.draw)
+            return Runner(pipe, plan, folder, group, stop, done, None, sampler)
         window.enter_again(opening, group.device)
-        return Runner(pipe, plan, folder, group, stop, opening.progress, opening, drawing.draw)
+        return Runner(pipe, plan, folder, group, stop, opening.progress, opening, sampler)
 
     return group.agree(begin)
 
