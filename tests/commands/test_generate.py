@@ -17,7 +17,7 @@ from diffusers import StableDiffusionXLPipeline
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import SCRIPTS
-from tests.helpers.commands import assert_refused, contents
+from tests.helpers.commands import assert_refused, contents, invoke
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import made, read_run
 from vendi_guidance import SlidingWindow
@@ -39,7 +39,7 @@ def make(tiny_sdxl_folder, tmp_path):
     def run(prompts: str, *options: object, output: Path = tmp_path / "out") -> Result:
         words = [prompts, "--model", tiny_sdxl_folder, "--output", output, "--steps", STEPS]
         words += ["--device", "cpu", *options]
-        return CliRunner().invoke(generate.main, [str(word) for word in words])
+        return invoke(generate.main, *words)
 
     return run
 

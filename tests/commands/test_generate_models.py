@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from tests.helpers.commands import assert_refused
+from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import made
 from tests.helpers.tiny_folders import FOLDERS, save
 from vendi_guidance.commands import generate
@@ -19,9 +19,9 @@ OWN_SIZE = ["SD 1.5", "SDXL PAG", "PixArt-alpha", "PixArt-Sigma", "Sana", "Hunyu
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:diffusers.*")
 
 
-def invoke(model: object, output: Path, *options: object) -> Result:
+def generated(model: object, output: Path, *options: object) -> Result:
     words = ["cat", "--model", model, "--output", output, "--device", "cpu", *options]
-    return CliRunner().invoke(generate.main, [str(word) for word in words])
+    return invoke(generate.main, *words)
 
 
 @pytest.mark.parametrize("name", list(FOLDERS))
@@ -31,12 +31,12 @@ def test_a_model_is_recognised_and_guided(name, tmp_path):
     if name not in OWN_SIZE:  # the others' defaults are for a megapixel
         options += ["--height", 64, "--width", 64]
     out, plain = tmp_path / "out", tmp_path / "plain"
-    guided = made(invoke(tmp_path / "model", out, *options), out)
+    guided = made(generated(tmp_path / "model", out, *options), out)
     index = json.loads((tmp_path / "model" / "model_index.json").read_text())
     assert {row["pipeline"] for row in guided.rows} == {index["_class_name"]}
     if name == "HunyuanDiT":  # it draws megapixels, whatever is asked for: once is enough
         return
-    unguided = made(invoke(tmp_path / "model", plain, *options, "--diversity", 0), plain)
+    unguided = made(generated(tmp_path / "model", plain, *options, "--diversity", 0), plain)
     assert not np.array_equal(guided.pixels, unguided.pixels)
 
 
@@ -65,5 +65,5 @@ def test_a_model_that_cannot_be_served_is_refused_with_the_reason(kind, words, t
     model = tmp_path / "model"
     model.mkdir()
     (model / "model_index.json").write_text(json.dumps({"_class_name": kind}))
-    assert_refused(invoke(model, tmp_path / "out"), kind, words.removeprefix("no: "))
+    assert_refused(generated(model, tmp_path / "out"), kind, words.removeprefix("no: "))
     assert not (tmp_path / "out").exists()

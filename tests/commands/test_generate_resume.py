@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import Result
 from PIL import Image
 
-from tests.helpers.commands import assert_refused, contents, repeatable
+from tests.helpers.commands import assert_refused, contents, invoke, repeatable
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
@@ -48,16 +48,12 @@ def words(tiny_sdxl_folder) -> list[str]:
     return [str(word) for word in given]
 
 
-def invoke(*words: object) -> Result:
-    return CliRunner().invoke(generate.main, [str(word) for word in words])
-
-
 @pytest.fixture
 def make(words, tmp_path):
     """Run the command: `make(*options)`, into tmp_path / "out"."""
 
     def run(*options: object, output: Path = tmp_path / "out") -> Result:
-        return invoke(*words, *options, "--output", output)
+        return invoke(generate.main, *words, *options, "--output", output)
 
     return run
 
@@ -66,7 +62,7 @@ def make(words, tmp_path):
 def peace_folder(words, tmp_path_factory) -> Path:
     """The run when it is left in peace."""
     folder = tmp_path_factory.mktemp("runs") / "peace"
-    assert invoke(*words, "--output", folder).exit_code == 0
+    assert invoke(generate.main, *words, "--output", folder).exit_code == 0
     return folder
 
 
@@ -131,7 +127,7 @@ def test_a_resumed_run_keeps_the_precision_that_it_began_in(
     make, words, tmp_path, monkeypatch, began, later
 ):
     whole = tmp_path / "whole"
-    assert invoke(*words, "--dtype", began, "--output", whole).exit_code == 0
+    assert invoke(generate.main, *words, "--dtype", began, "--output", whole).exit_code == 0
     monkeypatch.setattr(precision, "computes_bfloat16", lambda: began == "bfloat16")
     at_call(monkeypatch, 3, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     stopped = make()
@@ -251,14 +247,14 @@ def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_pat
             setattr(place, name, dying(getattr(place, name)))
         generate.main([str(word) for word in [*small, "--output", folder]])
 
-    assert invoke(*small, "--output", tmp_path / "whole").exit_code == 0
+    assert invoke(generate.main, *small, "--output", tmp_path / "whole").exit_code == 0
     for number in count():
         folder = tmp_path / str(number)
         status = wait(fork(partial(die_at, number, folder), tmp_path / "log"))
         if status == 0:
             break
         assert status == -signal.SIGKILL, (tmp_path / "log").read_text()
-        result = invoke(*small, "--output", folder)
+        result = invoke(generate.main, *small, "--output", folder)
         assert result.exit_code == 0, result.output
         assert repeatable(folder) == repeatable(tmp_path / "whole")
     assert number > 15
@@ -268,7 +264,7 @@ def test_resuming_depends_on_no_order_of_options(crashed, peace, words, tmp_path
     crashed(3)
     pairs = [words[i : i + 2] for i in range(1, len(words), 2)]
     reordered = [word for pair in reversed(pairs) for word in pair] + words[:1]
-    result = invoke("--resume", "--output", tmp_path / "out", *reordered)
+    result = invoke(generate.main, "--resume", "--output", tmp_path / "out", *reordered)
     assert result.exit_code == 0, result.output
     assert repeatable(tmp_path / "out") == peace
 
@@ -347,7 +343,7 @@ def test_a_run_of_an_older_version_says_settings_of_both_algorithms_and_resumes(
 def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
     def run(prompts: Path, *options: object) -> Result:
         given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
-        return invoke(prompts, *given, "--output", tmp_path / "out", *options)
+        return invoke(generate.main, prompts, *given, "--output", tmp_path / "out", *options)
 
     prompts, window = tmp_path / "prompts.txt", tmp_path / "window.safetensors"
     prompts.write_text("cat\ndog\n")
@@ -385,10 +381,10 @@ def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))
     given = (prompts, *words[1:], "--images-per-prompt", 1, "--output")
-    assert invoke(*given, tmp_path / "peace").exit_code == 0
+    assert invoke(generate.main, *given, tmp_path / "peace").exit_code == 0
 
     def make(*more: object) -> Result:
-        return invoke(*given, tmp_path / "out", *more)
+        return invoke(generate.main, *given, tmp_path / "out", *more)
 
     with monkeypatch.context() as inner:
         at_call(inner, 6, interrupt)
@@ -559,7 +555,7 @@ def test_no_prompt_leaves_the_folder_or_is_changed(tiny_sdxl_folder, tmp_path):
     prompts.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in AWKWARD))
     around = {path.name for path in tmp_path.iterdir()}
     given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
-    result = invoke(prompts, *given, "--output", tmp_path / "out")
+    result = invoke(generate.main, prompts, *given, "--output", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert {path.name for path in tmp_path.iterdir()} == around | {"out"}
     run = read_run(tmp_path / "out")

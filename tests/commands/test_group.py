@@ -62,6 +62,7 @@ def test_help_says_which_model_is_the_default(name):
 @pytest.mark.parametrize(
     ("words", "suggestion"),
     [
+        ("paint", "No such command 'paint'"),
         ("genrate x", "Did you mean 'generate'?"),
         ("generate x --diversty 1", "'--diversity'"),
         ("generate x {output} --preset published", "'--diversity-preset'"),
@@ -94,12 +95,6 @@ def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
     command = main_of(name)
     [device] = [parameter for parameter in command.params if parameter.name == "device"]
     assert device.default == "cuda"
-
-
-def test_an_unknown_command_is_named():
-    result = CliRunner().invoke(commands.main, ["paint"])
-    assert result.exit_code == 2
-    assert "No such command 'paint'" in result.output
 
 
 def test_a_traceback_is_there_for_those_who_ask(monkeypatch):

@@ -6,10 +6,9 @@ from itertools import count
 
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
-from tests.helpers.commands import assert_refused
+from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from vendi_guidance import Gaussian, RandomFourier, rke, vendi
 from vendi_guidance.commands import score
@@ -56,7 +55,7 @@ def scores(output):
 
 
 def run(*words):
-    return CliRunner().invoke(score.main, [str(word) for word in words])
+    return invoke(score.main, *words)
 
 
 def test_scores_are_those_of_all_images_at_once(images, expected):
