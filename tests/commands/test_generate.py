@@ -308,14 +308,14 @@ def base(tiny_sdxl_folder, tmp_path):
 
 def test_another_network_makes_the_rounds_and_the_run_says_which(make, base, tmp_path):
     options = ("--images-per-prompt", 4, *GUIDED)
-    own = pixels(made(make("a cat", *options), tmp_path / "out"))
+    own = made(make("a cat", *options), tmp_path / "out").pixels
     result = make("a cat", *options, "--undistilled", base, output=tmp_path / "other")
     other = made(result, tmp_path / "other")
-    assert (pixels(other) != own).any()
+    assert (other.pixels != own).any()
     assert {row["undistilled"] for row in other.rows} == {str(base)}
     assert re.search(rf"the rounds' network, {base}: [0-9.e-]+ GB beside the model", result.output)
     unet = make("a cat", *options, "--undistilled", base / "unet", output=tmp_path / "unet")
-    assert (pixels(made(unet, tmp_path / "unet")) == pixels(other)).all()
+    assert (made(unet, tmp_path / "unet").pixels == other.pixels).all()
     again = make("a cat", *options, "--resume", output=tmp_path / "other")
     assert again.exit_code == 2 and "--undistilled is none, was" in again.output
     again = make("a cat", *options, "--resume", "--undistilled", base, output=tmp_path / "other")
