@@ -507,12 +507,10 @@ def test_every_image_says_what_it_was_made_with(peace_folder):
 
 
 def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
-    make, tiny_lora_folder, peace_folder, tmp_path, monkeypatch
+    make, crashed, tiny_lora_folder, peace_folder, tmp_path
 ):
     lora = shutil.copytree(tiny_lora_folder, tmp_path / "lora")
-    at_call(monkeypatch, 3, crash)
-    make("--lora", lora)
-    monkeypatch.undo()
+    crashed(3, "--lora", lora)
     assert_refused(make("--resume"), "--lora is none, was ")
     moved = lora.rename(tmp_path / "moved")
     finished = make("--resume", "--lora", moved)

@@ -49,7 +49,7 @@ def test_a_loras_name_says_more_than_its_models():
     asked = SamplingOptions(lora="assets/demo-sdxl-turbo-lora")
     found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", asked)
     assert (found.steps, found.guidance_scale) == (4, 0.0)
-    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", "me/watercolours")
+    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", SamplingOptions(lora="me/watercolours"))
     assert (found.steps, found.guidance_scale) == (16, 5.0)
 
 
