@@ -19,12 +19,7 @@ PROMPTS = ["ear", "waving hand", "nail polish"]
 def runs(tmp_path_factory) -> Sweep:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "prompts.txt").write_text("\n".join(PROMPTS))
-    none = dict.fromkeys(["variant", "guidance_scale", "negative_prompt", "height", "width"])
-    none |= dict.fromkeys(["diversity_window", "window_in", "window_out", "offload"])
-    no = dict.fromkeys(["overwrite", "no_metadata", "vae_tiling", "vae_slicing"], False)
     options = RunOptions(
-        **none,
-        **no,
         prompts=str(folder / "prompts.txt"),
         model=str(asset("demo-sdxl")),
         steps=6,
@@ -35,7 +30,6 @@ def runs(tmp_path_factory) -> Sweep:
         resume=True,
         device="cpu",
         dtype="float32",
-        diversity={},
     )
     return Sweep(options, Stop())
 

@@ -134,7 +134,7 @@ def main(
     about = {"model": options.model, **lora, **model.sampling.about, **names}
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
     about |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
-    about |= {"seed": options.seed}
+    about["seed"] = options.seed
     page = save_comparison(output, results, about | {"versions": versions()})
     for run in results.runs:
         found = run.outcome

@@ -162,7 +162,6 @@ class Checkpoints:
             shutil.rmtree(removed)
 
     def _paths(self) -> list[Path]:
-        """All files, the oldest first."""
         return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
 
     def _remove_useless(self) -> None:

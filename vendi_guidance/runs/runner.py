@@ -148,7 +148,6 @@ class Runner:
         return True
 
     def _part(self, items: list[Item], rank: int) -> list[Item]:
-        """What one process makes of a round."""
         size = self.progress.batch_size
         return items[rank * size : (rank + 1) * size]
 
@@ -234,14 +233,12 @@ class Runner:
         self.opening = None
 
     def _save(self, items: list[Item], images: list[Image]) -> None:
-        """Save this process's images."""
         origin = self.plan.origin
         for item, image in zip(self._part(items, self.group.rank), images, strict=True):
             about = None if origin is None else self._row(item) | origin
             self.folder.save_image(item.number, image, about)
 
     def _finish(self, items: list[Item], results: list[_Result], entered: Entered) -> None:
-        """Write the metadata and the checkpoint of a round whose images are saved."""
         if self.group.is_first:
             rows, timings = [], []
             for rank, result in enumerate(results):

@@ -9,14 +9,7 @@ from typing import Any
 
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.runner import Sampler
-from vendi_guidance.runs.setup import (
-    Model,
-    RunOptions,
-    find,
-    load,
-    open_run,
-    settled,
-)
+from vendi_guidance.runs.setup import Model, RunOptions, find, load, open_run, settled
 from vendi_guidance.runs.signals import Stop
 
 
