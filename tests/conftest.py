@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import (
-    AutoencoderKL,
-    DDIMScheduler,
-    StableDiffusionXLPipeline,
-    UNet2DConditionModel,
-)
+from diffusers import DDIMScheduler, StableDiffusionXLPipeline
 from peft import LoraConfig, get_peft_model_state_dict
 from transformers import (
     CLIPTextConfig,
@@ -20,6 +15,7 @@ from transformers import (
 )
 
 from scripts.demo.emoji import CAPTION
+from tests.helpers import tiny_unets as unets
 from vendi_guidance.features.probe import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -47,33 +43,12 @@ def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     tokenizer = character_tokenizer()
     pipeline = StableDiffusionXLPipeline(
-        vae=AutoencoderKL(
-            block_out_channels=(8, 8),
-            down_block_types=("DownEncoderBlock2D",) * 2,
-            up_block_types=("UpDecoderBlock2D",) * 2,
-            norm_num_groups=4,
-            sample_size=16,
-            mid_block_add_attention=False,
-            force_upcast=False,
-        ),
+        vae=unets.vae(),
         text_encoder=CLIPTextModel(text_config(tokenizer)),
         text_encoder_2=CLIPTextModelWithProjection(text_config(tokenizer)),
         tokenizer=tokenizer,
         tokenizer_2=tokenizer,
-        unet=UNet2DConditionModel(
-            sample_size=8,
-            block_out_channels=(8, 16),
-            layers_per_block=1,
-            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-            attention_head_dim=(2, 2),
-            cross_attention_dim=2 * WIDTH,
-            norm_num_groups=4,
-            use_linear_projection=True,
-            addition_embed_type="text_time",
-            addition_time_embed_dim=8,
-            projection_class_embeddings_input_dim=WIDTH + 6 * 8,
-        ),
+        unet=unets.unet(**unets.XL, cross_attention_dim=2 * WIDTH),
         scheduler=DDIMScheduler(
             beta_schedule="scaled_linear",
             beta_start=0.00085,

@@ -33,6 +33,11 @@ def test_the_examples_of_a_module_hold(name):
     assert tried and not failed
 
 
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        vendi_guidance.nonsense  # noqa: B018
+
+
 @pytest.mark.parametrize("name", sorted(vendi_guidance.__all__))
 def test_every_public_name_has_an_example(name):
     docstring = inspect.getdoc(getattr(vendi_guidance, name)) or ""

@@ -16,28 +16,6 @@ def test_items_are_chosen_once_each_and_in_order():
 
 
 def test_what_published_results_are_of_stays_the_same():
-    assert evenly_spaced(range(30), 22) == [
-        0,
-        1,
-        2,
-        4,
-        5,
-        6,
-        8,
-        9,
-        10,
-        12,
-        13,
-        14,
-        16,
-        17,
-        19,
-        20,
-        21,
-        23,
-        24,
-        25,
-        27,
-        28,
-    ]
+    left_out = {3, 7, 11, 15, 18, 22, 26, 29}
+    assert evenly_spaced(range(30), 22) == sorted(set(range(30)) - left_out)
     assert evenly_spaced(range(200), 8) == [0, 25, 50, 75, 100, 125, 150, 175]

@@ -4,15 +4,14 @@ import signal
 import sys
 
 import httpx
-from click.testing import CliRunner
 
 from tests.helpers.app_at_hand import app_process
-from tests.helpers.commands import assert_refused
+from tests.helpers.commands import assert_refused, invoke
 from vendi_guidance.commands import app
 
 
 def run(*words):
-    return CliRunner().invoke(app.main, [str(word) for word in words])
+    return invoke(app.main, *words)
 
 
 def test_what_it_needs_is_named(monkeypatch):

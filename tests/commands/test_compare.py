@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from tests.helpers.commands import assert_refused, contents, repeatable
+from tests.helpers.commands import (
+    Killed,
+    assert_refused,
+    contents,
+    invoke,
+    judged_runs,
+    repeatable,
+)
 from tests.helpers.runs import read_run
 from vendi_guidance.commands import attribute_options, compare, generate
 from vendi_guidance.runs.runner import Runner
@@ -24,31 +31,24 @@ METHODS = [
 ]
 
 
-class Killed(BaseException):
-    """What ends a process at once."""
-
-
 @pytest.fixture(scope="module")
 def words(tiny_sdxl_folder, tmp_path_factory) -> list[str]:
     """A comparison, all but its folder and methods."""
     prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     prompts.write_text("a cat\na dog\n<b>a</b> fox\n")
-    options = ["--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2, "--keep", 0.1]
-    options += ["--images-per-prompt", 3, "--batch-size", 3, "--faithfulness", "own-prompt"]
-    options += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
-    return [str(word) for word in [prompts, *options]]
+    sizes = ("--images-per-prompt", 3, "--batch-size", 3)
+    return judged_runs(tiny_sdxl_folder, prompts, *sizes, "--keep", 0.1)
 
 
-def invoke(words: list[str], output: Path, *more: object) -> Result:
-    given = [*words, "--output", output, *more]
-    return CliRunner().invoke(compare.main, [str(word) for word in given])
+def compared(words: list[str], output: Path, *more: object) -> Result:
+    return invoke(compare.main, *words, "--output", output, *more)
 
 
 @pytest.fixture(scope="module")
 def peace(words, tmp_path_factory) -> Path:
     """The folder of a comparison that was not interrupted."""
     folder = tmp_path_factory.mktemp("compare") / "peace"
-    result = invoke(words, folder, *METHODS)
+    result = compared(words, folder, *METHODS)
     assert result.exit_code == 0, result.output
     return folder
 
@@ -58,7 +58,7 @@ def rows_of(folder: Path) -> dict[str, dict]:
     return {row["folder"]: row for row in content["runs"]}
 
 
-def test_every_method_draws_the_same_prompts_and_seeds(peace):
+def test_every_method_generates_the_same_prompts_and_seeds(peace):
     runs = [read_run(peace / name).rows for name in RUNS]
     assert {tuple((row["prompt"], row["seed"]) for row in rows) for rows in runs} == {
         tuple((row["prompt"], row["seed"]) for row in runs[0])
@@ -66,19 +66,19 @@ def test_every_method_draws_the_same_prompts_and_seeds(peace):
     assert [row["method_strength"] for row in runs[3]] == [8.0] * 9
 
 
-def test_every_method_draws_other_images_than_the_unguided(peace):
+def test_every_method_generates_other_images_than_the_unguided(peace):
     plain, *others = [[image.tobytes() for image in read_run(peace / name).images] for name in RUNS]
     assert all(other != plain for other in others)
 
 
-def test_the_unguided_and_ours_are_as_generate_draws_them(words, peace, tmp_path):
+def test_the_unguided_and_ours_are_as_generate_makes_them(words, peace, tmp_path):
     model = words[words.index("--model") + 1]
     for name, strength in (("unguided", "0"), ("ours-0.5", "0.5")):
         given = [words[0], "--model", model, "--device", "cpu", "--steps", "2", "--batch-size", "3"]
         given += ["--images-per-prompt", "3", "--diversity", strength, "--output", tmp_path / name]
-        assert CliRunner().invoke(generate.main, list(map(str, given))).exit_code == 0
-        drawn, compared = read_run(tmp_path / name).images, read_run(peace / name).images
-        assert [one.tobytes() for one in drawn] == [one.tobytes() for one in compared]
+        assert invoke(generate.main, *given).exit_code == 0
+        made, found = read_run(tmp_path / name).images, read_run(peace / name).images
+        assert [one.tobytes() for one in made] == [one.tobytes() for one in found]
 
 
 def test_costs_are_the_rows_that_the_network_evaluated(peace):
@@ -106,7 +106,7 @@ def test_the_page_needs_no_other_file_and_no_prompt_is_markup(peace):
         assert title in page
 
 
-def test_a_comparison_that_was_killed_draws_only_what_is_missing(
+def test_a_comparison_that_was_killed_generates_only_what_is_missing(
     words, peace, tmp_path, monkeypatch
 ):
     rounds, made = Runner.rounds, []
@@ -123,7 +123,7 @@ def test_a_comparison_that_was_killed_draws_only_what_is_missing(
     with pytest.raises(Killed):
         compare.main([*words, *METHODS, "--output", str(folder)], standalone_mode=False)
     assert not (folder / "comparison.json").exists()
-    result = invoke(words, folder, *METHODS)
+    result = compared(words, folder, *METHODS)
     assert result.exit_code == 0, result.output
     assert sum(made) == len(RUNS) * 9
     for name in RUNS:
@@ -133,11 +133,11 @@ def test_a_comparison_that_was_killed_draws_only_what_is_missing(
 
 def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, peace, monkeypatch):
     before = {name: contents(peace / name) for name in RUNS}
-    result = invoke(words, peace, *METHODS, "--method", "cads=1", "--image-embedder", "pixels:2")
+    result = compared(words, peace, *METHODS, "--method", "cads=1", "--image-embedder", "pixels:2")
     assert result.exit_code == 0, result.output
     assert {name: contents(peace / name) for name in RUNS} == before
     assert [*rows_of(peace)] == [*RUNS, "cads-1"]
-    assert invoke(words, peace, *METHODS).exit_code == 0
+    assert compared(words, peace, *METHODS).exit_code == 0
 
 
 def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
         shutil.copy(peace / "unguided" / row["file_name"], tmp_path / "labelled")
     (tmp_path / "labelled" / "metadata.jsonl").write_text("\n".join(lines))
     given = ("--attributes", file, "--attribute-calibration", tmp_path / "labelled")
-    result = invoke(words, peace, *METHODS, *given)
+    result = compared(words, peace, *METHODS, *given)
     assert result.exit_code == 0, result.output
     for row in rows_of(peace).values():  # of three coins, three or two alike
         assert row["attributes"][0]["means"]["commonest"][0] == pytest.approx(0.75, abs=0.05)
@@ -160,13 +160,13 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     assert "evenness" in page and "fur: the judge is calibrated by 8 labelled images." in page
 
 
-def test_an_attribute_of_no_prompt_is_refused_before_anything_is_drawn(
+def test_an_attribute_of_no_prompt_is_refused_before_anything_is_generated(
     words, tmp_path, monkeypatch
 ):
     file = tmp_path / "attributes.json"
     file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
     monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
-    assert_refused(invoke(words, tmp_path / "out", "--attributes", file), "'a cow'")
+    assert_refused(compared(words, tmp_path / "out", "--attributes", file), "'a cow'")
     assert not (tmp_path / "out").exists()
 
 
@@ -176,11 +176,11 @@ def _halves(images: Sequence[Any], *_: Any) -> torch.Tensor:
 
 def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_path):
     bare = [*words, "--guidance-scale", "1"]
-    result = invoke(bare, tmp_path / "out", "--images-per-prompt", 2)
+    result = compared(bare, tmp_path / "out", "--images-per-prompt", 2)
     assert result.exit_code == 0, result.output
     assert "limited-interval is left out" in result.output
     assert "limited-interval-0.3" not in rows_of(tmp_path / "out")
-    refused = invoke(bare, tmp_path / "other", "--method", "limited-interval")
+    refused = compared(bare, tmp_path / "other", "--method", "limited-interval")
     assert_refused(refused, "--method limited-interval", "without the CFG")
     assert not (tmp_path / "other").exists()
 
@@ -200,7 +200,7 @@ def test_a_broken_model_is_not_blamed_on_a_method(
     config = json.loads((model / file).read_text())
     (model / file).write_text(json.dumps(config | change))
     for more in ([], METHODS):
-        refused = invoke(words, tmp_path / "out", "--model", model, *more)
+        refused = compared(words, tmp_path / "out", "--model", model, *more)
         assert_refused(refused, "the model", *named)
         assert "--method" not in refused.output
     assert not (tmp_path / "out").exists()
@@ -208,5 +208,5 @@ def test_a_broken_model_is_not_blamed_on_a_method(
 
 def test_a_comparison_goes_on_only_with_the_sampling_that_it_began_with(words, peace):
     before = contents(peace)
-    assert_refused(invoke(words, peace, *METHODS, "--steps", 3), "--steps is 3, was 2")
+    assert_refused(compared(words, peace, *METHODS, "--steps", 3), "--steps is 3, was 2")
     assert contents(peace) == before

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from PIL import Image
 from safetensors.torch import save_file
 
 from tests.helpers.batches_at_hand import sample_images
-from tests.helpers.commands import assert_refused, contents
+from tests.helpers.commands import assert_refused, contents, invoke
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
 from vendi_guidance.features.probe import load_probe
@@ -28,13 +28,13 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     def call(*words: object, output: tuple = ("--output", tmp_path / "report")) -> Result:
         models = ("--probe", tiny_probe_folder, "--text-encoder", tiny_sdxl_folder)
         words = (*models, *output, *words)
-        return CliRunner().invoke(evaluate.main, [str(word) for word in words])
+        return invoke(evaluate.main, *words)
 
     return call
 
 
 def save_run(folder: Path, prompts: list[str | None], *, seed: int = 0, **more: object) -> Path:
-    """As many pictures of each prompt; None writes no prompts."""
+    """As many images of each prompt; None writes no prompts."""
     folder.mkdir()
     lines = []
     for number, image in enumerate(sample_images(COUNT, seed=seed, kinds=len(prompts))):
@@ -71,8 +71,8 @@ def test_two_runs_are_compared(evaluated, emoji, tmp_path):
         assert run["settings"]["kernel_image"] == {"name": "Gaussian", "sigma": 3.0}
         assert run["scores"]["seconds_per_image"]["value"] == 0.5
         assert {group["label"] for group in run["groups"]} == {"cat", "Dog, asleep"}
-    with Image.open(tmp_path / "report" / "comparison.png") as picture:
-        assert picture.width > 1000
+    with Image.open(tmp_path / "report" / "comparison.png") as image:
+        assert image.width > 1000
 
 
 def test_the_papers_scores_of_two_runs_come_with_intervals_from_one_command(evaluated, tmp_path):
@@ -90,13 +90,13 @@ def test_the_papers_scores_of_two_runs_come_with_intervals_from_one_command(eval
             assert f"n = {COUNT}" in score["basis"]
         found = both["comparison"]["differences"][name]
         assert found["low"] < found["change"] < found["high"]
-    for run in both["runs"]:  # random weights may find no picture like its prompt
+    for run in both["runs"]:  # random weights may find no image like its prompt
         assert 0 <= run["scores"]["clip_score"]["value"] <= 100
         assert run["scores"]["clip_score"]["basis"] == f"clip clip; n = {COUNT}"
 
 
-def test_pictures_of_other_things_are_evaluated_with_any_embedders(
-    evaluated, tiny_sdxl_folder, tmp_path
+def test_images_of_other_things_are_evaluated_with_any_embedders(
+    evaluated, emoji, tiny_sdxl_folder, tmp_path
 ):
     castles = save_run(tmp_path / "castles", ["castle", "moat"])
     texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
@@ -104,6 +104,9 @@ def test_pictures_of_other_things_are_evaluated_with_any_embedders(
     assert result.exit_code == 0, result.output
     assert "prompt fidelity and looks are left out" in result.output
     [run] = content(tmp_path / "report")["runs"]
+    without = ("--image-embedder", "pixels:4", *texts, "--output", tmp_path / "without")
+    assert evaluated(emoji, *without).exit_code == 0  # the demo's references suit its probe alone
+    assert "references" not in content(tmp_path / "without")["runs"][0]["settings"]
     assert run["settings"]["kernel_image"]["chosen"] == "median distance"
     assert run["scores"]["frechet_distance"]["value"] == pytest.approx(0, abs=1e-6)
     assert "fidelity" not in run["scores"]
@@ -120,17 +123,8 @@ def test_reference_features_may_come_from_a_file(evaluated, tmp_path):
     assert_refused(evaluated(castles, *pixels, "--reference", castles / "0.png"), "0.png", ".npy")
 
 
-def test_other_embedders_have_no_reference_images_of_the_demo(
-    evaluated, emoji, tiny_sdxl_folder, tmp_path
-):
-    texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
-    result = evaluated(emoji, "--image-embedder", "pixels:4", *texts)
-    assert result.exit_code == 0, result.output
-    assert "references" not in content(tmp_path / "report")["runs"][0]["settings"]
-
-
 @pytest.mark.parametrize("has_metadata", [True, False])
-def test_pictures_without_prompts_are_evaluated(evaluated, tmp_path, has_metadata):
+def test_images_without_prompts_are_evaluated(evaluated, tmp_path, has_metadata):
     folder = save_run(tmp_path / "run", [None])
     if not has_metadata:
         (folder / "metadata.jsonl").unlink()
@@ -141,28 +135,22 @@ def test_pictures_without_prompts_are_evaluated(evaluated, tmp_path, has_metadat
 
 
 def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, emoji, tmp_path):
+    real = save_run(tmp_path / "real", ["cat"])
+    (real / "6.png").write_bytes(b"broken")
+    assert_refused(evaluated(emoji, "--reference", real, "--on-bad-image", "fail"), "6.png")
     (emoji / "3.png").write_bytes(b"broken")
     (emoji / "4.png").unlink()
     (emoji / "5.png").write_bytes(b"")
-    result = evaluated(emoji)
+    result = evaluated(emoji, "--reference", real)
     assert result.exit_code == 0, result.output
     assert "13 images of 2 prompts" in result.output
     said = [line for line in result.output.splitlines() if line.startswith("left out: ")]
-    assert [Path(line.split(": ")[1]).name for line in said] == ["3.png", "4.png", "5.png"]
-    skipped = content(tmp_path / "report")["runs"][0]["skipped"]
-    assert [Path(bad["name"]).name for bad in skipped] == ["3.png", "4.png", "5.png"]
-    assert_refused(evaluated(emoji, "--on-bad-image", "fail"), "3.png")
-
-
-def test_reference_images_that_cannot_be_read_are_named_too(evaluated, emoji, tmp_path):
-    real = save_run(tmp_path / "real", ["cat"])
-    (real / "3.png").write_bytes(b"broken")
-    result = evaluated(emoji, "--reference", real)
-    assert result.exit_code == 0, result.output
-    assert f"left out: {real / '3.png'}: it is not an image" in result.output
+    bad = [str(emoji / name) for name in ("3.png", "4.png", "5.png")] + [str(real / "6.png")]
+    assert [line.split(": ")[1] for line in said] == bad
     [run] = content(tmp_path / "report")["runs"]
-    assert run["settings"]["images"] == COUNT and run["settings"]["references"] == COUNT - 1
-    assert_refused(evaluated(emoji, "--reference", real, "--on-bad-image", "fail"), "3.png")
+    assert [one["name"] for one in run["skipped"]] == bad
+    assert run["settings"]["references"] == COUNT - 1
+    assert_refused(evaluated(emoji, "--on-bad-image", "fail"), "3.png")
 
 
 @pytest.fixture
@@ -264,6 +252,11 @@ def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_pa
     monkeypatch.chdir(other)
     assert evaluated(".", output=()).exit_code == 0
     assert (tmp_path / "other-report" / "report.html").is_file()
+    # runs of one name are told apart by their paths
+    shutil.copytree(emoji, tmp_path / "again" / "emoji")
+    assert evaluated(emoji, tmp_path / "again" / "emoji").exit_code == 0
+    names = [run["name"] for run in content(tmp_path / "report")["runs"]]
+    assert names == [str(emoji), str(tmp_path / "again" / "emoji")]
 
 
 def test_only_a_report_of_the_same_folders_is_replaced_unless_asked(evaluated, emoji, tmp_path):
@@ -330,11 +323,3 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     assert_refused(evaluated(emoji, "--probe", damaged), "damaged")
     assert contents(tmp_path / "report") == before
     assert_refused(evaluated(emoji, "--output", emoji / "0.png"), "0.png")
-
-
-def test_runs_of_one_name_are_told_apart_by_their_paths(evaluated, emoji, tmp_path):
-    (tmp_path / "again").mkdir()
-    shutil.copytree(emoji, tmp_path / "again" / "emoji")
-    assert evaluated(emoji, tmp_path / "again" / "emoji").exit_code == 0
-    names = [run["name"] for run in content(tmp_path / "report")["runs"]]
-    assert names == [str(emoji), str(tmp_path / "again" / "emoji")]

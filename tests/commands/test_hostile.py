@@ -93,7 +93,7 @@ COMMANDS = {
     ),
     "tune": Hostile(
         tune.main,
-        ("prompts.txt", *SEARCHED, "--trials", "2", "--pictures", "30", "--keep", "0.01"),
+        ("prompts.txt", *SEARCHED, "--trials", "2", "--images", "30", "--keep", "0.01"),
         "tuned",
         (
             *SEARCHES,
@@ -179,9 +179,9 @@ def damaged_files(draw: st.DrawFn, hostile: Hostile) -> list[str]:
 @pytest.mark.parametrize(
     ("cases", "name", "examples"),
     [
-        *((command_lines, name, 15) for name in COMMANDS),
-        *((damaged_files, name, 20) for name in ("generate", "evaluate")),
-        *((damaged_files, name, 8) for name in ("tune", "compare")),
+        *((command_lines, name, 10) for name in COMMANDS),
+        *((damaged_files, name, 14) for name in ("generate", "evaluate")),
+        *((damaged_files, name, 6) for name in ("tune", "compare")),
     ],
 )
 def test_whatever_it_is_given_a_command_ends_well(kept, tmp_path, cases, name, examples):

@@ -1,29 +1,30 @@
+"""`vendi-guidance score` on images of noise."""
+
 import os
-import subprocess
-import sys
-from pathlib import Path
+import signal
+from itertools import count
 
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
-from tests.helpers.commands import assert_refused
+from tests.helpers.commands import assert_refused, invoke
+from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from vendi_guidance import Gaussian, RandomFourier, rke, vendi
 from vendi_guidance.commands import score
+from vendi_guidance.features import cache as feature_cache
 from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.network import NetworkEmbedder
 
 COUNT = 30
-WORKER = Path(__file__).parents[1] / "helpers" / "score_worker.py"
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
 OPTIONS = ["--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 64, "--seed", 3]
 OPTIONS += ["--batch-size", 4]
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """A folder and one in it with pictures, something else, and a broken one."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory):
+    """A folder and one in it with images, something else, and a broken one."""
+    folder = tmp_path_factory.mktemp("images")
     (folder / "more").mkdir()
     r = torch.Generator().manual_seed(0)
     for number in range(COUNT):
@@ -36,9 +37,9 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(pictures):
+def expected(images):
     """The scores of all features at once."""
-    files = sorted(path for path in pictures.rglob("*") if path.suffix.lower() == ".png")
+    files = sorted(path for path in images.rglob("*") if path.suffix.lower() == ".png")
     good = [Image.open(path) for path in files if path.name != "broken.png"]
     x, kernel = open_image_embedder("pixels:2").embed(good), Gaussian(0.5)
     spectrum = RandomFourier(64, seed=3)
@@ -54,46 +55,50 @@ def scores(output):
 
 
 def run(*words):
-    return CliRunner().invoke(score.main, [str(word) for word in words])
+    return invoke(score.main, *words)
 
 
-def test_scores_are_those_of_all_pictures_at_once(pictures, expected):
-    result = run(pictures, *OPTIONS)
+def test_scores_are_those_of_all_images_at_once(images, expected):
+    result = run(images, *OPTIONS)
     assert scores(result.output) == pytest.approx(expected, rel=1e-5)
-    assert f"left out {pictures}/broken.png: it is not an image" in result.stderr
+    assert f"left out {images}/broken.png: it is not an image" in result.stderr
     assert f"n = {COUNT}; pixels {{'size': 2" in result.stdout
     assert "Gaussian(sigma=0.5); RandomFourier(features=64, seed=3)" in result.stdout
 
 
-def test_folders_in_one_another_count_once(pictures, expected):
-    inner = pictures / "more"
-    result = run(inner, pictures, inner / ".." / "more", pictures, *OPTIONS)
+def test_folders_in_one_another_count_once(images, expected):
+    inner = images / "more"
+    result = run(inner, images, inner / ".." / "more", images, *OPTIONS)
     assert f"n = {COUNT};" in result.stdout
     assert scores(result.output) == pytest.approx(expected, rel=1e-5)
 
 
-def test_two_processes_take_up_what_one_that_was_killed_has_left(pictures, expected, tmp_path):
-    def start(*words):
-        return subprocess.run(
-            list(map(str, [sys.executable, *words, pictures, *OPTIONS, "--cache", tmp_path])),
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+@needs_fork
+def test_two_processes_take_up_what_one_that_was_killed_has_left(images, expected, tmp_path):
+    words = [str(word) for word in (images, *OPTIONS, "--cache", tmp_path / "cache")]
+    encode, batches = NetworkEmbedder.encode, count(1)
 
-    assert start(WORKER).returncode == -9
-    assert len(list(tmp_path.rglob("*.safetensors"))) == 2  # of four pictures each
-    both = start(*LAUNCH, "-m", "vendi_guidance", "score")
-    assert both.returncode == 0, both.stderr
-    assert scores(both.stdout) == pytest.approx(expected, rel=1e-5)
-    assert both.stdout.count("Vendi") == 1
-    assert both.stderr.count("left out") == 1
+    def dying(*given):
+        if next(batches) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return encode(*given)
+
+    def killed() -> None:
+        NetworkEmbedder.encode, feature_cache.CHUNK = dying, 4
+        score.main(words)
+
+    assert wait(fork(killed, tmp_path / "log")) == -signal.SIGKILL
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 2  # of four images each
+    logs = [tmp_path / "0.log", tmp_path / "1.log"]
+    assert fork_team(lambda rank: score.main(words), logs) == [0, 0], logs[0].read_text()
+    first, second = (log.read_text() for log in logs)
+    assert scores(first) == pytest.approx(expected, rel=1e-5) and scores(second) == {}
+    assert (first + second).count("left out") == 1
     assert len(list(tmp_path.rglob("*.safetensors"))) == 4
 
 
-def test_pictures_that_cannot_be_used_can_be_refused(pictures):
-    result = run(pictures, *OPTIONS, "--on-bad-image", "fail")
+def test_images_that_cannot_be_used_can_be_refused(images):
+    result = run(images, *OPTIONS, "--on-bad-image", "fail")
     assert_refused(result, "broken.png: it is not an image")
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from PIL import Image
 
-from tests.helpers.commands import assert_refused, contents
+from tests.helpers.commands import Killed, assert_refused, contents, invoke, judged_runs
 from tests.helpers.runs import read_run
 from vendi_guidance import load_settings
 from vendi_guidance.commands import generate, tune
@@ -21,11 +21,7 @@ from vendi_guidance.tuning import study
 from vendi_guidance.tuning.study import JOURNAL
 
 TRIALS = 5
-PICTURES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
-
-
-class Killed(BaseException):
-    """What ends a process at once."""
+IMAGES = 4 * 2 * (TRIALS + 3)  # four prompts, two images of each
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +29,19 @@ def words(tiny_sdxl_folder, tmp_path_factory) -> list[str]:
     """A search, all but its folder."""
     prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     prompts.write_text("\n".join("abcdefgh"))
-    options = ["--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2, "--keep", 0.1]
-    options += ["--images-per-prompt", 2, "--trials", TRIALS, "--pictures", PICTURES]
-    options += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
-    return [str(word) for word in [prompts, *options, "--faithfulness", "own-prompt"]]
+    budget = ("--images-per-prompt", 2, "--trials", TRIALS, "--images", IMAGES)
+    return judged_runs(tiny_sdxl_folder, prompts, *budget, "--keep", 0.1)
 
 
-def invoke(words: list[str], output: Path, *more: object) -> Result:
-    given = [*words, "--output", output, *more]
-    return CliRunner().invoke(tune.main, [str(word) for word in given])
+def search(words: list[str], output: Path, *more: object) -> Result:
+    return invoke(tune.main, *words, "--output", output, *more)
 
 
 @pytest.fixture(scope="module")
 def peace(words, tmp_path_factory) -> Path:
     """The folder of a search that was not interrupted."""
     folder = tmp_path_factory.mktemp("tune") / "peace"
-    result = invoke(words, folder)
+    result = search(words, folder)
     assert result.exit_code == 0, result.output
     assert "on new seeds" in result.output
     return folder
@@ -63,7 +56,7 @@ def tried(folder: Path) -> list[dict]:
 def test_the_default_strength_is_tried_first_and_the_budget_is_kept(peace):
     runs = [path for path in peace.iterdir() if path.is_dir() and path.name[0] != "."]
     assert len(runs) == TRIALS + 3
-    assert sum(len(read_run(run).rows) for run in runs) == PICTURES
+    assert sum(len(read_run(run).rows) for run in runs) == IMAGES
     assert {len(set(read_run(run).prompts)) for run in runs} == {4}
     scales = tried(peace)
     assert scales[1] == 2 * scales[0] == 4 * scales[2]
@@ -93,7 +86,7 @@ def test_generate_reads_them_and_options_take_precedence(peace, words, tmp_path)
     given += [str(peace / "settings.json"), "--output"]
     strength = load_settings(peace / "settings.json", prefix="")["strength"]
     for name, more, scale in (("a", [], 5.3 * strength), ("b", ["--diversity", "0.25"], 5.3 / 4)):
-        result = CliRunner().invoke(generate.main, [*given, str(tmp_path / name), *more])
+        result = invoke(generate.main, *[*given, str(tmp_path / name), *more])
         assert result.exit_code == 0, result.output
         assert read_run(tmp_path / name).rows[0]["diversity_scale"] == pytest.approx(scale)
 
@@ -114,12 +107,12 @@ def test_a_search_that_was_killed_goes_on_where_it_was(words, peace, tmp_path, m
         tune.main([*words, "--output", str(folder)], standalone_mode=False)
     assert not (folder / "settings.json").exists()
     monkeypatch.undo()
-    result = invoke(words, folder)
+    result = search(words, folder)
     assert result.exit_code == 0, result.output
     assert tried(folder)[:4] == tried(peace)[:4]
     assert len(tried(folder)) == TRIALS
     before = contents(folder)
-    assert invoke(words, folder).exit_code == 0  # nothing is left to do
+    assert search(words, folder).exit_code == 0  # nothing is left to do
     assert contents(folder).keys() == before.keys()
 
 
@@ -130,7 +123,7 @@ def test_two_processes_share_the_trials(words, peace, tmp_path):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not (folder / JOURNAL).exists() and process.poll() is None:
             sleep(0.01)
-        result = invoke(words, folder)
+        result = search(words, folder)
         _, said = process.communicate()
     assert process.returncode == 0, said
     assert result.exit_code == 0, result.output
@@ -139,7 +132,7 @@ def test_two_processes_share_the_trials(words, peace, tmp_path):
 
 
 def test_expert_settings_are_searched_if_asked(words, tmp_path):
-    result = invoke(words, tmp_path / "out", "--all", "--trials", 2)
+    result = search(words, tmp_path / "out", "--all", "--trials", 2)
     assert result.exit_code == 0, result.output
     settings = load_settings(tmp_path / "out" / "settings.json", prefix="")
     assert settings.keys() == {"strength", "rounds", "candidates", "level", "cfg"}
@@ -148,14 +141,14 @@ def test_expert_settings_are_searched_if_asked(words, tmp_path):
 def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
     folder = tmp_path / "out"
-    assert invoke(words, folder).exit_code == 0
+    assert search(words, folder).exit_code == 0
     assert len(tried(folder)) == 1 and (folder / "settings.json").exists()
 
 
 def test_a_search_goes_on_only_as_it_began(words, peace):
     before = contents(peace)
-    assert_refused(invoke(words, peace, "--keep", 0.5), "--keep is 0.5, was 0.1")
-    assert_refused(invoke(words, peace, "--trials", 2), "--trials")
+    assert_refused(search(words, peace, "--keep", 0.5), "--keep is 0.5, was 0.1")
+    assert_refused(search(words, peace, "--trials", 2), "--trials")
     assert contents(peace) == before
 
 
@@ -175,13 +168,13 @@ def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
     }
     assert changed[damage] != content
     journal.write_text(changed[damage])
-    assert_refused(invoke(words, folder), "trials.journal is damaged", "another folder")
+    assert_refused(search(words, folder), "trials.journal is damaged", "another folder")
 
 
 def test_where_nothing_keeps_enough_that_is_said(words, tmp_path, monkeypatch):
     monkeypatch.setattr(tune.Search, "best", lambda *_: None)
     folder = tmp_path / "out"
     assert_refused(
-        invoke(words, folder, "--trials", 1), "no strength", "--keep", "the closest is 0.5"
+        search(words, folder, "--trials", 1), "no strength", "--keep", "the closest is 0.5"
     )
     assert not (folder / "settings.json").exists() and (folder / "frontier.png").exists()

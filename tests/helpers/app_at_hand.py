@@ -24,11 +24,8 @@ ENDS = ("process_completed", "unexpected_error", "refused")
 
 def studio_of(folder: Path) -> Studio:
     """The model in a folder, on the CPU, with two steps unless a request says otherwise."""
-    names = ("variant", "guidance_scale", "negative_prompt", "height", "width", "offload")
-    given: dict[str, Any] = dict.fromkeys(names)
-    given |= {"model": str(folder), "steps": 2, "batch_size": 2}
-    given |= {"device": "cpu", "dtype": "float32", "vae_tiling": False, "vae_slicing": False}
-    return Studio(app_options(given))
+    given = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
+    return Studio(app_options(given | {"dtype": "float32"}))
 
 
 def scorer_of(studio: Studio, probe: Path) -> Scorer:

@@ -1,10 +1,26 @@
-"""What the tests of the two commands have in common."""
+"""What the tests of commands have in common."""
 
 from pathlib import Path
 
-from click.testing import Result
+import click
+from click.testing import CliRunner, Result
 
 from vendi_guidance.storage.imagefolder import TIMINGS
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+def invoke(command: click.Command, *words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def judged_runs(model: Path, prompts: Path, *more: object) -> list[str]:
+    """Words of `tune` or `compare` with a tiny model, and judges that need no weights."""
+    words = [prompts, "--model", model, "--device", "cpu", "--steps", 2, *more]
+    words += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{model}"]
+    return [str(word) for word in [*words, "--faithfulness", "own-prompt"]]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -77,7 +77,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--steps": SMALL,
     "--trials": SMALL,
     "--protocol-prompts": SMALL,
-    "--pictures": (*SMALL, "10", "20"),
+    "--images": (*SMALL, "10", "20"),
     "--workers": SMALL,
 }
 """By option; others get values of their type."""

@@ -12,7 +12,10 @@ from socket import socket
 from time import monotonic, sleep
 from typing import NoReturn
 
+import pytest
 import torch
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 def fork(act: Callable[[], object], log: Path) -> int:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from click.testing import Result
 from PIL import Image
 
 from vendi_guidance.evaluation.batches import as_batch
@@ -18,6 +20,16 @@ class Run(NamedTuple):
     @property
     def prompts(self) -> list[str]:
         return [row["prompt"] for row in self.rows]
+
+    @property
+    def pixels(self) -> np.ndarray:
+        return np.stack([np.asarray(image).astype(int) for image in self.images])
+
+
+def made(result: Result, folder: Path) -> Run:
+    """The run of a command that succeeded."""
+    assert result.exit_code == 0, result.output
+    return read_run(folder)
 
 
 def read_run(folder: Path) -> Run:

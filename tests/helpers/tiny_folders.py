@@ -11,7 +11,6 @@ from typing import Any
 import diffusers
 import torch
 import transformers
-from diffusers import AutoencoderKL
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -21,17 +20,9 @@ from tests.helpers.tiny_text import WIDTH
 
 LETTERS = 128
 SMALL: dict[str, Any] = {
-    "vocab_size": LETTERS,
-    "hidden_size": WIDTH,
-    "intermediate_size": WIDTH,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 1024,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
+    **{"vocab_size": LETTERS, "hidden_size": WIDTH, "intermediate_size": WIDTH},
+    **{"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8},
+    **{"max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
 
 
@@ -84,17 +75,7 @@ def decoder_only(kind: str, **more: Any) -> dict[str, Any]:
 
 def vae(channels: int = 4, **more: Any) -> dict[str, Any]:
     """Makes images of 8 pixels for each latent."""
-    model = AutoencoderKL(
-        block_out_channels=(4, 4, 4, 4),
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
-        norm_num_groups=2,
-        latent_channels=channels,
-        mid_block_add_attention=False,
-        force_upcast=False,
-        **more,
-    )
-    return {"vae": model}
+    return {"vae": unet.vae((4, 4, 4, 4), norm_num_groups=2, latent_channels=channels, **more)}
 
 
 def flow_vae(channels: int = 4) -> dict[str, Any]:
@@ -129,13 +110,8 @@ def qwen_image() -> dict[str, Any]:
     )
     text = {name: value for name, value in SMALL.items() if name != "head_dim"}
     rope = {"type": "default", "mrope_section": [2, 1, 1]}
-    vision = {
-        "depth": 1,
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_heads": 2,
-        "out_hidden_size": WIDTH,
-    }
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
+    vision["out_hidden_size"] = WIDTH
     config = transformers.Qwen2_5_VLConfig(
         text_config={**text, "rope_scaling": rope}, vision_config=vision
     )
@@ -144,14 +120,7 @@ def qwen_image() -> dict[str, Any]:
 
 
 def bert() -> dict[str, Any]:
-    config = transformers.BertConfig(
-        vocab_size=LETTERS,
-        hidden_size=WIDTH,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=128,
-    )
+    config = transformers.BertConfig(**SMALL | {"num_hidden_layers": 1})
     return {"tokenizer": letters(), "text_encoder": transformers.BertModel(config)}
 
 

@@ -1,7 +1,7 @@
 """Tiny pipelines of nearly every kind that diffusers has, and what to call each one with.
 
 Prompts are numbers: prompt n stands for random embeddings of its own, handed over directly. Some
-pipelines do not repeat such embeddings for several pictures of a prompt; they also take text.
+pipelines do not repeat such embeddings for several images of a prompt; they also take text.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.helpers import tiny_flows as flow, tiny_transformers as dit, tiny_unets as unet
+from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_text import TOKENS, WIDTH
 
 NEGATIVE = 7  # the number of the prompt that says what is not wanted
@@ -29,8 +29,8 @@ class Case:
             for some prompts.
         fixed: what every call gets besides.
         guided, plain: what switches classifier-free guidance on, and what switches it off.
-        per_prompt: the argument for several pictures of a prompt, or None where it has no effect.
-        repeats: whether embeddings are repeated for several pictures; if not, text must be given.
+        per_prompt: the argument for several images of a prompt, or None where it has no effect.
+        repeats: whether embeddings are repeated for several images; if not, text must be given.
         lists: whether embeddings are lists, a tensor for each prompt.
         negative: whether negative prompts are taken; if not, the network has its guidance within.
         always_negative: whether negative embeddings must be given without guidance too.
@@ -101,36 +101,30 @@ def one(name: str, prompt: int, shape: tuple[int, ...]) -> Tensor:
 WORDS = {"prompt_embeds": (TOKENS, WIDTH)}
 POOLED = {**WORDS, "pooled_prompt_embeds": (WIDTH,)}
 MASKED = {**WORDS, "prompt_attention_mask": (TOKENS,)}
-PICTURE = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+IMAGE = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+SMALL = {"height": 16, "width": 16}
+NINE_FRAMES = {**SQUARE, "num_frames": 9}
+VIDEOS = "num_videos_per_prompt"
 UNBINNED = {**SQUARE, "use_resolution_binning": False, "negative_prompt": None}
 TRUE_CFG = {"guided": {"true_cfg_scale": 3.0}, "plain": {"true_cfg_scale": 1.0}}
 
 CASES: dict[str, Case] = {
     "SD 1.5": Case(unet.stable_diffusion, (4, 8, 8), WORDS),
     "InstructPix2Pix": Case(
-        unet.instruct_pix2pix,
-        (4, 8, 8),
-        WORDS,
-        {"image": PICTURE.expand(2, 3, 16, 16), "image_guidance_scale": 1.5},
+        unet.instruct_pix2pix, (4, 8, 8), WORDS, {"image": IMAGE.expand(2, 3, 16, 16)}
     ),
     "SDXL": Case(unet.stable_diffusion_xl, (4, 8, 8), POOLED),
     "SDXL img2img": Case(
-        unet.stable_diffusion_xl_img2img, (4, 8, 8), POOLED, {"image": PICTURE, "strength": 0.9}
+        unet.stable_diffusion_xl_img2img, (4, 8, 8), POOLED, {"image": IMAGE, "strength": 0.9}
     ),
     "SDXL inpaint": Case(
         unet.stable_diffusion_xl_inpaint,
         (4, 8, 8),
         POOLED,
-        {
-            "image": PICTURE,
-            "mask_image": (PICTURE[:, :1] > 0.3).float(),
-            "height": 16,
-            "width": 16,
-            "strength": 0.9,
-        },
+        {"image": IMAGE, "mask_image": (IMAGE[:, :1] > 0.3).float(), **SMALL, "strength": 0.9},
     ),
     "SDXL ControlNet": Case(
-        unet.stable_diffusion_xl_controlnet, (4, 8, 8), POOLED, {"image": PICTURE}
+        unet.stable_diffusion_xl_controlnet, (4, 8, 8), POOLED, {"image": IMAGE}
     ),
     "SDXL PAG": Case(unet.stable_diffusion_xl_pag, (4, 8, 8), POOLED),
     "Kolors": Case(unet.kolors, (4, 8, 8), POOLED, repeats=False),
@@ -138,7 +132,7 @@ CASES: dict[str, Case] = {
         unet.kandinsky_2_2,
         (4, 8, 8),
         {"image_embeds": (WIDTH,)},
-        {"height": 16, "width": 16},
+        SMALL,
         always_negative=True,
     ),
     "SD3": Case(
@@ -151,12 +145,7 @@ CASES: dict[str, Case] = {
     "Chroma": Case(dit.chroma, (16, 16), MASKED, repeats=False),
     "PixArt-alpha": Case(dit.pixart_alpha, (4, 8, 8), MASKED, UNBINNED, callback=False),
     "PixArt-Sigma": Case(dit.pixart_sigma, (4, 8, 8), MASKED, UNBINNED, callback=False),
-    "Sana": Case(
-        dit.sana,
-        (4, 4, 4),
-        MASKED,
-        {**UNBINNED, "height": 128, "width": 128},
-    ),
+    "Sana": Case(dit.sana, (4, 4, 4), MASKED, {**UNBINNED, "height": 128, "width": 128}),
     "AuraFlow": Case(dit.aura_flow, (4, 8, 8), MASKED),
     "Lumina": Case(
         dit.lumina, (4, 8, 8), MASKED, {**SQUARE, "clean_caption": False}, repeats=False
@@ -165,11 +154,7 @@ CASES: dict[str, Case] = {
     "HunyuanDiT": Case(
         dit.hunyuan_dit,
         (4, 8, 8),
-        {
-            **MASKED,
-            "prompt_embeds_2": (TOKENS, WIDTH),
-            "prompt_attention_mask_2": (TOKENS,),
-        },
+        MASKED | {f"{name}_2": shape for name, shape in MASKED.items()},
         UNBINNED,
         repeats=False,
     ),
@@ -179,44 +164,21 @@ CASES: dict[str, Case] = {
     ),
     "Z-Image": Case(dit.z_image, (4, 8, 8), WORDS, plain={"guidance_scale": 0.0}, lists=True),
     "Qwen-Image 2.1": Case(
-        flow.qwen_image_2_1,
-        (16, 16),
-        {**WORDS, "prompt_embeds_mask": (TOKENS,)},
-        **TRUE_CFG,
+        dit.qwen_image_2_1, (16, 16), {**WORDS, "prompt_embeds_mask": (TOKENS,)}, **TRUE_CFG
     ),
     "Krea 2": Case(
-        flow.krea2,
+        dit.krea2,
         (16, 16),
-        {"prompt_embeds": (TOKENS, flow.LAYERS, WIDTH), "prompt_embeds_mask": (TOKENS,)},
+        {"prompt_embeds": (TOKENS, dit.LAYERS, WIDTH), "prompt_embeds_mask": (TOKENS,)},
         plain={"guidance_scale": 0.0},
     ),
-    "Flux 2": Case(flow.flux2, (16, 16), WORDS, negative=False),
-    "Flux 2 Klein": Case(flow.flux2_klein, (16, 16), WORDS, {"height": 16, "width": 16}),
-    "Ovis-Image": Case(flow.ovis_image, (16, 16), WORDS, {**SQUARE, "negative_prompt": None}),
+    "Flux 2": Case(dit.flux2, (16, 16), WORDS, negative=False),
+    "Flux 2 Klein": Case(dit.flux2_klein, (16, 16), WORDS, SMALL),
+    "Ovis-Image": Case(dit.ovis_image, (16, 16), WORDS, {**SQUARE, "negative_prompt": None}),
     "AnimateDiff": Case(
-        unet.animate_diff,
-        (4, 3, 8, 8),
-        WORDS,
-        {**SQUARE, "num_frames": 3},
-        per_prompt=None,
+        unet.animate_diff, (4, 3, 8, 8), WORDS, {**SQUARE, "num_frames": 3}, per_prompt=None
     ),
-    "LTX": Case(
-        dit.ltx,
-        (8, 4),
-        MASKED,
-        {**SQUARE, "num_frames": 9},
-        per_prompt="num_videos_per_prompt",
-        repeats=False,
-    ),
-    "Wan": Case(
-        flow.wan,
-        (4, 3, 8, 8),
-        WORDS,
-        {**SQUARE, "num_frames": 9},
-        per_prompt="num_videos_per_prompt",
-        repeats=False,
-    ),
-    "CogVideoX": Case(
-        dit.cogvideox, (3, 4, 8, 8), WORDS, {**SQUARE, "num_frames": 9}, per_prompt=None
-    ),
+    "LTX": Case(dit.ltx, (8, 4), MASKED, NINE_FRAMES, per_prompt=VIDEOS, repeats=False),
+    "Wan": Case(dit.wan, (4, 3, 8, 8), WORDS, NINE_FRAMES, per_prompt=VIDEOS, repeats=False),
+    "CogVideoX": Case(dit.cogvideox, (3, 4, 8, 8), WORDS, NINE_FRAMES, per_prompt=None),
 }

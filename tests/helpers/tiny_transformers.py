@@ -1,5 +1,6 @@
 """Tiny pipelines around a transformer, random weights, from PixArt to video."""
 
+from inspect import signature
 from typing import Any
 
 import diffusers
@@ -7,16 +8,27 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 
 from tests.helpers.tiny_text import TOKENS, WIDTH, Letters, LettersEncoder
 
-HEADS: dict[str, Any] = {"num_attention_heads": 2, "attention_head_dim": 8}
-FLUX: dict[str, Any] = {
-    "in_channels": 16,
-    "num_layers": 1,
-    "num_single_layers": 1,
-    "joint_attention_dim": WIDTH,
-    "axes_dims_rope": (2, 2, 4),
-    **HEADS,
+SMALL: dict[str, Any] = {
+    **{"in_channels": 4, "out_channels": 4, "sample_size": 8, "pos_embed_max_size": 64},
+    **{"num_attention_heads": 2, "attention_head_dim": 8, "axes_dims_rope": (2, 2, 4)},
+    **{"num_cross_attention_heads": 2, "cross_attention_head_dim": 8},
+    **dict.fromkeys(["num_layers", "num_single_layers", "num_refiner_layers"], 1),
+    **dict.fromkeys(["num_mmdit_layers", "num_single_dit_layers"], 1),
+    **dict.fromkeys(["joint_attention_dim", "cross_attention_dim", "pooled_projection_dim"], WIDTH),
+    **dict.fromkeys(["caption_channels", "caption_projection_dim", "text_embed_dim"], WIDTH),
+    **dict.fromkeys(["cap_feat_dim", "text_dim", "context_in_dim", "text_hidden_dim"], WIDTH),
 }
+"""Arguments of networks, by name: each gets those of them that it takes."""
+
+PACKED: dict[str, Any] = {"in_channels": 16, "out_channels": 16}  # 2 x 2 latents a token
 NO_TEXT: dict[str, Any] = {"vae": None, "tokenizer": None, "text_encoder": None}
+
+
+def network(name: str, **config: Any) -> Any:
+    """The network of diffusers with this name, small but for this configuration."""
+    kind = getattr(diffusers, name)
+    taken = signature(kind.__init__).parameters
+    return kind(**{key: value for key, value in SMALL.items() if key in taken} | config)
 
 
 def text() -> dict[str, Any]:
@@ -24,156 +36,70 @@ def text() -> dict[str, Any]:
     return {"vae": None, "tokenizer": Letters(), "text_encoder": LettersEncoder()}
 
 
-def flow(pipeline: Any, transformer: Any, parts: dict[str, Any] = NO_TEXT) -> Any:
-    """A pipeline with the scheduler of flow models."""
-    return pipeline(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **parts)
+def flow(pipeline: str, transformer: Any, parts: dict[str, Any] = NO_TEXT) -> Any:
+    """The pipeline of diffusers with this name, with the scheduler of flow models."""
+    kind = getattr(diffusers, f"{pipeline}Pipeline")
+    return kind(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **parts)
 
 
 def stable_diffusion_3() -> Any:
-    transformer = diffusers.SD3Transformer2DModel(
-        sample_size=8,
-        in_channels=4,
-        out_channels=4,
-        num_layers=1,
-        joint_attention_dim=2 * WIDTH,
-        caption_projection_dim=16,
-        pooled_projection_dim=2 * WIDTH,
-        **HEADS,
-    )
-    return diffusers.StableDiffusion3Pipeline(
-        transformer=transformer,
-        scheduler=FlowMatchEulerDiscreteScheduler(),
-        vae=None,
-        tokenizer=Letters(),
-        tokenizer_2=Letters(),
-        tokenizer_3=Letters(),
-        text_encoder=LettersEncoder(pooled=True),
-        text_encoder_2=LettersEncoder(pooled=True),
-        text_encoder_3=LettersEncoder(2 * WIDTH),
-    )
+    wide = {"joint_attention_dim": 2 * WIDTH, "pooled_projection_dim": 2 * WIDTH}
+    parts: dict[str, Any] = {"vae": None}
+    for number in ("", "_2", "_3"):
+        encoder = LettersEncoder(2 * WIDTH) if number == "_3" else LettersEncoder(pooled=True)
+        parts |= {f"tokenizer{number}": Letters(), f"text_encoder{number}": encoder}
+    return flow("StableDiffusion3", network("SD3Transformer2DModel", **wide), parts)
 
 
 def flux() -> Any:
-    return diffusers.FluxPipeline(
-        transformer=diffusers.FluxTransformer2DModel(pooled_projection_dim=WIDTH, **FLUX),
-        scheduler=FlowMatchEulerDiscreteScheduler(),
-        vae=None,
-        tokenizer=Letters(),
-        tokenizer_2=Letters(),
-        text_encoder=LettersEncoder(),
-        text_encoder_2=LettersEncoder(),
-    )
+    second = {"tokenizer_2": Letters(), "text_encoder_2": LettersEncoder()}
+    return flow("Flux", network("FluxTransformer2DModel", **PACKED), text() | second)
 
 
 def chroma() -> Any:
-    return diffusers.ChromaPipeline(
-        transformer=diffusers.ChromaTransformer2DModel(
-            approximator_num_channels=8, approximator_hidden_dim=8, approximator_layers=1, **FLUX
-        ),
-        scheduler=FlowMatchEulerDiscreteScheduler(),
-        vae=None,
-        tokenizer=Letters(),
-        text_encoder=LettersEncoder(),
-    )
+    approximator = {"approximator_num_channels": 8, "approximator_hidden_dim": 8}
+    approximator |= {"approximator_layers": 1}
+    return flow("Chroma", network("ChromaTransformer2DModel", **PACKED, **approximator), text())
 
 
 def pixart_alpha(size: int = 8) -> Any:
-    return diffusers.PixArtAlphaPipeline(
-        transformer=_pixart(size), scheduler=diffusers.DDIMScheduler(), **NO_TEXT
-    )
+    return _pixart(diffusers.PixArtAlphaPipeline, size)
 
 
 def pixart_sigma(size: int = 8) -> Any:
-    return diffusers.PixArtSigmaPipeline(
-        transformer=_pixart(size), scheduler=diffusers.DDIMScheduler(), **NO_TEXT
-    )
+    return _pixart(diffusers.PixArtSigmaPipeline, size)
 
 
-def _pixart(size: int) -> Any:
-    return diffusers.PixArtTransformer2DModel(
-        sample_size=size,
-        num_layers=1,
-        cross_attention_dim=16,
-        caption_channels=WIDTH,
-        use_additional_conditions=False,
-        **HEADS,
-    )
+def _pixart(kind: Any, size: int) -> Any:
+    config = {"sample_size": size, "out_channels": 8, "use_additional_conditions": False}
+    transformer = network("PixArtTransformer2DModel", **config)
+    return kind(transformer=transformer, scheduler=diffusers.DDIMScheduler(), **NO_TEXT)
 
 
 def sana(size: int = 8) -> Any:
-    transformer = diffusers.SanaTransformer2DModel(
-        in_channels=4,
-        out_channels=4,
-        num_layers=1,
-        num_cross_attention_heads=2,
-        cross_attention_head_dim=8,
-        cross_attention_dim=16,
-        caption_channels=WIDTH,
-        sample_size=size,
-        **HEADS,
-    )
-    return flow(diffusers.SanaPipeline, transformer)
+    return flow("Sana", network("SanaTransformer2DModel", sample_size=size))
 
 
 def aura_flow() -> Any:
-    transformer = diffusers.AuraFlowTransformer2DModel(
-        sample_size=8,
-        num_mmdit_layers=1,
-        num_single_dit_layers=1,
-        joint_attention_dim=WIDTH,
-        caption_projection_dim=16,
-        pos_embed_max_size=64,
-        **HEADS,
-    )
-    return flow(diffusers.AuraFlowPipeline, transformer)
+    return flow("AuraFlow", network("AuraFlowTransformer2DModel"))
 
 
 def lumina() -> Any:
-    transformer = diffusers.LuminaNextDiT2DModel(
-        sample_size=8,
-        hidden_size=24,
-        num_layers=1,
-        num_attention_heads=3,
-        num_kv_heads=1,
-        multiple_of=8,
-        cross_attention_dim=WIDTH,
-    )
-    return flow(diffusers.LuminaPipeline, transformer, text())
+    width = {"hidden_size": 24, "num_attention_heads": 3, "num_kv_heads": 1, "multiple_of": 8}
+    return flow("Lumina", network("LuminaNextDiT2DModel", **width), text())
 
 
 def lumina2(tokens: int = 64) -> Any:
-    transformer = diffusers.Lumina2Transformer2DModel(
-        sample_size=8,
-        in_channels=4,
-        hidden_size=24,
-        num_layers=1,
-        num_refiner_layers=1,
-        num_attention_heads=3,
-        num_kv_heads=1,
-        multiple_of=8,
-        axes_dim_rope=(4, 2, 2),
-        axes_lens=(tokens, 16, 16),
-        cap_feat_dim=WIDTH,
-    )
-    return flow(diffusers.Lumina2Pipeline, transformer, text())
+    width = {"hidden_size": 24, "num_attention_heads": 3, "num_kv_heads": 1, "multiple_of": 8}
+    axes = {"axes_dim_rope": (4, 2, 2), "axes_lens": (tokens, 16, 16)}
+    return flow("Lumina2", network("Lumina2Transformer2DModel", **width, **axes), text())
 
 
 def hunyuan_dit(tokens: int = TOKENS, tokens_2: int = TOKENS) -> Any:
-    transformer = diffusers.HunyuanDiT2DModel(
-        in_channels=4,
-        patch_size=2,
-        sample_size=8,
-        hidden_size=16,
-        num_layers=1,
-        cross_attention_dim=WIDTH,
-        cross_attention_dim_t5=WIDTH,
-        pooled_projection_dim=8,
-        text_len=tokens,
-        text_len_t5=tokens_2,
-        **HEADS,
-    )
+    config = {"patch_size": 2, "hidden_size": 16, "cross_attention_dim_t5": WIDTH}
+    config |= {"pooled_projection_dim": 8, "text_len": tokens, "text_len_t5": tokens_2}
     return diffusers.HunyuanDiTPipeline(
-        transformer=transformer,
+        transformer=network("HunyuanDiT2DModel", **config),
         scheduler=diffusers.DDPMScheduler(),
         safety_checker=None,
         feature_extractor=None,
@@ -185,73 +111,92 @@ def hunyuan_dit(tokens: int = TOKENS, tokens_2: int = TOKENS) -> Any:
 
 
 def cogview4() -> Any:
-    transformer = diffusers.CogView4Transformer2DModel(
-        in_channels=4,
-        out_channels=4,
-        num_layers=1,
-        text_embed_dim=WIDTH,
-        time_embed_dim=8,
-        condition_dim=4,
-        pos_embed_max_size=8,
-        sample_size=8,
-        rope_axes_dim=(8, 8),
-        **HEADS,
-    )
-    return flow(diffusers.CogView4Pipeline, transformer, text())
+    config = {"time_embed_dim": 8, "condition_dim": 4, "pos_embed_max_size": 8}
+    transformer = network("CogView4Transformer2DModel", rope_axes_dim=(8, 8), **config)
+    return flow("CogView4", transformer, text())
 
 
 def qwen_image() -> Any:
-    transformer = diffusers.QwenImageTransformer2DModel(
-        in_channels=16,
-        out_channels=4,
-        num_layers=1,
-        joint_attention_dim=WIDTH,
-        axes_dims_rope=(2, 2, 4),
-        **HEADS,
-    )
-    return flow(diffusers.QwenImagePipeline, transformer)
+    return flow("QwenImage", network("QwenImageTransformer2DModel", in_channels=16))
 
 
 def z_image() -> Any:
-    transformer = diffusers.ZImageTransformer2DModel(
-        in_channels=4,
-        dim=16,
-        n_layers=1,
-        n_refiner_layers=1,
-        n_heads=2,
-        n_kv_heads=2,
-        cap_feat_dim=WIDTH,
-        axes_dims=[4, 2, 2],
-        axes_lens=[256, 32, 32],
-    )
-    return flow(diffusers.ZImagePipeline, transformer)
+    config = {"dim": 16, "n_layers": 1, "n_refiner_layers": 1, "n_heads": 2, "n_kv_heads": 2}
+    axes = {"axes_dims": [4, 2, 2], "axes_lens": [256, 32, 32]}
+    return flow("ZImage", network("ZImageTransformer2DModel", **config, **axes))
 
 
 def ltx() -> Any:
-    transformer = diffusers.LTXVideoTransformer3DModel(
-        in_channels=4,
-        out_channels=4,
-        cross_attention_dim=16,
-        num_layers=1,
-        caption_channels=WIDTH,
-        **HEADS,
-    )
-    return flow(diffusers.LTXPipeline, transformer, text())
+    return flow("LTX", network("LTXVideoTransformer3DModel"), text())
 
 
 def cogvideox() -> Any:
-    transformer = diffusers.CogVideoXTransformer3DModel(
-        in_channels=4,
-        out_channels=4,
-        time_embed_dim=8,
-        text_embed_dim=WIDTH,
-        num_layers=1,
-        sample_width=8,
-        sample_height=8,
-        sample_frames=9,
-        max_text_seq_length=TOKENS,
-        **HEADS,
+    size = {"sample_width": 8, "sample_height": 8, "sample_frames": 9, "time_embed_dim": 8}
+    transformer = network("CogVideoXTransformer3DModel", max_text_seq_length=TOKENS, **size)
+    scheduler = diffusers.CogVideoXDDIMScheduler()
+    return diffusers.CogVideoXPipeline(transformer=transformer, scheduler=scheduler, **NO_TEXT)
+
+
+# Of 2025 and later
+
+LAYERS = 2  # of text encoders whose hidden states are read
+
+
+def krea2() -> Any:
+    config = {"num_key_value_heads": 2, "intermediate_size": 16, "timestep_embed_dim": 8}
+    config |= {"num_text_layers": LAYERS, "text_num_attention_heads": 2}
+    config |= {"text_num_key_value_heads": 2, "text_intermediate_size": 16}
+    config |= {"num_layerwise_text_blocks": 1, "num_refiner_text_blocks": 1}
+    transformer = network("Krea2Transformer2DModel", in_channels=16, **config)
+    return flow("Krea2", transformer)
+
+
+def flux2() -> Any:
+    return flow("Flux2", _flux2())
+
+
+def flux2_klein() -> Any:
+    """Its VAE, which it asks even for latents, halves height and width."""
+    vae = diffusers.AutoencoderKLFlux2(
+        latent_channels=4,
+        block_out_channels=(8, 8),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        norm_num_groups=4,
+        layers_per_block=1,
+        sample_size=16,
+        mid_block_add_attention=False,
     )
-    return diffusers.CogVideoXPipeline(
-        transformer=transformer, scheduler=diffusers.CogVideoXDDIMScheduler(), **NO_TEXT
-    )
+    return flow("Flux2Klein", _flux2(guidance_embeds=False), NO_TEXT | {"vae": vae})
+
+
+def _flux2(**more: Any) -> Any:
+    config = {"timestep_guidance_channels": 8, "axes_dims_rope": (2, 2, 2, 2), **more}
+    return network("Flux2Transformer2DModel", **PACKED, **config)
+
+
+def ovis_image() -> Any:
+    return flow("OvisImage", network("OvisImageTransformer2DModel", **PACKED))
+
+
+class Processor:
+    """As much of a multimodal processor as Qwen-Image 2.1 needs to be made."""
+
+    class tokenizer(Letters):  # noqa: N801
+        @staticmethod
+        def encode(text: str) -> list[int]:
+            return [0]
+
+    @staticmethod
+    def apply_chat_template(*_: Any, **__: Any) -> list[list[int]]:
+        return [[0]]
+
+
+def qwen_image_2_1() -> Any:
+    parts = {"vae": None, "text_encoder": None, "processor": Processor()}
+    return flow("QwenImage21", network("QwenImage21Transformer2DModel", **PACKED), parts)
+
+
+def wan() -> Any:
+    config = {"freq_dim": 8, "ffn_dim": 16, "attention_head_dim": 12}
+    return flow("Wan", network("WanTransformer3DModel", **config), text())

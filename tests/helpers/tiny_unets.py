@@ -16,6 +16,7 @@ BLOCKS: dict[str, Any] = {
     "cross_attention_dim": WIDTH,
     "norm_num_groups": 4,
 }
+UNCHECKED: dict[str, Any] = {"safety_checker": None, "feature_extractor": None}
 XL: dict[str, Any] = {
     "use_linear_projection": True,
     "addition_embed_type": "text_time",
@@ -25,18 +26,15 @@ XL: dict[str, Any] = {
 
 
 def stable_diffusion() -> Any:
-    return diffusers.StableDiffusionPipeline(
-        vae=None, unet=unet(), safety_checker=None, feature_extractor=None, **without_text(1)
-    )
+    return diffusers.StableDiffusionPipeline(vae=None, unet=unet(), **UNCHECKED, **without_text(1))
 
 
 def instruct_pix2pix() -> Any:
     return diffusers.StableDiffusionInstructPix2PixPipeline(
         vae=vae(),
         unet=unet(in_channels=8),
-        safety_checker=None,
-        feature_extractor=None,
         requires_safety_checker=False,
+        **UNCHECKED,
         **without_text(1),
     )
 
@@ -114,19 +112,20 @@ def kolors() -> Any:
 
 def unet(**more: Any) -> UNet2DConditionModel:
     up = ("CrossAttnUpBlock2D", "UpBlock2D")
-    return UNet2DConditionModel(sample_size=8, up_block_types=up, **BLOCKS, **more)
+    return UNet2DConditionModel(sample_size=8, up_block_types=up, **BLOCKS | more)
 
 
-def vae() -> AutoencoderKL:
-    """Halves height and width."""
+def vae(blocks: tuple[int, ...] = (8, 8), norm_num_groups: int = 4, **more: Any) -> AutoencoderKL:
+    """Of two blocks, it halves height and width."""
     return AutoencoderKL(
-        block_out_channels=(8, 8),
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        norm_num_groups=4,
+        block_out_channels=blocks,
+        down_block_types=("DownEncoderBlock2D",) * len(blocks),
+        up_block_types=("UpDecoderBlock2D",) * len(blocks),
+        norm_num_groups=norm_num_groups,
         sample_size=16,
         mid_block_add_attention=False,
         force_upcast=False,
+        **more,
     )
 
 

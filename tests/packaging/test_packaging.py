@@ -120,7 +120,7 @@ def test_tune_and_compare_run_from_the_wheel(
     words += ["--images-per-prompt", 2, "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
     words += ["--image-embedder", "pixels:4", "--faithfulness", f"probe:{tiny_probe_folder}"]
     command = installed / "bin" / "vendi-guidance"
-    search = ("--trials", 1, "--pictures", 16, "--output", "tuned")
+    search = ("--trials", 1, "--images", 16, "--output", "tuned")
     said = python(installed, command, "tune", *words, *search, cwd=tmp_path)
     assert "wrote tuned/settings.json" in said
     assert json.loads((tmp_path / "tuned" / "settings.json").read_text())["settings"]

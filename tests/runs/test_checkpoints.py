@@ -72,36 +72,25 @@ def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
     for end in range(len(sizes) + 1):
         folder = tmp_path / str(end)
         window = RunWindow(SIZE, dtype=dtype)
-        progress = grow(folder, sizes[:end], window)
+        has_prompts = dtype != torch.float64
+        progress = grow(folder, sizes[:end], window, has_prompts)
         again = RunWindow(SIZE, dtype=dtype)
         checkpoints = Checkpoints(folder, SIZE)
         checkpoints.restore(again, "cpu")
         assert checkpoints.last() == progress
         assert_equal(again, window)
-        more = torch.randn(3, 4, 3, 3), torch.randn(3, 5)
+        more = torch.randn(3, 4, 3, 3), torch.randn(3, 5) if has_prompts else None
         window.append(*more)
         again.append(*more)
         assert_equal(again, window)
 
 
-def test_a_window_without_prompts_is_made_again(tmp_path):
-    window, again = RunWindow(SIZE), RunWindow(SIZE)
-    grow(tmp_path, [4, 4, 4], window, with_prompts=False)
-    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
-    assert_equal(again, window)
-
-
 def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_path):
-    grow(tmp_path, [4] * 9, RunWindow(SIZE))
-    assert names(tmp_path) == [
-        "000000000032-000000000032.safetensors",
-        "000000000036-000000000036.safetensors",
-    ]
-
-
-def test_of_a_run_that_remembers_nothing_one_checkpoint_is_kept(tmp_path):
-    grow(tmp_path, [0, 0, 0], RunWindow(SIZE))
-    assert names(tmp_path) == ["000000000012-000000000000.safetensors"]
+    for name, sizes in (("one", [4] * 9), ("none", [0, 0, 0])):  # of NaN, nothing is remembered
+        (tmp_path / name).mkdir()
+        grow(tmp_path / name, sizes, RunWindow(SIZE))
+    assert names(tmp_path / "one") == [f"{it:012d}-{it:012d}.safetensors" for it in (32, 36)]
+    assert names(tmp_path / "none") == ["000000000012-000000000000.safetensors"]
 
 
 def test_a_batch_costs_a_write_of_its_own_size(tmp_path):
@@ -120,48 +109,38 @@ def test_removed_checkpoints_are_gone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_checkpoint_is_noticed(tmp_path):
-    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
-    (tmp_path / "000000000008-000000000004.safetensors").unlink()
-    with pytest.raises(ValueError, match="does not fit those before it: 2 samples have entered"):
-        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
-
-
-def test_missing_first_checkpoints_are_noticed(tmp_path):
-    progress = grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
-    for path in list(tmp_path.iterdir()):
-        if not path.name.startswith(f"{progress.done:012d}"):
-            path.unlink()
-    with pytest.raises(ValueError, match="checkpoints are missing"):
-        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
-
-
 @pytest.mark.parametrize(
-    "content", [b"", b"x" * 100, b"\xff" * 8, b"\x10\0\0\0\0\0\0\0" + b"[" * 16]
-)
-def test_a_damaged_checkpoint_is_named(tmp_path, content):
-    grow(tmp_path, [2], RunWindow(SIZE))
-    path = tmp_path / "000000000004-000000000002.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"000000000002\.safetensors is not a readable"):
-        Checkpoints(tmp_path, SIZE).last()
-
-
-@pytest.mark.parametrize(
-    "header",
+    ("missing", "words"),
     [
-        None,
-        "[]",
-        "{}",
-        "[" * 100_000,
-        '{"format": "vendi-guidance checkpoint", "version": 1}',
-        '{"format": "vendi-guidance checkpoint", "version": 1, "done": "4"}',
+        (["000000000008-000000000004"], "does not fit those before it: 2 samples have entered"),
+        ([f"{4 * i:012d}-{2 * i:012d}" for i in (1, 2)], "checkpoints are missing"),
+    ],
+)
+def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
+    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
+    for name in missing:
+        (tmp_path / f"{name}.safetensors").unlink()
+    with pytest.raises(ValueError, match=words):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+
+
+KIND = '{"format": "vendi-guidance checkpoint", "version": 1'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"x" * 100, b"\xff" * 8, b"\x10\0\0\0\0\0\0\0" + b"[" * 16),
+        *(None, "[]", "{}", "[" * 100_000, KIND + "}", KIND + ', "done": "4"}'),
         '{"format": "vendi-guidance window", "version": 1}',
     ],
 )
-def test_a_file_of_another_kind_is_named(tmp_path, header):
+def test_a_damaged_file_or_one_of_another_kind_is_named(tmp_path, content):
     path = tmp_path / "000000000004-000000000002.safetensors"
-    save_file({"latents": torch.ones(2, 3)}, path, None if header is None else {"header": header})
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        save_file({"latents": torch.ones(2, 3)}, path, content and {"header": content})
     with pytest.raises(ValueError, match=r"000000000002\.safetensors is not a"):
         Checkpoints(tmp_path, SIZE).last()
 

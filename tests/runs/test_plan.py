@@ -1,4 +1,4 @@
-"""The order in which a run makes its pictures."""
+"""The order in which a run makes its images."""
 
 from hypothesis import given, strategies as st
 
@@ -18,7 +18,7 @@ def plan_of(folder, prompts, images_per_prompt, at_a_time):
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS, st.integers(0, 60))
-def test_each_picture_once_and_what_is_left_is_the_rest(
+def test_each_image_once_and_what_is_left_is_the_rest(
     tmp_path_factory, prompts, images_per_prompt, at_a_time, side_by_side, done
 ):
     plan = plan_of(tmp_path_factory.mktemp("plan"), prompts, images_per_prompt, at_a_time)

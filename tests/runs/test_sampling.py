@@ -6,7 +6,7 @@ from pathlib import Path
 import diffusers
 import pytest
 
-from vendi_guidance.runs.sampling import sampling_of
+from vendi_guidance.runs.sampling import SamplingOptions, sampling_of
 
 SDXL = diffusers.StableDiffusionXLPipeline
 NOWHERE = Path("no/such/folder")
@@ -19,10 +19,11 @@ def test_a_pipeline_without_more_to_go_by_is_called_by_its_defaults():
 
 
 def test_what_is_given_holds_and_is_not_remarked_on():
-    found = sampling_of(SDXL, NOWHERE, "stabilityai/sdxl-turbo", steps=2, guidance_scale=3.0)
+    asked = SamplingOptions(steps=2, guidance_scale=3.0)
+    found = sampling_of(SDXL, NOWHERE, "stabilityai/sdxl-turbo", asked)
     assert found.call == {"num_inference_steps": 2, "guidance_scale": 3.0}
     assert found.remark is None
-    found = sampling_of(SDXL, NOWHERE, "stabilityai/sdxl-turbo", steps=2)
+    found = sampling_of(SDXL, NOWHERE, "stabilityai/sdxl-turbo", SamplingOptions(steps=2))
     assert found.remark == "guidance scale 0 (no CFG): usual for models named 'turbo'"
 
 
@@ -45,9 +46,10 @@ def test_distilled_models_take_few_steps_and_no_cfg(pipeline, name, steps, scale
 
 
 def test_a_loras_name_says_more_than_its_models():
-    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", "assets/demo-sdxl-turbo-lora")
+    asked = SamplingOptions(lora="assets/demo-sdxl-turbo-lora")
+    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", asked)
     assert (found.steps, found.guidance_scale) == (4, 0.0)
-    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", "me/watercolours")
+    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", SamplingOptions(lora="me/watercolours"))
     assert (found.steps, found.guidance_scale) == (16, 5.0)
 
 
@@ -83,15 +85,17 @@ def test_a_scale_that_an_lcm_takes_as_an_input_is_the_pipelines(tmp_path, width,
 
 
 def test_the_scale_of_true_cfg_needs_a_negative_prompt():
-    found = sampling_of(diffusers.QwenImagePipeline, NOWHERE, "Qwen/Qwen-Image")
+    kind = diffusers.QwenImagePipeline
+    found = sampling_of(kind, NOWHERE, "Qwen/Qwen-Image")
     assert found.call == {"num_inference_steps": 50, "true_cfg_scale": 4.0}
     assert found.negative_prompt == " "
-    found = sampling_of(diffusers.QwenImagePipeline, NOWHERE, "Qwen/Qwen-Image", guidance_scale=1.0)
+    found = sampling_of(kind, NOWHERE, "Qwen/Qwen-Image", SamplingOptions(guidance_scale=1.0))
     assert found.negative_prompt is None
 
 
 def test_what_a_pipeline_does_not_take_is_refused():
     with pytest.raises(ValueError, match="--negative-prompt"):
-        sampling_of(diffusers.SanaSprintPipeline, NOWHERE, "mine", negative_prompt="blurred")
+        asked = SamplingOptions(negative_prompt="blurred")
+        sampling_of(diffusers.SanaSprintPipeline, NOWHERE, "mine", asked)
     with pytest.raises(ValueError, match="--guidance-scale"):
-        sampling_of(diffusers.DDPMPipeline, NOWHERE, "mine", guidance_scale=2.0)
+        sampling_of(diffusers.DDPMPipeline, NOWHERE, "mine", SamplingOptions(guidance_scale=2.0))

@@ -15,13 +15,12 @@ def path(tmp_path):
     return tmp_path / "settings.json"
 
 
-def test_settings_are_arguments_of_a_guided_pipeline(path):
+def test_settings_are_arguments_of_a_guided_pipeline_or_of_the_guidance_itself(path):
     assert load_settings(path) == {"diversity": 0.3, "diversity_rounds": 5}
-
-
-def test_or_of_the_guidance_itself(path):
     settings = VendiGuidance(**load_settings(path, prefix="")).settings
     assert (settings.rounds, settings.scale) == (5, dial(0.3)["scale"])
+    with pytest.raises(FileNotFoundError, match=r"no\.json"):
+        load_settings(path.with_name("no.json"))
 
 
 @pytest.mark.parametrize(
@@ -34,21 +33,16 @@ def test_or_of_the_guidance_itself(path):
         ({"settings": [1]}, "no settings of guidance"),
         ({"format": "recipe"}, "it has format recipe"),
         ({"version": 9}, "version 9"),
+        *(
+            (content, "")
+            for content in ("", "{", "[]", "3", "[" * 100_000, '{"settings": {}}', "\0")
+        ),
     ],
 )
 def test_a_file_that_holds_none_is_named(path, changes, words):
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    changed = changes
+    if isinstance(changes, dict):
+        changed = json.dumps(json.loads(path.read_text()) | changes)
+    path.write_text(changed)
     with pytest.raises(ValueError, match=f"(?s)settings.json.*{words}"):
         load_settings(path)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "3", "[" * 100_000, '{"settings": {}}', "\0"])
-def test_so_is_a_file_of_something_else(path, content):
-    path.write_text(content)
-    with pytest.raises(ValueError, match=r"settings\.json"):
-        load_settings(path)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no\.json"):
-        load_settings(tmp_path / "no.json")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import RunOptions
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.tuning.own_model import ALTERNATIVES, OwnModel
 
@@ -16,15 +16,10 @@ PROMPTS = ["ear", "waving hand", "nail polish"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Series:
+def runs(tmp_path_factory) -> Sweep:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "prompts.txt").write_text("\n".join(PROMPTS))
-    none = dict.fromkeys(["variant", "guidance_scale", "negative_prompt", "height", "width"])
-    none |= dict.fromkeys(["diversity_window", "window_in", "window_out", "offload"])
-    no = dict.fromkeys(["overwrite", "no_metadata", "vae_tiling", "vae_slicing"], False)
     options = RunOptions(
-        **none,
-        **no,
         prompts=str(folder / "prompts.txt"),
         model=str(asset("demo-sdxl")),
         steps=6,
@@ -35,14 +30,13 @@ def runs(tmp_path_factory) -> Series:
         resume=True,
         device="cpu",
         dtype="float32",
-        diversity={},
     )
-    return Series(options, Stop())
+    return Sweep(options, Stop())
 
 
 @pytest.fixture(scope="module")
 def guided(runs) -> Path:
-    return runs.draw("guided", {"strength": 1.0})
+    return runs.generate("guided", {"strength": 1.0})
 
 
 def test_the_model_recognises_what_it_drew_in_any_look(runs, guided):

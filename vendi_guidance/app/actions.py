@@ -126,56 +126,44 @@ class Actions:
         return self.choose(ARMS[1], request, event.index)
 
     def more_like_it(self, request: gr.Request) -> tuple[str, str]:
-        with plain_errors():
-            session = self._session(request)
-            with session.alone():
-                session.more_like_it()
+        with self._alone(request) as session:
+            session.more_like_it()
             text = f"Example {len(session.liked)} of at most {MOST_MARKS}: {session.selected}. "
             text += f"The next images with guidance will be more like it. {AGAIN}"
             return status_text(text), memory_text(session)
 
     def not_like_it(self, request: gr.Request) -> tuple[str, str]:
-        with plain_errors():
-            session = self._session(request)
-            with session.alone():
-                session.not_like_it()
+        with self._alone(request) as session:
+            session.not_like_it()
             text = f"To avoid: {session.selected}. The next images of similar prompts with "
             text += f"guidance will be less like it. {AGAIN}"
             return status_text(text), memory_text(session)
 
     def forget(self, request: gr.Request) -> tuple[str, str]:
-        with plain_errors():
-            session = self._session(request)
-            with session.alone():
-                session.forget()
+        with self._alone(request) as session:
+            session.forget()
             return status_text("Forgotten."), memory_text(session)
 
     def save(self, request: gr.Request) -> str:
         """The file with the memory."""
-        with plain_errors():
-            session = self._session(request)
-            with session.alone():
-                if not len(session.window):
-                    raise ValueError("Nothing is remembered yet: generate some images first.")
-                path = session.folder / "memory.safetensors"
-                session.window.save(path)
-                return str(path)
+        with self._alone(request) as session:
+            if not len(session.window):
+                raise ValueError("Nothing is remembered yet: generate some images first.")
+            path = session.folder / "memory.safetensors"
+            session.window.save(path)
+            return str(path)
 
     def load(self, uploaded: str | None, request: gr.Request) -> tuple[str, str]:
-        with plain_errors():
-            session = self._session(request)
-            with session.alone():
-                session.window = read_window(uploaded)
+        with self._alone(request) as session:
+            session.window = read_window(uploaded)
             return status_text(LOADED), memory_text(session)
 
     def pack(self, request: gr.Request) -> str:
         """The file with the images and their report."""
-        with plain_errors():
-            session = self._session(request)
-            with session.alone():
-                if session.generation is None:
-                    raise ValueError("There are no images yet: generate some first.")
-                return str(pack(session.generation))
+        with self._alone(request) as session:
+            if session.generation is None:
+                raise ValueError("There are no images yet: generate some first.")
+            return str(pack(session.generation))
 
     def close(self, request: gr.Request) -> None:
         """The page is gone."""
@@ -186,6 +174,14 @@ class Actions:
         if not request.session_hash:
             raise ValueError("The request belongs to no session.")
         return self._sessions.of(request.session_hash)
+
+    @contextmanager
+    def _alone(self, request: gr.Request) -> Iterator[Session]:
+        """The visitor's session, which nothing else changes meanwhile."""
+        with plain_errors():
+            session = self._session(request)
+            with session.alone():
+                yield session
 
     def _score(self, session: Session, generation: Generation) -> str:
         if not all(arm.done > 1 for arm in generation.arms.values()):

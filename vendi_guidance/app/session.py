@@ -192,7 +192,6 @@ class Session:
         return torch.stack(self.liked) if self.liked else None
 
     def _sample(self) -> tuple[Tensor, Tensor | None]:
-        """Features and prompt embedding of the selected image."""
         generation, (arm, number) = self._selected()
         return generation.arms[arm].sample(number)
 

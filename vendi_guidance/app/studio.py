@@ -20,13 +20,7 @@ from vendi_guidance.checks import check_device
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.runner import Runner
-from vendi_guidance.runs.setup import (
-    RunOptions,
-    find,
-    load,
-    open_run,
-    settled,
-)
+from vendi_guidance.runs.setup import RunOptions, find, load, open_run, settled
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import save_prompts
 
@@ -128,7 +122,6 @@ class Studio:
                     yield generation
 
     def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> _Turn:
-        """Begin one of the two runs."""
         request, folder = generation.request, generation.folder
         is_guided = name == ARMS[-1]
         diversity: dict[str, Any] = {"strength": request.strength if is_guided else 0.0}

@@ -1,6 +1,6 @@
 """Compare ways to get different images of one prompt, on your model and prompts.
 
-PROMPTS is as of `vendi-guidance generate`. The same prompts and seeds are drawn without guidance,
+PROMPTS is as of `vendi-guidance generate`. Generates the same prompts and seeds without guidance,
 with Vendi guidance at some strengths, and with other methods: noise on the prompts' embeddings
 (seed-variance), CFG in a limited interval of the steps, and selection from more images. Writes
 comparison.html (one page, works offline), comparison.json, curves.png, costs.png and, for each
@@ -11,23 +11,20 @@ method, a folder of images.
   vendi-guidance compare prompts.txt --model MODEL --output out \\
       --method ours=0.3,0.6 --method cads
 
-The same command goes on after a kill, and draws only what is missing. With other judges, or one
+The same command goes on after a kill, and generates only what is missing. With other judges, or one
 method more, it goes on with the images that are there.
 """
 
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
-import transformers
 from PIL import Image
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_device, counted
+from vendi_guidance.checks import counted
 from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
 from vendi_guidance.commands.cli import Command, Option, Range, tell
 from vendi_guidance.commands.judge_options import (
@@ -35,12 +32,13 @@ from vendi_guidance.commands.judge_options import (
     judge_options,
     judges_of,
     open_judging,
+    open_runs,
+    progress,
 )
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
     machine_options,
-    model_of,
     model_options,
     what,
     where,
@@ -53,9 +51,6 @@ from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
-from vendi_guidance.runs.series import Series
-from vendi_guidance.runs.setup import RunOptions, find, settled
-from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts
 
@@ -109,54 +104,37 @@ def main(
     keep: float,
     **given: Any,
 ) -> None:
-    transformers.utils.logging.disable_progress_bar()
-    given["model"] = model_of(given["model"])
-    check_device(given["device"])
     output = given["output"]
     entries = entries_of(methods or USUAL)
-    options = RunOptions(**given, resume=True)
-    options.check()
-    model = find(options)
+    runs = open_runs(given)
+    options, model = runs.options, runs.model
     prompts = list(open_prompts(options.prompts))
-    names = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
+    names = judges_of(runs, image_embedder, prompt_embedder, faithfulness)
     labeler = open_labeler(probe, prompts)
     if attribute_judge == "labels":
         raise ValueError("--attribute-judge labels: new images have no labels yet")
     judges = open_attributes(
-        attributes, attribute_judge, attribute_calibration, labeler, given["device"]
+        attributes, attribute_judge, attribute_calibration, labeler, options.device
     )
     if attributes is not None:
         check_attributes(judges.attributes, judges.attribute_judge, prompts)
-    runs = Series(settled(options, model), Stop(), tell=tell)
-    judging = open_judging(*names.values(), runs=runs, drawn=prompts, judges=judges)
+    study = Study(runs, open_judging(runs, names, prompts, judges))
     check_folder(output, entries)
-    for remark in model.remarks:
-        tell(remark)
-    count = len(prompts) * options.images_per_prompt
-    with ExitStack() as stack:
-        stack.enter_context(runs.stop)
-        study = Study(runs, judging)
+    with runs.stop:
         entries = possible(study, entries, prompts[0], has_choice=bool(methods))
-        total = round(sum(map(study.images_drawn, entries)) * count)
-        click.echo(
-            f"{counted(len(entries), 'run')} of {counted(len(prompts), 'prompt')} x "
-            f"{counted(options.images_per_prompt, 'image')}: {total:,} to draw in all",
-            err=True,
-        )
-        bar = stack.enter_context(tqdm(total=total, unit="picture"))
+    count = len(prompts) * options.images_per_prompt
+    total = round(sum(map(study.images_drawn, entries)) * count)
+    with progress(runs, counted(len(entries), "run"), len(prompts), total) as bar:
         for entry in entries:
             bar.set_postfix_str(entry.name)
-            study.draw(entry, bar.update)
-    progress = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
-    results = Results(list(progress), keep)
+            study.generate(entry, bar.update)
+    judged_runs = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
+    results = Results(list(judged_runs), keep)
     lora = {} if options.lora is None else {"lora": options.lora}
     about = {"model": options.model, **lora, **model.sampling.about, **names}
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    about |= {
-        "batch_size": options.batch_size,
-        "dtype": model.precision.dtype,
-        "seed": options.seed,
-    }
+    about |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
+    about["seed"] = options.seed
     page = save_comparison(output, results, about | {"versions": versions()})
     for run in results.runs:
         found = run.outcome
@@ -171,8 +149,8 @@ def main(
 def check_attributes(
     attributes: Sequence[Attribute], judge: AttributeJudge | None, prompts: list[str]
 ) -> None:
-    """Raise ValueError before anything is drawn if the judge does not know some attribute, or it is
-    for a prompt that is not drawn."""
+    """Raise ValueError before anything is generated if the judge does not know some attribute, or
+    it is for a prompt that is not among these."""
     asked = [prompts[0], *(one.prompt for one in attributes if one.prompt in prompts)]
     blank = [Image.new("RGB", (64, 64), "white")] * len(asked)
     attribute_scores(as_batch(blank, [str(prompt) for prompt in asked]), attributes, judge)
@@ -208,5 +186,5 @@ def possible(study: Study, entries: list[Entry], prompt: str, *, has_choice: boo
             raise ValueError(f"the model cannot be sampled: {reasons[0]}")
         if has_choice:
             raise ValueError(f"--method {family} cannot be compared: {reasons[0]}")
-        print(f"{family} is left out: {reasons[0]}", file=sys.stderr)
+        tell(f"{family} is left out: {reasons[0]}")
     return found

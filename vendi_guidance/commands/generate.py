@@ -116,7 +116,7 @@ COMMON = (
 @model_options
 @protocol_options(
     what,
-    "Draw the prompts of a benchmark from its own file: coco1000, coco10000 (MS-COCO's "
+    "Take the prompts of a benchmark from its own file: coco1000, coco10000 (MS-COCO's "
     "captions_*.json), geneval or dimcim.",
 )
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
@@ -195,7 +195,7 @@ def main(**given: Any) -> None:
         run = open_run(options, group, stop, stack, tell=tell)
         total = run.plan.total
         done, quiet = run.progress.done, not group.is_first
-        with tqdm(total=total, initial=done, unit="picture", disable=quiet) as bar:
+        with tqdm(total=total, initial=done, unit="image", disable=quiet) as bar:
             for made in run.rounds():
                 bar.update(made)
         if group.is_first:
@@ -211,7 +211,7 @@ def save_window(run: Runner, path: Path) -> None:
         run.window.save(path)
     except OSError as error:
         raise OSError(
-            f"cannot write --window-out {path}: {error.strerror or error}; all pictures are safe, "
+            f"cannot write --window-out {path}: {error.strerror or error}; all images are safe, "
             "and --resume writes it again"
         ) from error
 
@@ -219,9 +219,9 @@ def save_window(run: Runner, path: Path) -> None:
 def summary(run: Runner, options: RunOptions) -> str:
     """What was made, for the user."""
     done, total = run.progress.done, run.plan.total
-    pictures = counted(total, "picture") if done == total else f"{done:,} of {total:,} pictures"
+    images = counted(total, "image") if done == total else f"{done:,} of {total:,} images"
     each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
-    text = f"{pictures} in {options.output}, {each}"
+    text = f"{images} in {options.output}, {each}"
     if run.progress.skipped:
         text += f"\nskipped for NaN or infinity: {counted(run.progress.skipped, 'guidance step')}"
     if done < total:

@@ -1,18 +1,24 @@
-"""Options of the commands that judge what they draw."""
+"""What `tune` and `compare` share: runs of one model, and the judges of what they show."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from vendi_guidance.checks import nearest
+import transformers
+from tqdm import tqdm
+
+from vendi_guidance.checks import check_device, counted, nearest
 from vendi_guidance.commands.attribute_options import judged, open_clip
-from vendi_guidance.commands.run_options import together
+from vendi_guidance.commands.cli import tell
+from vendi_guidance.commands.run_options import model_of, together
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges
 from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.runs.series import Series
+from vendi_guidance.runs.setup import RunOptions
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.tuning.own_model import OwnModel
 
@@ -42,45 +48,52 @@ judge_options = together(
 )
 
 
-def is_demo(model: Path) -> bool:
-    """Whether a folder is the demo model's, which has judges of its own."""
-    demo = asset("demo-sdxl")
-    return demo is not None and model.resolve() == demo.resolve()
+def open_runs(given: dict[str, Any]) -> Sweep:
+    """The runs with these options of a command; their model is found on first use."""
+    transformers.utils.logging.disable_progress_bar()
+    given["model"] = model_of(given["model"])
+    check_device(given["device"])
+    return Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
+
+
+@contextmanager
+def progress(runs: Sweep, what: str, prompts: int, total: int) -> Iterator[Any]:
+    """Say what is made, as so many of `what`, and then show how far it has come; meanwhile a signal
+    lets the current batch finish."""
+    for remark in runs.model.remarks:
+        tell(remark)
+    each = counted(runs.options.images_per_prompt, "image")
+    tell(f"{what} of {counted(prompts, 'prompt')} x {each}: {total:,} to generate in all")
+    with runs.stop, tqdm(total=total, unit="image") as bar:
+        yield bar
 
 
 def judges_of(
-    model: Path, images: str | None, prompts: str | None, faithfulness: str | None
+    runs: Sweep, image_embedder: str | None, prompt_embedder: str | None, faithfulness: str | None
 ) -> dict[str, str]:
     """The judges' names by their options: those given, else those that suit the model."""
-    demo = is_demo(model)
+    folder, demo = runs.model.folder, asset("demo-sdxl")
+    is_demo = demo is not None and folder.resolve() == demo.resolve()
     return {
-        "image_embedder": images or ("pixels" if demo else "dinov2"),
-        "prompt_embedder": prompts or (f"sdxl:{model}" if demo else "clip"),
-        "faithfulness": faithfulness or ("own-model" if demo else "clip"),
+        "image_embedder": image_embedder or ("pixels" if is_demo else "dinov2"),
+        "prompt_embedder": prompt_embedder or (f"sdxl:{folder}" if is_demo else "clip"),
+        "faithfulness": faithfulness or ("own-model" if is_demo else "clip"),
     }
 
 
 def open_judging(
-    images: str,
-    prompts: str,
-    faithfulness: str,
-    *,
-    runs: Series,
-    drawn: Sequence[str],
-    judges: Judges = NO_JUDGES,
+    runs: Sweep, names: dict[str, str], prompts: Sequence[str], judges: Judges = NO_JUDGES
 ) -> Judging:
-    """The judges with these names.
+    """The judges with these names, of runs with these prompts.
 
     Args:
-        runs: that are judged.
-        drawn: their prompts.
         judges: of what else `evaluate` scores.
 
     Raises:
         ValueError: there is no such judge.
         FileNotFoundError: its weights are missing.
     """
-    device = runs.options.device
+    device, faithfulness = runs.options.device, names["faithfulness"]
     kind, _, which = faithfulness.partition(":")
     judge: Any = None
     if kind == "clip":
@@ -88,9 +101,9 @@ def open_judging(
     elif kind == "probe":
         judge = ProbeConcept(load_probe(which))
     elif faithfulness == "own-model":
-        judge = OwnModel(runs, drawn)
+        judge = OwnModel(runs, prompts)
     elif faithfulness == "own-prompt":
-        if len(set(drawn)) < 2:
+        if len(set(prompts)) < 2:
             raise ValueError(
                 "--faithfulness own-prompt tells the images of different prompts apart, and there "
                 "is one prompt: give more, or another judge"
@@ -100,6 +113,6 @@ def open_judging(
             "--faithfulness must be clip, clip:MODEL, own-model, own-prompt or probe:FOLDER, got "
             f"{faithfulness!r}{nearest(kind, JUDGES)}"
         )
-    of_images = open_image_embedder(images, device=device)
-    of_prompts = open_prompt_embedder(prompts, device=device)
+    of_images = open_image_embedder(names["image_embedder"], device=device)
+    of_prompts = open_prompt_embedder(names["prompt_embedder"], device=device)
     return Judging(of_images, of_prompts, judge, runs.options.output / FEATURES, judges)

@@ -141,12 +141,12 @@ def _of_file(
         )
     asked = read_dimcim(path)
     known = {row.prompt for row in asked}
-    drawn = {prompt for batch in batches for prompt in batch.prompts or []}
-    if other := drawn - known:
-        raise ValueError(f"{path} lacks the prompt {min(other)!r}: give the file that was drawn")
-    concepts, left_out = attributes_of(asked, drawn)
+    generated = {prompt for batch in batches for prompt in batch.prompts or []}
+    if other := generated - known:
+        raise ValueError(f"{path} lacks the prompt {min(other)!r}: give the file of these prompts")
+    concepts, left_out = attributes_of(asked, generated)
     if not concepts:
-        raise ValueError(f"{path} has no attribute of at least two values in what was drawn")
+        raise ValueError(f"{path} has no attribute of at least two values in what was generated")
     remark = (
         f"Values are told by {judge or 'clip'}, which chooses one of each attribute, and not by "
         "VQAScore, which scores each: numbers do not compare with the paper's DIM and CIM."

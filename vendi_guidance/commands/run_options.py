@@ -1,4 +1,4 @@
-"""Options of the commands that draw with a model."""
+"""Options of the commands that generate with a model."""
 
 from collections.abc import Callable
 from functools import partial

@@ -75,7 +75,7 @@ def main(
     kernel, spectrum = Gaussian(sigma), RandomFourier(random_features, seed=seed)
     check_device(device)
     with process_group(device) as group:
-        paths = group.agree(lambda: pictures_in(folders))
+        paths = group.agree(lambda: images_in(folders))
         network = group.agree(
             lambda: open_image_embedder(embedder, device=group.device, batch_size=batch_size)
         )
@@ -106,7 +106,7 @@ def main(
             click.echo(f"n = {count}; {network.name} {network.settings}; {kernel}; {spectrum}")
 
 
-def pictures_in(folders: Sequence[Path]) -> list[Path]:
+def images_in(folders: Sequence[Path]) -> list[Path]:
     """All image files in folders and their subfolders, in order, each once."""
     for folder in folders:
         if not folder.is_dir():

@@ -1,7 +1,7 @@
 """Find the strength of guidance that suits a model and prompts.
 
 PROMPTS is as of `vendi-guidance generate`: take prompts like those that you will use. The search
-draws some of them without guidance, then with one strength after another, and keeps the most
+generates some of them without guidance, then with one strength after another, and keeps the most
 diverse images (Conditional-Vendi) whose faithfulness is at least --keep times that of the unguided
 ones.
 
@@ -22,32 +22,33 @@ output folder, the processes share the trials.
 """
 
 import sys
-from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
-import transformers
-from tqdm import tqdm
 
-from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.cli import Command, Option, Range, tell
-from vendi_guidance.commands.judge_options import judge_options, judges_of, open_judging
+from vendi_guidance.checks import counted
+from vendi_guidance.commands.cli import Command, Option, Range
+from vendi_guidance.commands.judge_options import (
+    judge_options,
+    judges_of,
+    open_judging,
+    open_runs,
+    progress,
+)
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
     machine_options,
-    model_of,
     model_options,
     what,
     where,
 )
 from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import RunOptions, check_prompts_are_seen, find, settled
-from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.folder import PROMPTS, begin, manifest_of
 from vendi_guidance.tuning.frontier import save_frontier
@@ -55,13 +56,14 @@ from vendi_guidance.tuning.study import Search, Trial, Tuner
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
 TRIALS = (8, 24)
+FRONTIER = "frontier.png"
 
 
 def search(*args: Any, **settings: Any) -> Any:
     return click.option(*args, cls=Option, group="Search", **settings)
 
 
-COMMON = ("model", "images_per_prompt", "keep", "pictures", "faithfulness", "output", "device")
+COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "output", "device")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
@@ -76,7 +78,14 @@ COMMON = ("model", "images_per_prompt", "keep", "pictures", "faithfulness", "out
     default=0.98,
     help="Least faithfulness, as a share of the unguided images'.",
 )
-@search("--pictures", type=COUNT, default=2000, help="Budget: images to draw in all.")
+@search(
+    "--images",
+    "--pictures",
+    "images",
+    type=COUNT,
+    default=2000,
+    help="Budget: images to generate in all.",
+)
 @search(
     "--trials",
     type=COUNT,
@@ -90,7 +99,7 @@ COMMON = ("model", "images_per_prompt", "keep", "pictures", "faithfulness", "out
 @machine_options
 def main(
     keep: float,
-    pictures: int,
+    images: int,
     trials: int | None,
     expert: bool,
     image_embedder: str | None,
@@ -98,67 +107,65 @@ def main(
     faithfulness: str | None,
     **given: Any,
 ) -> None:
-    transformers.utils.logging.disable_progress_bar()
-    given["model"] = model_of(given["model"])
-    check_device(given["device"])
     output, each = given["output"], given["images_per_prompt"]
     trials = trials or TRIALS[expert]
-    affordable = pictures // (trials + RUNS_BESIDE) // each
+    affordable = images // (trials + RUNS_BESIDE) // each
     if not affordable:
         raise ValueError(
-            f"--pictures {pictures} is too small: {trials} trials and {RUNS_BESIDE} runs beside "
+            f"--images {images} is too small: {trials} trials and {RUNS_BESIDE} runs beside "
             f"them take {(trials + RUNS_BESIDE) * each} for one prompt"
         )
-    used = open_prompts(given["prompts"]).spread(affordable)
-    options = RunOptions(**{**given, "prompts": str(output / PROMPTS)}, resume=True)
-    options.check()
-    model = find(options)
-    check_prompts_are_seen(model.pipeline, Rounds())
-    judged = judges_of(model.folder, image_embedder, prompt_embedder, faithfulness)
-    runs = Series(settled(options, model), Stop(), tell=tell)
-    judging = open_judging(*judged.values(), runs=runs, drawn=used)
+    prompts = open_prompts(given["prompts"]).spread(affordable)
+    runs = open_runs(given | {"prompts": str(output / PROMPTS)})
+    check_prompts_are_seen(runs.model.pipeline, Rounds())
+    names = judges_of(runs, image_embedder, prompt_embedder, faithfulness)
+    judging = open_judging(runs, names, prompts)
     wanted = Search(keep, trials, expert, given["seed"])
-    begin(output, manifest_of(options, model, wanted, judged, used), used)
-    for remark in model.remarks:
-        tell(remark)
-    count = len(used) * each
+    begin(output, manifest_of(runs.options, runs.model, wanted, names, prompts), prompts)
+    count = len(prompts) * each
     total = count * (trials + RUNS_BESIDE)
-    drawn = f"{counted(len(used), 'prompt')} x {counted(each, 'image')}"
-    tell(f"{counted(trials, 'trial')} of {drawn}: {total:,} in all")
-    with ExitStack() as stack:
-        stack.enter_context(runs.stop)
-        bar = stack.enter_context(tqdm(total=total, unit="picture"))
-        runs.on_pictures = bar.update
+    with progress(runs, counted(trials, "trial"), len(prompts), total) as bar:
+        runs.on_images = bar.update
         tuner = Tuner(runs, wanted, judging)
         bar.update(count * len(tuner.finished()))
-        for one in tuner.run():
-            bar.write(sentence(one), file=sys.stderr)
-            save_frontier(output / "frontier.png", wanted, tuner.finished())
-        # asked before the trials are read: those that another process ends meanwhile count too
-        finished = tuner.is_finished
-        tried = tuner.finished()
-        save_frontier(output / "frontier.png", wanted, tried)
-        if not finished:
-            bar.write(
-                "the last trials are made by another process, which ends the search",
-                file=sys.stderr,
-            )
-            return
-        best = wanted.best(tried)
+        best = best_of(tuner, output / FRONTIER, bar)
         if best is None:
-            closest = max(tried, key=lambda one: one.outcome.kept)
-            raise ValueError(
-                f"no strength that was tried keeps {keep:g} of the unguided faithfulness; the "
-                f"closest is {closest.settings['strength']:g}, which keeps "
-                f"{closest.outcome.kept:.3f}: in another folder, lower --keep, or try more with "
-                "--trials"
-            )
-        outcome = tuner.check(best, options.seed + count)
-    about = {"model": options.model, "keep": keep, "search": asdict(best.outcome)}
-    about |= {"check": asdict(outcome), "images": count, "prompts": len(used)}
+            return
+        outcome = tuner.check(best, runs.options.seed + count)
+    about = {"model": runs.options.model, "keep": keep, "search": asdict(best.outcome)}
+    about |= {"check": asdict(outcome), "images": count, "prompts": len(prompts)}
     save_settings(output / "settings.json", best.settings, about)
     click.echo(verdict(best, outcome, keep))
-    click.echo(f"wrote {output / 'settings.json'} and {output / 'frontier.png'}")
+    click.echo(f"wrote {output / 'settings.json'} and {output / FRONTIER}")
+
+
+def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
+    """The best of all trials, with a figure of them; None where another process ends the search.
+
+    Raises:
+        ValueError: none keeps enough.
+    """
+    wanted = tuner.search
+    for one in tuner.run():
+        bar.write(sentence(one), file=sys.stderr)
+        save_frontier(figure, wanted, tuner.finished())
+    # asked before the trials are read: those that another process ends meanwhile count too
+    finished = tuner.is_finished
+    tried = tuner.finished()
+    save_frontier(figure, wanted, tried)
+    if not finished:
+        text = "the last trials are made by another process, which ends the search"
+        bar.write(text, file=sys.stderr)
+        return None
+    best = wanted.best(tried)
+    if best is None:
+        closest = max(tried, key=lambda one: one.outcome.kept)
+        raise ValueError(
+            f"no strength that was tried keeps {wanted.keep:g} of the unguided faithfulness; the "
+            f"closest is {closest.settings['strength']:g}, which keeps {closest.outcome.kept:.3f}: "
+            "in another folder, lower --keep, or try more with --trials"
+        )
+    return best
 
 
 def sentence(one: Trial) -> str:
@@ -179,5 +186,5 @@ def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
         f"{outcome.kept:.3f} of its faithfulness{interval}."
     )
     if outcome.kept < keep:
-        text += f" That is less than --keep {keep:g}: search with more --pictures, elsewhere."
+        text += f" That is less than --keep {keep:g}: search with more --images, elsewhere."
     return text

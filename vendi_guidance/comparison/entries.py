@@ -15,8 +15,7 @@ from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
 from vendi_guidance.comparison.network import rows_counted
 from vendi_guidance.comparison.selection import Select
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.runner import Drawn
-from vendi_guidance.runs.setup import Drawing
+from vendi_guidance.runs.runner import Generated, Sampler
 
 UNGUIDED = "unguided"
 OURS = "ours"
@@ -110,7 +109,7 @@ class Entry:
         except ValueError as error:
             raise ValueError(f"{self.family}={self.strength:g}: {error}") from None
 
-    def drawing(self, guidance_scale: float | None) -> Drawing:
+    def sampler(self, guidance_scale: float | None) -> Sampler:
         """How its images are made.
 
         Args:
@@ -118,7 +117,7 @@ class Entry:
         """
         scale = guidance_scale or 0.0
 
-        def draw(pipe: Any, arguments: dict[str, Any]) -> Drawn:
+        def generate(pipe: Any, arguments: dict[str, Any]) -> Generated:
             def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
                 generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
                 prompts = [sample.prompt for sample in samples]
@@ -132,13 +131,13 @@ class Entry:
             samples = [Sample(prompt, generator.initial_seed()) for prompt, generator in pairs]
             with rows_counted(pipe) as rows:
                 images = method.images(generate, samples)
-            return Drawn(images, sum(rows))
+            return Generated(images, sum(rows))
 
         method = self.build()
         about: dict[str, Any] = {"method": self.family}
         if self.strength is not None:
             about["method_strength"] = self.strength
-        return Drawing(draw, about)
+        return Sampler(generate, about)
 
     def check(self, guidance_scale: float | None) -> None:
         """Raise ValueError if a model with this scale of CFG leaves it nothing to do."""

@@ -19,8 +19,8 @@ from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.evaluation.measures import between
 from vendi_guidance.features.weights import reason
 from vendi_guidance.runs.models import BROKEN
-from vendi_guidance.runs.series import Series
 from vendi_guidance.runs.setup import check_prompts_are_seen
+from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.imagefolder import read_timings
 
 SHORT = 2  # steps
@@ -99,7 +99,7 @@ class Study:
         runs: with the model, prompts and images per prompt. Their folder is the comparison's.
     """
 
-    runs: Series
+    runs: Sweep
     judging: Judging
 
     def images_drawn(self, entry: Entry) -> float:
@@ -133,16 +133,16 @@ class Study:
                 }
                 if sampling.negative_prompt is not None:
                     arguments["negative_prompt"] = [sampling.negative_prompt] * 2
-                entry.drawing(sampling.guidance_scale).draw(pipe, arguments)
+                entry.sampler(sampling.guidance_scale).generate(pipe, arguments)
         except (ValueError, *BROKEN) as error:
             return reason(error)
         return None
 
-    def draw(self, entry: Entry, on_pictures: Callable[[int], object]) -> Path:
+    def generate(self, entry: Entry, on_images: Callable[[int], object]) -> Path:
         """Make an entry's run, or what is missing of it.
 
         Args:
-            on_pictures: called with the number of images that were generated or found, as of
+            on_images: called with the number of images that were generated or found, as of
                 `images_drawn`.
 
         Raises:
@@ -150,9 +150,9 @@ class Study:
             ValueError, OSError: it cannot be made.
         """
         share = self.images_drawn(entry)
-        self.runs.on_pictures = lambda kept: on_pictures(round(kept * share))
-        drawing = entry.drawing(self.runs.model.sampling.guidance_scale)
-        return self.runs.draw(entry.name, entry.diversity, drawing=drawing)
+        self.runs.on_images = lambda kept: on_images(round(kept * share))
+        sampler = entry.sampler(self.runs.model.sampling.guidance_scale)
+        return self.runs.generate(entry.name, entry.diversity, sampler=sampler)
 
     def judge(self, entries: Sequence[Entry]) -> Iterator[Compared]:
         """The finished runs of these entries, of which the first is the unguided one."""

@@ -23,9 +23,9 @@ VERSION = 1
 class Progress:
     """How far a run has come."""
 
-    done: int  # finished pictures
+    done: int  # finished images
     metadata_bytes: int  # length of `metadata.jsonl` at that point
-    batch_size: int  # pictures that each process now makes at a time
+    batch_size: int  # images that each process now makes at a time
     entered_before: int = 0  # samples that had entered the window before this batch
     entered: int = 0  # samples that had entered it after this batch
     side_by_side: int = 1  # prompts made side by side: the number of processes at the start
@@ -66,7 +66,7 @@ class RunWindow(SlidingWindow):
         """
         number -= self._total - self._entered  # of another shape, at the beginning
         if not max(0, self._entered - self.size) <= number < self._entered:
-            raise ValueError("the picture is not in the window")
+            raise ValueError("the image is not in the window")
         place, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
         return self.features[place].view(shape), None if prompts is None else prompts[place]
 
@@ -162,7 +162,6 @@ class Checkpoints:
             shutil.rmtree(removed)
 
     def _paths(self) -> list[Path]:
-        """All files, the oldest first."""
         return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
 
     def _remove_useless(self) -> None:

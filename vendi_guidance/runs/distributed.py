@@ -46,7 +46,7 @@ class ProcessGroup:
             return gather_object([mine])
         except RuntimeError as error:
             raise ConnectionError(
-                "another process of this run has ended: see its message; finished pictures are "
+                "another process of this run has ended: see its message; finished images are "
                 "safe, and --resume goes on"
             ) from error
 
@@ -86,7 +86,13 @@ def process_group(device: str) -> Iterator[ProcessGroup]:
             )
         yield ProcessGroup(0, 1, device)
         return
-    state = PartialState(cpu=torch.device(device).type == "cpu", **_meeting_point())
+    meeting: dict[str, Any] = {}
+    if (store := _launchers_store()) is not None:
+        # not at the addresses that those before a restart have left in the store
+        own_store = PrefixStore(f"attempt {restarts()}", store)
+        rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        meeting = {"store": own_store, "rank": rank, "world_size": count}
+    state = PartialState(cpu=torch.device(device).type == "cpu", **meeting)
     own = str(state.device) if device == state.device.type else device
     yield ProcessGroup(state.process_index, state.num_processes, own)
     state.destroy_process_group()
@@ -117,14 +123,3 @@ def _launchers_store() -> Store | None:
     store = TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
     store.set_timeout(default_pg_timeout)
     return store
-
-
-def _meeting_point() -> dict[str, Any]:
-    """Arguments of `init_process_group` by which processes find one another, and not the addresses
-    that those before a restart have left in the store."""
-    store = _launchers_store()
-    if store is None:
-        return {}
-    own = PrefixStore(f"attempt {restarts()}", store)
-    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return {"store": own, "rank": rank, "world_size": count}

@@ -1,6 +1,6 @@
 """The folder of a run in progress, from which the run can be resumed at any moment.
 
-A batch is written in this order: its pictures, their lines in `metadata.jsonl`, its checkpoint. It
+A batch is written in this order: its images, their lines in `metadata.jsonl`, its checkpoint. It
 counts once its checkpoint exists; whatever is beyond the last checkpoint is cut off or made again.
 `run.json` holds the run's settings; the process that writes holds `.lock`.
 """
@@ -96,7 +96,7 @@ class RunFolder:
         if length < progress.metadata_bytes:
             raise ValueError(
                 f"{metadata} has lost lines: it has {length} bytes, and had "
-                f"{progress.metadata_bytes} after {counted(progress.done, 'picture')}; delete the "
+                f"{progress.metadata_bytes} after {counted(progress.done, 'image')}; delete the "
                 "folder to start again"
             )
         with self._writing():
@@ -119,12 +119,12 @@ class RunFolder:
             self.checkpoints.add(opening)
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
-        """Write a picture, and into it what is said about it."""
+        """Write an image, and into it what is said about it."""
         with self._writing():
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> Progress:
-        """Write the lines and the checkpoint of a batch whose pictures are saved; returns its
+        """Write the lines and the checkpoint of a batch whose images are saved; returns its
         progress, with the new length of `metadata.jsonl`."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
@@ -157,7 +157,7 @@ class RunFolder:
             raise
         except OSError as error:
             are = "is" if self._safe == 1 else "are"
-            safe = f"; {counted(self._safe, 'picture')} {are} safe there, --resume goes on"
+            safe = f"; {counted(self._safe, 'image')} {are} safe there, --resume goes on"
             done = safe if self._safe else ""
             reason = error.strerror or str(error)
             raise OSError(f"cannot write to {self.path}: {reason}{done}") from error

@@ -14,6 +14,24 @@ FORMAT = "vendi-guidance run"
 VERSION = 1
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a JSON file raises that something else has written."""
+
+
+def write_json(path: Path, form: str, content: dict[str, Any]) -> None:
+    """Write a file of one of our formats as a whole."""
+    about = {"format": form, "version": VERSION, **content}
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, form: str) -> dict[str, Any]:
+    """What `write_json` wrote; raises one of `DAMAGED` for anything else."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if (content["format"], content["version"]) != (form, VERSION):
+        raise ValueError(f"it has format {content['format']}, version {content['version']}")
+    return content
+
 
 @dataclass(frozen=True)
 class Input:
@@ -25,16 +43,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that decides how a run's pictures look."""
+    """All that decides how a run's images look."""
 
     settings: dict[str, Any]  # JSON values by the name of the option
     inputs: dict[str, Input | None]  # by the name of the option; None for one that was not given
     versions: dict[str, str]  # of Python and the packages that matter
 
     def save(self, folder: Path) -> None:
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        with whole_file(folder / MANIFEST) as temporary:
-            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / MANIFEST, FORMAT, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
@@ -46,15 +62,13 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if (content["format"], content["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"it has format {content['format']}, version {content['version']}")
+            content = read_json(path, FORMAT)
             inputs = {
                 name: None if given is None else Input(**given)
                 for name, given in content["inputs"].items()
             }
             return cls(dict(content["settings"]), inputs, dict(content["versions"]))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except DAMAGED as error:
             raise ValueError(f"{path} does not describe a run: {error}") from None
 
     def differences(self, began: "Manifest") -> list[str]:

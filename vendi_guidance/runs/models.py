@@ -10,6 +10,7 @@ import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,22 @@ TIMEOUT = 10
 
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """What calls of a model raise that was loaded, but whose parts do not fit one another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingOptions:
+    """How to load a model, by the names of the options.
+
+    Attributes:
+        variant: of the files, such as "fp16".
+        offload: one of `precision.OFFLOADS`, or None for all parts on the device.
+        vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
+    """
+
+    variant: str | None = None
+    offload: str | None = None
+    vae_tiling: bool = False
+    vae_slicing: bool = False
 
 
 def find_model(name: str, variant: str | None = None) -> Path:
@@ -119,25 +136,18 @@ def load_model(
     folder: Path,
     dtype: str,
     device: str,
-    *,
-    variant: str | None = None,
+    options: LoadingOptions = LoadingOptions(),
     lora: Path | None = None,
-    offload: str | None = None,
-    vae_tiling: bool = False,
-    vae_slicing: bool = False,
 ) -> Any:
     """The model on its device, loaded as this class, without progress bars of its own.
 
     Args:
         lora: file of a LoRA to load with it.
-        offload: one of `OFFLOADS`, or None for all parts on the device.
-        vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
 
     Raises:
         ValueError: it cannot be loaded so, or lacks weights; the message says why.
     """
     check_model(folder)
-    check_offload(offload, device)
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
     usual = torch.get_default_dtype()
@@ -149,11 +159,11 @@ def load_model(
                 use_safetensors=True,
                 trust_remote_code=False,
                 local_files_only=True,
-                variant=variant,
+                variant=options.variant,
             )
-        if offload == "model":
+        if options.offload == "model":
             pipe.enable_model_cpu_offload(device=device)
-        elif offload == "sequential":
+        elif options.offload == "sequential":
             pipe.enable_sequential_cpu_offload(device=device)
         else:
             pipe.to(device)
@@ -171,29 +181,16 @@ def load_model(
     if lora is not None:
         with _quiet():
             add_lora(pipe, lora)
-    for is_wanted, name in ((vae_tiling, "tiling"), (vae_slicing, "slicing")):
+    for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
         if is_wanted:
-            _enable(pipe, name)
+            try:
+                getattr(pipe.vae, f"enable_{name}")()
+            except (AttributeError, NotImplementedError):
+                raise ValueError(
+                    f"--vae-{name}: this model's decoder has no {name}: leave it out"
+                ) from None
     pipe.set_progress_bar_config(disable=True)
     return pipe
-
-
-def check_offload(offload: str | None, device: str) -> None:
-    """Raise ValueError where there is no other device for a model to wait beside."""
-    if offload is not None and torch.device(device).type == "cpu":
-        raise ValueError(
-            f"--offload {offload} keeps parts of the model on the CPU until a GPU needs them, and "
-            f"--device is {device}: leave --offload out, or name a GPU"
-        )
-
-
-def _enable(pipe: Any, name: str) -> None:
-    try:
-        getattr(pipe.vae, f"enable_{name}")()
-    except (AttributeError, NotImplementedError):
-        raise ValueError(
-            f"--vae-{name}: this model's decoder has no {name}: leave it out"
-        ) from None
 
 
 def fingerprint(folder: Path) -> str:

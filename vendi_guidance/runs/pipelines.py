@@ -37,7 +37,12 @@ def stock_class(name: str) -> type[DiffusionPipeline]:
     """
     kind = getattr(diffusers, name, None)
     if isinstance(kind, DummyObject):
-        lacking = " and ".join(library for library in vars(kind)["_backends"] if not _has(library))
+        is_there = {it: f"is_{it}_available" for it in vars(kind)["_backends"]}
+        lacking = " and ".join(
+            library
+            for library, check in is_there.items()
+            if not getattr(diffusers.utils, check, lambda: True)()
+        )
         raise ImportError(
             f"the model cannot be used: {name} needs {lacking}: pip install {lacking}"
         )
@@ -63,14 +68,21 @@ def guided_class(stock: type[DiffusionPipeline]) -> type[Any]:
 def _refusal(kind: type[DiffusionPipeline]) -> str | None:
     """Why no run can be made with a pipeline."""
     taken = signature(kind.__call__).parameters
+    # diffusers lists pipelines of ControlNets among those that make images of prompts alone, too
+    listed = kind in AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values() and "Control" not in kind.__name__
     if kind._load_connected_pipes:
         return "runs two pipelines in turn: guide the second of them from Python"
     if any(name in taken for name in FRAMES):
         return "makes videos, and a run writes images: guide it from Python (docs/pipelines.md)"
     if "prompt" not in taken:
         return f"takes no prompt, but {', '.join([*taken][1:4])}"
-    given = [name for name in taken if name in IMAGES and not _makes_do_without(kind)]
-    given += [name for name in taken if _is_required(taken[name]) and name != "prompt"]
+    given = [name for name in taken if name in IMAGES and not listed]
+    given += [
+        name
+        for name, one in taken.items()
+        if one.kind is Parameter.POSITIONAL_OR_KEYWORD and one.default is Parameter.empty
+    ]
+    given = [name for name in given if name not in ("self", "prompt")]
     if given:
         return f"needs {given[0]} besides a prompt: guide it from Python (docs/pipelines.md)"
     if not {"num_inference_steps", "height"} <= taken.keys() or "Prior" in kind.__name__:
@@ -81,19 +93,3 @@ def _refusal(kind: type[DiffusionPipeline]) -> str | None:
     if family_of(kind).ignores_callback:
         return "ignores what its callback returns, so that guidance has no effect"
     return None
-
-
-def _makes_do_without(kind: type[DiffusionPipeline]) -> bool:
-    """Whether a pipeline that takes images makes images of prompts too."""
-    listed = kind in AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values()
-    return listed and "Control" not in kind.__name__  # diffusers lists these too
-
-
-def _is_required(parameter: Parameter) -> bool:
-    is_named = parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
-    return is_named and parameter.default is Parameter.empty and parameter.name != "self"
-
-
-def _has(library: str) -> bool:
-    check = getattr(diffusers.utils, f"is_{library}_available", None)
-    return check is None or bool(check())

@@ -1,4 +1,4 @@
-"""What a run makes: its pictures, in the order of their making."""
+"""What a run makes: its images, in the order of their making."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from vendi_guidance.storage.prompt_files import Prompts
 
 
 class Item(NamedTuple):
-    """A picture to be made."""
+    """A image to be made."""
 
     number: int
     prompt: str
@@ -19,15 +19,15 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run makes. Picture number i is made from seed + i, whatever is made before it."""
+    """What a run makes. Image number i is made from seed + i, whatever is made before it."""
 
     prompts: Prompts  # in order
     images_per_prompt: int
-    at_a_time: int  # pictures of one prompt before the next prompt's turn, where several take turns
-    seed: int  # of the first picture
+    at_a_time: int  # images of one prompt before the next prompt's turn, where several take turns
+    seed: int  # of the first image
     call: dict[str, Any]  # arguments of each pipeline call besides prompts and generators
-    negative_prompt: str | None  # of every picture
-    about: dict[str, Any]  # what `metadata.jsonl` says of each picture besides prompt and seed
+    negative_prompt: str | None  # of every image
+    about: dict[str, Any]  # what `metadata.jsonl` says of each image besides prompt and seed
     origin: dict[str, Any] | None  # what each PNG file says besides; None: it says nothing at all
     manifest: Manifest  # the settings and inputs that all this comes from
 
@@ -36,11 +36,11 @@ class Plan:
         return self.prompts.count * self.images_per_prompt
 
     def items(self, done: int, side_by_side: int) -> Iterator[Item]:
-        """The pictures in the order of their making, without the first `done`.
+        """The images in the order of their making, without the first `done`.
 
         Args:
             side_by_side: how many prompts take turns, a batch each. So processes work on different
-                prompts, and the pictures of a prompt are guided away from one another.
+                prompts, and the images of a prompt are guided away from one another.
         """
         each = self.images_per_prompt
         groups, more = divmod(done, side_by_side * each)
@@ -56,14 +56,14 @@ class Plan:
         return islice(items, more, None)
 
     def arguments(self, items: list[Item]) -> dict[str, Any]:
-        """What to call the pipeline with for these pictures, besides generators."""
+        """What to call the pipeline with for these images, besides generators."""
         given: dict[str, Any] = {"prompt": [item.prompt for item in items], **self.call}
         if self.negative_prompt is not None:
             given["negative_prompt"] = [self.negative_prompt] * len(items)
         return given
 
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:
-        """The line of metadata about a picture that was made in such a batch."""
+        """The line of metadata about an image that was made in such a batch."""
         return {
             "file_name": image_name(item.number),
             "prompt": item.prompt,

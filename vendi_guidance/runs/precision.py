@@ -53,23 +53,23 @@ def choose(asked: str, device: str, folder: Path, variant: str | None = None) ->
     """
     kind = torch.device(device).type
     if asked != AUTO:
-        is_slow = asked == "bfloat16" and kind == "cpu" and slowdown() > 1
-        return Precision(asked, _warning() if is_slow else None)
-    dtype, why = _on_cpu() if kind == "cpu" else _on_gpu(kind, _half_of(folder, variant))
+        if asked != "bfloat16" or kind != "cpu" or slowdown() <= 1:
+            return Precision(asked)
+        return Precision(
+            asked,
+            "this processor emulates bfloat16: a product of matrices takes "
+            f"{slowdown():.3g} times as long as in float32, which --dtype auto uses",
+        )
+    half = "bfloat16" if kind == "cpu" else _half_of(folder, variant)
+    dtype, why = half, "the half precision of this model"
+    if kind == "cpu" and computes_bfloat16():
+        why = "which this processor computes itself"
+    elif kind == "cpu":
+        dtype, why = "float32", "because this processor only emulates bfloat16"
+    elif kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+        why = "because this GPU has no bfloat16, and float16 may overflow in this model"
+        dtype = "float32"
     return Precision(dtype, f"computing in {dtype}, {why}; --dtype changes it")
-
-
-def _on_cpu() -> tuple[str, str]:
-    if computes_bfloat16():
-        return "bfloat16", "which this processor computes itself"
-    return "float32", "because this processor only emulates bfloat16"
-
-
-def _on_gpu(kind: str, half: str) -> tuple[str, str]:
-    """On a device that is no CPU, for a model whose half precision is `half`."""
-    if kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
-        return "float32", "because this GPU has no bfloat16, and float16 may overflow in this model"
-    return half, "the half precision of this model"
 
 
 def computes_bfloat16() -> bool:
@@ -91,13 +91,6 @@ def slowdown() -> float:
         x @ x
         least[dtype] = min(least[dtype], perf_counter() - began)
     return least[torch.bfloat16] / least[torch.float32]
-
-
-def _warning() -> str:
-    return (
-        "this processor emulates bfloat16: a product of matrices takes "
-        f"{slowdown():.3g} times as long as in float32, which --dtype auto uses"
-    )
 
 
 def _half_of(folder: Path, variant: str | None) -> str:

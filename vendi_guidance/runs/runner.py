@@ -1,10 +1,10 @@
-"""Making the pictures of a run, so that it can be stopped and resumed at any moment.
+"""Making the images of a run, so that it can be stopped and resumed at any moment.
 
-Work goes in rounds. In a round, each of W processes makes the next b pictures, guided away from the
+Work goes in rounds. In a round, each of W processes makes the next b images, guided away from the
 window and from one another, but not from those that the other processes are making. When all are
 finished, every process adds all W b to its window, in their order. A round is saved whole or not at
-all, so a run resumed with the same W makes the same pictures. A run begun by W processes makes W
-prompts side by side, so that pictures of one prompt are made by one process.
+all, so a run resumed with the same W makes the same images. A run begun by W processes makes W
+prompts side by side, so that images of one prompt are made by one process.
 """
 
 import logging
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 Entered = tuple[Tensor | None, Tensor | None]
 
 
-class Drawn(NamedTuple):
+class Generated(NamedTuple):
     """What a call of the pipeline gave.
 
     Attributes:
@@ -46,13 +46,22 @@ class Drawn(NamedTuple):
     evaluations: int | None = None
 
 
-Draw = Callable[[DiversityGuided, dict[str, Any]], Drawn]
-"""Makes a batch with a pipeline and the arguments of its call, among them one generator each."""
+def call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Generated:
+    return Generated(pipe(**arguments).images)
 
 
-def by_a_call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Drawn:
-    """As the pipeline does."""
-    return Drawn(pipe(**arguments).images)
+@dataclass(frozen=True)
+class Sampler:
+    """How images are generated with the pipeline, if not by a call as it is.
+
+    Attributes:
+        generate: makes a batch with a pipeline and the arguments of its call, among them one
+            generator each.
+        about: what `metadata.jsonl` says of it, JSON values.
+    """
+
+    generate: Callable[[DiversityGuided, dict[str, Any]], Generated] = call
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 class _Result(NamedTuple):
@@ -78,9 +87,9 @@ class Runner:
     stop: Stop  # tells when to stop early
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
-    draw: Draw = by_a_call
+    sampler: Sampler = field(default_factory=Sampler)
     on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
-    made: int = field(default=0, init=False)  # pictures, since the run was started or resumed
+    made: int = field(default=0, init=False)  # images, since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # how long these took
     stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
     _warned: bool = field(default=False, init=False)
@@ -93,11 +102,11 @@ class Runner:
         return cast(RunWindow, self.pipe.guidance.window)
 
     def rounds(self) -> Iterator[int]:
-        """Make what is missing; yields the number of pictures of each round once they are safe.
+        """Make what is missing; yields the number of images of each round once they are safe.
 
         Raises:
             OSError: the folder cannot be written; what was yielded is safe.
-            ValueError: a sample does not fit the window, or memory is too small for one picture.
+            ValueError: a sample does not fit the window, or memory is too small for one image.
         """
         items = self.plan.items(self.progress.done, self.progress.side_by_side)
         waiting: list[Item] = []
@@ -139,12 +148,11 @@ class Runner:
         return True
 
     def _part(self, items: list[Item], rank: int) -> list[Item]:
-        """What one process makes of a round."""
         size = self.progress.batch_size
         return items[rank * size : (rank + 1) * size]
 
     def _make(self, items: list[Item], images: list[Image]) -> _Result:
-        """Make pictures into `images`, which stays empty if memory is too small."""
+        """Make images into `images`, which stays empty if memory is too small."""
         if not items:
             return _Result([], signal=self.stop.signal)
         seeds = [self.plan.seed + item.number for item in items]
@@ -158,8 +166,8 @@ class Runner:
             arguments |= self.pipe.watched(self.on_step)
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
-                drawn = self.draw(self.pipe, arguments)
-                images += drawn.images
+                generated = self.sampler.generate(self.pipe, arguments)
+                images += generated.images
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except BROKEN as error:
@@ -175,7 +183,7 @@ class Runner:
             perf_counter() - started,
             self.pipe.guidance.skipped - skipped,
             self.pipe.guidance.sigma_prompt,
-            drawn.evaluations,
+            generated.evaluations,
             self.stop.signal,
         )
 
@@ -183,11 +191,11 @@ class Runner:
         size = self.progress.batch_size
         if size == 1:
             raise ValueError(
-                "out of memory with one picture at a time: use a smaller model, --dtype float16 or "
+                "out of memory with one image at a time: use a smaller model, --dtype float16 or "
                 "a smaller --diversity-window"
             )
         if not self._warned and self.group.is_first:
-            text = "out of memory with %d pictures at a time: going on with %d, or fewer"
+            text = "out of memory with %d images at a time: going on with %d, or fewer"
             logger.warning(text, size, size // 2)
         self._warned = True
         self.progress = replace(self.progress, batch_size=size // 2)
@@ -218,21 +226,19 @@ class Runner:
             guidance.settings = replace(guidance.settings, sigma_prompt=sigma_prompt)
 
     def _begin(self) -> None:
-        """Delete an old run, before any process saves a picture."""
+        """Delete an old run, before any process saves an image."""
         if self.group.is_first and self.opening is not None:
             self.folder.begin(self.plan.manifest, self.opening)
             note_begun(self.folder.path)
         self.opening = None
 
     def _save(self, items: list[Item], images: list[Image]) -> None:
-        """Save this process's pictures."""
         origin = self.plan.origin
         for item, image in zip(self._part(items, self.group.rank), images, strict=True):
             about = None if origin is None else self._row(item) | origin
             self.folder.save_image(item.number, image, about)
 
     def _finish(self, items: list[Item], results: list[_Result], entered: Entered) -> None:
-        """Write the metadata and the checkpoint of a round whose pictures are saved."""
         if self.group.is_first:
             rows, timings = [], []
             for rank, result in enumerate(results):

@@ -25,6 +25,22 @@ FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
 what the models' cards say. The number in a name such as "sdxl-lightning-8step" comes first."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How to sample a model, by the names of the options; None is what suits the model.
+
+    Attributes:
+        lora: loaded with it; its name says more than the model's: it may be a distillation.
+    """
+
+    lora: str | None = None
+    steps: int | None = None
+    guidance_scale: float | None = None
+    negative_prompt: str | None = None
+    height: int | None = None
+    width: int | None = None
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Arguments of a pipeline's calls.
@@ -64,13 +80,7 @@ def sampling_of(
     stock: type[DiffusionPipeline],
     folder: Path,
     name: str,
-    lora: str | None = None,
-    *,
-    steps: int | None = None,
-    guidance_scale: float | None = None,
-    negative_prompt: str | None = None,
-    height: int | None = None,
-    width: int | None = None,
+    asked: SamplingOptions = SamplingOptions(),
 ) -> Sampling:
     """How to call a model: as given, else as its name, its parts or its pipeline's signature say.
 
@@ -78,13 +88,14 @@ def sampling_of(
         stock: its pipeline.
         folder: where it is.
         name: as the user gave it.
-        lora: name of a LoRA beside it, as given, which says more: it may be a distillation.
 
     Raises:
         ValueError: something is given that the pipeline does not take, or nothing says how many
             steps.
     """
     taken = signature(stock.__call__).parameters
+    steps, guidance_scale = asked.steps, asked.guidance_scale
+    negative_prompt = asked.negative_prompt
     scale_name = "guidance_scale"
     if "true_cfg_scale" in taken and (scale_name not in taken or not taken[scale_name].default):
         scale_name = "true_cfg_scale"  # the other is an input of networks with distilled guidance
@@ -95,7 +106,7 @@ def sampling_of(
     usual_steps = taken["num_inference_steps"].default
     usual_scale = taken[scale_name].default if scale_name in taken else None
     source = f"the defaults of {stock.__name__}"
-    if few := _by_name(lora or "") or _by_name(name) or _by_parts(folder):
+    if few := _by_name(asked.lora or "") or _by_name(name) or _by_parts(folder):
         usual_steps, scale, why = few
         usual_scale = usual_scale if scale is None or scale_name not in taken else scale
         source = f"usual for {why}"
@@ -111,7 +122,8 @@ def sampling_of(
     if scale_name == "true_cfg_scale" and (guidance_scale or 0) > 1:
         negative_prompt = negative_prompt or " "  # without one, these pipelines leave CFG out
     remark = f"{', '.join(chosen)}: {source}" if chosen else None
-    return Sampling(steps, guidance_scale, scale_name, negative_prompt, height, width, remark)
+    size = (asked.height, asked.width)
+    return Sampling(steps, guidance_scale, scale_name, negative_prompt, *size, remark)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,21 +1,17 @@
 """`settings.json`: settings of guidance that suit a model, as `vendi-guidance tune` finds them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from vendi_guidance.guidance.settings import SETTINGS, Rounds
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.runs.manifest import DAMAGED, read_json, write_json
 
 FORMAT = "vendi-guidance settings"
-VERSION = 1
 
 
 def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
     """Write settings by name, the dial as "strength", and what is known about them, JSON values."""
-    content = {"format": FORMAT, "version": VERSION, "settings": settings, "about": about}
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(path, FORMAT, {"settings": settings, "about": about})
 
 
 def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, Any]:
@@ -42,11 +38,8 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if (content["format"], content["version"]) != (FORMAT, VERSION):
-            raise ValueError(f"it has format {content['format']}, version {content['version']}")
-        settings = dict(content["settings"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        settings = dict(read_json(path, FORMAT)["settings"])
+    except DAMAGED as error:
         raise ValueError(f"{path} holds no settings of guidance: {error}") from None
     known = {"strength", *SETTINGS}
     if unknown := settings.keys() - known:

@@ -19,8 +19,8 @@ from vendi_guidance.runs.folder import RunFolder
 from vendi_guidance.runs.lora import find_lora
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
 from vendi_guidance.runs.models import (
+    LoadingOptions,
     check_model,
-    check_offload,
     find_model,
     fingerprint,
     load_model,
@@ -28,8 +28,8 @@ from vendi_guidance.runs.models import (
 from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
 from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
-from vendi_guidance.runs.runner import Draw, Runner, by_a_call
-from vendi_guidance.runs.sampling import Sampling, sampling_of
+from vendi_guidance.runs.runner import Runner, Sampler
+from vendi_guidance.runs.sampling import Sampling, SamplingOptions, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.undistilled import Base, find_undistilled
 from vendi_guidance.storage.files import sha256_of
@@ -37,7 +37,7 @@ from vendi_guidance.storage.prompt_files import Prompts, open_prompts
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(SamplingOptions, LoadingOptions):
     """The options of the command line, by their names.
 
     Attributes:
@@ -53,13 +53,6 @@ class RunOptions:
 
     prompts: str
     model: str
-    variant: str | None
-    steps: int | None
-    guidance_scale: float | None
-    negative_prompt: str | None
-    height: int | None
-    width: int | None
-    lora: str | None = None
     images_per_prompt: int
     batch_size: int
     seed: int
@@ -72,9 +65,6 @@ class RunOptions:
     no_metadata: bool = False
     device: str
     dtype: str
-    offload: str | None
-    vae_tiling: bool
-    vae_slicing: bool
     opener: Callable[[str], Prompts] = open_prompts
     protocol: str | None = None
     protocol_prompts: int | None = None
@@ -87,7 +77,11 @@ class RunOptions:
             raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
         if self.overwrite and self.resume:
             raise ValueError("--overwrite begins anew and --resume goes on: give one of them")
-        check_offload(self.offload, self.device)
+        if self.offload is not None and torch.device(self.device).type == "cpu":
+            raise ValueError(
+                f"--offload {self.offload} keeps parts of the model on the CPU until a GPU needs "
+                f"them, and --device is {self.device}: leave --offload out, or name a GPU"
+            )
         if self.window_out is not None and self.diversity.get("memory") == "call":
             raise ValueError(
                 "--diversity-memory call remembers nothing that --window-out could save: leave one "
@@ -99,26 +93,13 @@ class RunOptions:
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """How a run's images are made of the pipeline, if not by a call as it is.
-
-    Attributes:
-        draw: makes a batch.
-        about: what `metadata.jsonl` says of it, JSON values.
-    """
-
-    draw: Draw = by_a_call
-    about: dict[str, Any] = field(default_factory=dict)
-
-
 def open_run(
     options: RunOptions,
     group: ProcessGroup,
     stop: Stop,
     stack: ExitStack,
     pipe: Any = None,
-    drawing: Drawing | None = None,
+    sampler: Sampler | None = None,
     tell: Callable[[str], object] = lambda remark: None,
 ) -> Runner:
     """A run with these options, new or resumed; every process calls this.
@@ -126,13 +107,13 @@ def open_run(
     Args:
         stack: keeps the folder locked.
         pipe: the model, if an earlier run with it has loaded it (see `load`).
-        drawing: None calls the pipeline.
+        sampler: None calls the pipeline.
         tell: called in the first process with what the user should know, a sentence each.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
     """
-    drawing = drawing or Drawing()
+    sampler = sampler or Sampler()
     if has_begun(options.output):
         options = replace(options, resume=True, overwrite=False)
         if group.is_first:
@@ -147,7 +128,7 @@ def open_run(
             **options.diversity,
         )
         check_prompts_are_seen(model.pipeline, guidance.settings)
-        plan = _plan(options, model, guidance, drawing.about)
+        plan = _plan(options, model, guidance, sampler.about)
         return plan, guidance, window, opening
 
     def found() -> Model:
@@ -166,7 +147,7 @@ def open_run(
         return _claim(options, folder, plan.manifest, stack) if group.is_first else []
 
     for change in group.agree(claim):
-        tell(f"{change}: pictures may differ in rounding")
+        tell(f"{change}: images may differ in rounding")
 
     def begin() -> Runner:
         nonlocal pipe
@@ -179,9 +160,9 @@ def open_run(
         if done is not None:
             folder.checkpoints.restore(window, group.device)
             window.keep(opening)  # of another image size: its checkpoint may be gone
-            return Runner(pipe, plan, folder, group, stop, done, None, drawing.draw)
+            return Runner(pipe, plan, folder, group, stop, done, None, sampler)
         window.enter_again(opening, group.device)
-        return Runner(pipe, plan, folder, group, stop, opening.progress, opening, drawing.draw)
+        return Runner(pipe, plan, folder, group, stop, opening.progress, opening, sampler)
 
     return group.agree(begin)
 
@@ -215,17 +196,7 @@ def find(options: RunOptions) -> Model:
     lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
     stock = stock_class(check_model(folder))
-    sampling = sampling_of(
-        stock,
-        folder,
-        options.model,
-        options.lora,
-        steps=options.steps,
-        guidance_scale=options.guidance_scale,
-        negative_prompt=options.negative_prompt,
-        height=options.height,
-        width=options.width,
-    )
+    sampling = sampling_of(stock, folder, options.model, options)
     asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
     precision = choose(asked or options.dtype, options.device, folder, options.variant)
     base = find_undistilled(options.undistilled, folder, options.variant)
@@ -254,17 +225,8 @@ def load(options: RunOptions, model: Model, device: str) -> Any:
     Raises:
         ValueError: it cannot be loaded; the message says why.
     """
-    return load_model(
-        model.pipeline,
-        model.folder,
-        model.precision.dtype,
-        device,
-        variant=options.variant,
-        lora=model.lora,
-        offload=options.offload,
-        vae_tiling=options.vae_tiling,
-        vae_slicing=options.vae_slicing,
-    )
+    dtype = model.precision.dtype
+    return load_model(model.pipeline, model.folder, dtype, device, options, model.lora)
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
@@ -382,7 +344,7 @@ def _claim(
 
 
 def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, Checkpoint]:
-    """An empty window, and the checkpoint whose samples enter it before any picture is made."""
+    """An empty window, and the checkpoint whose samples enter it before any image is made."""
     progress = Progress(0, 0, options.batch_size, side_by_side=group.count)
     if options.window_in is None:
         return RunWindow(options.diversity_window or WINDOW), Checkpoint(progress)

@@ -17,7 +17,7 @@ from torch import Tensor
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.schedule import Watch, continue_from_here
 from vendi_guidance.adapter.vae import encode, frozen
-from vendi_guidance.runs.series import Series
+from vendi_guidance.runs.sweep import Sweep
 
 STEPS = 4
 """Of each call; all but the first, whose latents are noise alone, predict the noised image."""
@@ -37,7 +37,7 @@ class OwnModel:
             prompt where there is but one.
     """
 
-    def __init__(self, runs: Series, prompts: Sequence[str]) -> None:
+    def __init__(self, runs: Sweep, prompts: Sequence[str]) -> None:
         self.name = "own prompt recognised by the model"
         self._runs = runs
         self._prompts = list(dict.fromkeys(prompts))

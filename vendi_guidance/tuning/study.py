@@ -19,7 +19,7 @@ from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.settings import STRENGTH, Rounds
-from vendi_guidance.runs.series import Series
+from vendi_guidance.runs.sweep import Sweep
 
 JOURNAL = "trials.journal"
 UNGUIDED = "unguided"
@@ -92,7 +92,7 @@ class Tuner:
         runs: with the model, prompts and images per prompt. Their folder is the search's.
     """
 
-    runs: Series
+    runs: Sweep
     search: Search
     judging: Judging
 
@@ -123,12 +123,12 @@ class Tuner:
             ValueError, OSError: a run cannot be made.
         """
         with FileLock(self.folder / ".unguided.lock"):  # the first process makes it
-            self.runs.draw(UNGUIDED, {"strength": 0.0})
+            self.runs.generate(UNGUIDED, {"strength": 0.0})
         baseline, judged_by = self.judging.unguided(self.folder / UNGUIDED)
         while (claimed := self._claim()) is not None:
             trial, lock, name, settings = claimed
             try:
-                self.runs.draw(name, settings)
+                self.runs.generate(name, settings)
                 outcome = self.judging.outcome(self.folder / name, baseline, judged_by)
                 with self._locked():
                     trial.set_user_attr("outcome", asdict(outcome))
@@ -141,8 +141,8 @@ class Tuner:
     def check(self, best: Trial, seed: int) -> Outcome:
         """How a setting does from a seed on that the search has not seen."""
         with FileLock(self.folder / ".check.lock"):
-            plain = self.runs.draw("check-unguided", {"strength": 0.0}, seed=seed)
-            tuned = self.runs.draw("check-tuned", best.settings, seed=seed)
+            plain = self.runs.generate("check-unguided", {"strength": 0.0}, seed=seed)
+            tuned = self.runs.generate("check-tuned", best.settings, seed=seed)
         return self.judging.outcome(tuned, *self.judging.unguided(plain))
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:

@@ -18,7 +18,7 @@ from PIL import Image
 from torch.distributed import TCPStore
 
 from tests.helpers.commands import repeatable
-from tests.helpers.processes import fork, fork_team, wait
+from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from tests.helpers.runs import read_run
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.commands import generate
@@ -27,9 +27,9 @@ from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = needs_fork
 
-PICTURES = 9
+IMAGES = 9
 PROMPTS = ["cat", "dog", "cow"]
 
 Event = tuple[Callable[[], object], int, int]
@@ -139,13 +139,13 @@ def lack_memory() -> None:
 
 
 def assert_whole(folder: Path) -> None:
-    """Every picture once, none else."""
+    """Every image once, none else."""
     rows = sorted(read_run(folder).rows, key=lambda row: row["seed"])
-    names = [f"{number:06d}.png" for number in range(PICTURES)]
+    names = [f"{number:06d}.png" for number in range(IMAGES)]
     assert [row["file_name"] for row in rows] == names
     assert sorted(path.name for path in folder.glob("*.png")) == names
     assert [row["prompt"] for row in rows] == [prompt for prompt in PROMPTS for _ in range(3)]
-    assert [row["seed"] for row in rows] == list(range(PICTURES))
+    assert [row["seed"] for row in rows] == list(range(IMAGES))
     for name, row in zip(names, rows, strict=True):
         with Image.open(folder / name) as opened:
             assert (opened.text["seed"], opened.text["prompt"]) == (str(row["seed"]), row["prompt"])
@@ -157,8 +157,8 @@ def peace(tiny_sdxl_folder, tmp_path_factory) -> Team:
     """With a run that two processes have made in peace."""
     team = Team(tmp_path_factory.mktemp("processes") / "peace", tiny_sdxl_folder)
     assert team.run() == [0, 0], team.said
-    assert f"{PICTURES} pictures in " in team.said[0]
-    assert "pictures" not in team.said[1]
+    assert f"{IMAGES} images in " in team.said[0]
+    assert "images" not in team.said[1]
     return team
 
 
@@ -176,7 +176,7 @@ def launch() -> Iterator[Callable[[int], dict[str, str]]]:
     yield lambda restarts: about | {"TORCHELASTIC_RESTART_COUNT": str(restarts)}
 
 
-def test_two_processes_make_each_picture_once_and_know_the_same(peace):
+def test_two_processes_make_each_image_once_and_know_the_same(peace):
     assert_whole(peace.output)
     first, second = peace.windows
     assert [line.split()[:2] for line in first] == [["4", "4"], ["8", "8"], ["9", "9"]]
@@ -196,7 +196,7 @@ def test_accelerate_starts_them(peace, team):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{PICTURES} pictures in ") == 1
+    assert done.stdout.count(f"{IMAGES} images in ") == 1
     assert_whole(team.output)
     assert repeatable(team.output) == repeatable(peace.output)
 
@@ -266,7 +266,7 @@ def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, l
 
 def test_a_process_asked_to_stop_stops_all(peace, team):
     assert team.run(event=(terminate, 1, 2)) == [143, 143]
-    assert f"8 of {PICTURES} pictures in " in team.said[0]
+    assert f"8 of {IMAGES} images in " in team.said[0]
     assert "Traceback" not in "".join(team.said)
     assert team.run("--resume") == [0, 0], team.said
     assert repeatable(team.output) == repeatable(peace.output)

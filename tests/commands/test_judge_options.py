@@ -1,9 +1,8 @@
 """What `vendi-guidance tune` and `vendi-guidance compare` refuse, and leave alone."""
 
 import pytest
-from click.testing import CliRunner
 
-from tests.helpers.commands import assert_refused, contents
+from tests.helpers.commands import assert_refused, contents, invoke, judged_runs
 from vendi_guidance.commands import compare, tune
 
 COMMANDS = {"tune": tune.main, "compare": compare.main}
@@ -13,14 +12,14 @@ WRONG = [
     (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),
     (["--image-embedder", "eyes"], ("eyes",)),
     (["--model", "no/such/model"], ("no/such/model",)),
-    (["--offload", "model"], ("--offload model",)),
+    (["--offload", "sequential"], ("--offload sequential keeps parts", "--device is cpu")),
 ]
 """Options of both, and what the sentence has to say."""
 
 WRONG_OF = {
     "tune": [
-        (["--pictures", 3], ("--pictures 3", "too small", "take 22")),
-        (["--pictures", 22], ("own-prompt", "one prompt")),
+        (["--images", 3], ("--images 3", "too small", "take 22")),  # the option's earlier name
+        (["--images", 22], ("own-prompt", "one prompt")),
         (["--keep", 0], ("--keep",)),
     ],
     "compare": [
@@ -35,17 +34,14 @@ WRONG_OF = {
 
 
 @pytest.fixture
-def invoke(tiny_sdxl_folder, tmp_path_factory):
-    """Run a command by its name: `invoke(name, output, *options)`."""
+def refused(tiny_sdxl_folder, tmp_path_factory):
+    """Run a command by its name: `refused(name, output, *options)`."""
     prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     prompts.write_text("a cat\na dog")
 
     def run(name, output, *more):
-        words = [prompts, "--model", tiny_sdxl_folder, "--device", "cpu", "--steps", 2]
-        words += ["--images-per-prompt", 2, "--faithfulness", "own-prompt"]
-        words += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
-        words += ["--output", output, *more]
-        return CliRunner().invoke(COMMANDS[name], [str(word) for word in words])
+        words = judged_runs(tiny_sdxl_folder, prompts, "--images-per-prompt", 2)
+        return invoke(COMMANDS[name], *words, "--output", output, *more)
 
     return run
 
@@ -54,13 +50,13 @@ def invoke(tiny_sdxl_folder, tmp_path_factory):
     ("name", "options", "said"),
     [(name, *case) for name in COMMANDS for case in WRONG + WRONG_OF[name]],
 )
-def test_a_wrong_option_is_named_and_nothing_is_written(invoke, tmp_path, name, options, said):
-    assert_refused(invoke(name, tmp_path / "out", *options), *said)
+def test_a_wrong_option_is_named_and_nothing_is_written(refused, tmp_path, name, options, said):
+    assert_refused(refused(name, tmp_path / "out", *options), *said)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_folder_with_something_else_is_left_alone(invoke, tmp_path, name):
+def test_a_folder_with_something_else_is_left_alone(refused, tmp_path, name):
     (tmp_path / "notes.md").write_text("mine")
-    assert_refused(invoke(name, tmp_path), "not empty")
+    assert_refused(refused(name, tmp_path), "not empty")
     assert contents(tmp_path) == {"notes.md": b"mine"}

@@ -1,4 +1,4 @@
-"""Runs with one model, each in a folder of its own, made one after the other."""
+"""Runs with one model and other settings, each in a folder of its own, one after the other."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -8,28 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.setup import Drawing, Model, RunOptions, find, load, open_run
+from vendi_guidance.runs.runner import Sampler
+from vendi_guidance.runs.setup import Model, RunOptions, find, load, open_run, settled
 from vendi_guidance.runs.signals import Stop
 
 
 @dataclass(eq=False)
-class Series:
+class Sweep:
     """Makes runs.
 
     Attributes:
         options: of all runs. `output` is the folder of their folders.
-        on_pictures: called with the number of images that were made or found.
+        on_images: called with the number of images that were made or found.
         tell: called with remarks for the user, see `open_run`.
     """
 
     options: RunOptions
     stop: Stop
-    on_pictures: Callable[[int], object] = field(default=lambda count: None)
+    on_images: Callable[[int], object] = field(default=lambda count: None)
     tell: Callable[[str], object] = field(default=lambda remark: None)
 
     @cached_property
     def model(self) -> Model:
-        """The model, found once."""
+        """The model, found once.
+
+        Raises:
+            ValueError, OSError, ImportError: it, or an option, cannot be used.
+        """
+        self.options.check()
         return find(self.options)
 
     @cached_property
@@ -37,12 +43,12 @@ class Series:
         """The model, loaded once."""
         return load(self.options, self.model, self.options.device)
 
-    def draw(
+    def generate(
         self,
         name: str,
         diversity: dict[str, Any],
         *,
-        drawing: Drawing | None = None,
+        sampler: Sampler | None = None,
         **changes: Any,
     ) -> Path:
         """Make the run of this name, or what is missing of it.
@@ -60,13 +66,13 @@ class Series:
         """
         folder = self.options.output / name
         changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
-        options = replace(self.options, **changes)
+        options = replace(settled(self.options, self.model), **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, self.stop, stack, self.pipe, drawing, self.tell)
-            self.on_pictures(run.progress.done)
+            run = open_run(options, group, self.stop, stack, self.pipe, sampler, self.tell)
+            self.on_images(run.progress.done)
             for made in run.rounds():
-                self.on_pictures(made)
+                self.on_images(made)
             if run.stopped_by is not None:
                 raise SystemExit(128 + run.stopped_by)
         self.stop.in_batch = False

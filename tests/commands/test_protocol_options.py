@@ -4,12 +4,11 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
 from tests.helpers.batches_at_hand import sample_images
 from tests.helpers.benchmark_files import captions, dimcim, write_json
-from tests.helpers.commands import assert_refused
+from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import read_run
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate, generate
@@ -30,7 +29,7 @@ def drawn(tiny_sdxl_folder, tmp_path):
     def call(*words):
         words = [*words, "--model", tiny_sdxl_folder, "--output", tmp_path / "out", "--steps", 1]
         words += ["--device", "cpu", "--diversity", 0]
-        return CliRunner().invoke(generate.main, [str(word) for word in words])
+        return invoke(generate.main, *words)
 
     return call
 
@@ -45,7 +44,7 @@ def judged(tiny_sdxl_folder, tmp_path):
         words = [*words, "--output", tmp_path / "report", "--image-embedder", "pixels:4"]
         words += ["--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
         words += ["--clip", f"clip:{tmp_path / 'clip'}"]
-        return CliRunner().invoke(evaluate.main, [str(word) for word in words])
+        return invoke(evaluate.main, *words)
 
     return call
 

@@ -1,0 +1,169 @@
+"""What all guided pipelines promise, on tiny models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import DiffusionPipeline
+from safetensors.torch import load_file
+
+from tests.helpers import tiny_unets as unet
+from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_text import Letters, LettersEncoder
+from vendi_guidance import VendiGuidance
+from vendi_guidance.guidance.window import unit_rows
+from vendi_guidance.runs.pipelines import GUIDED
+
+FOLDER = Path(__file__).parents[2] / "pipelines"
+PROMPTS = [0, 1]
+OURS = {guided.stock: guided for guided in GUIDED}
+NAMES = {"SDXL": "unet", **dict.fromkeys(["PixArt-alpha", "PixArt-Sigma", "Flux"], "transformer")}
+PIXART = ["PixArt-alpha", "PixArt-Sigma"]
+EVERY_STEP = {"diversity_preset": "published", "diversity_scale": 0.3, "diversity_every": 1}
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+def make(name, guided=True, **parts):
+    """A pipeline with the same weights each time."""
+    stock = CASES[name].make()
+    pipe = (OURS[type(stock)] if guided else type(stock))(**stock.components | parts)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def generate(pipe, name, cfg=False, images=1, text=False, **more):
+    """Latents of images for `PROMPTS`."""
+    given = CASES[name].arguments(PROMPTS, guided=cfg, pictures=images, text=text)
+    return pipe(**given | more)[0]
+
+
+def given_features(name):
+    """What prompts are told apart by: pooled embeddings, or means of the tokens a mask shows."""
+    given = CASES[name].embeddings(PROMPTS)
+    if "pooled_prompt_embeds" in given:
+        return unit_rows(given["pooled_prompt_embeds"])
+    pairs = zip(given["prompt_embeds"], given["prompt_attention_mask"], strict=True)
+    return unit_rows(torch.stack([tokens[mask].mean(dim=0) for tokens, mask in pairs]))
+
+
+@pytest.mark.parametrize("off", [{"diversity": 0}, {"diversity_scale": 0}])
+@pytest.mark.parametrize("cfg", [False, True])
+def test_without_diversity_it_is_bit_identical_to_the_stock_pipeline(name, cfg, off):
+    pipe = make(name)
+    assert torch.equal(generate(pipe, name, cfg, **off), generate(make(name, False), name, cfg))
+    assert len(pipe.guidance.window) == 0
+
+
+@pytest.mark.parametrize("space", ["latent", "denoised"])
+@pytest.mark.parametrize("cfg", [False, True])
+def test_guidance_changes_images_and_remembers_them_with_their_prompts(name, cfg, space):
+    pipe = make(name)
+    plain = generate(make(name, guided=False), name, cfg)
+    guided = generate(pipe, name, cfg, **EVERY_STEP, diversity_space=space)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+    window = pipe.guidance.window
+    assert torch.allclose(window.prompts, given_features(name), atol=1e-5)
+    assert name != "Flux" or pipe.guidance.sigma_prompt == 0.3
+    if space == "latent":
+        assert torch.allclose(window.features, unit_rows(guided.flatten(1)), atol=1e-6)
+    generate(pipe, name, cfg)
+    assert len(window) == 4
+
+
+@pytest.mark.parametrize("objective", ["vendi", "rke", "conditional-vendi", "conditional-rke"])
+def test_every_objective_guides(name, objective):
+    pipe = make(name)
+    plain = generate(pipe, name, diversity_scale=0)
+    guided = generate(pipe, name, **EVERY_STEP, diversity_objective=objective)
+    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
+    assert pipe.guidance.skipped == 0
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+def test_rounds_guide_and_leave_the_network_as_it_was(name, cfg):
+    pipe = make(name)
+    guided = generate(pipe, name, cfg, diversity=1, diversity_rounds=2)
+    assert guided.isfinite().all() and pipe.guidance.skipped == 0
+    plain = generate(make(name, guided=False), name, cfg)
+    assert not torch.allclose(guided, plain, atol=1e-3)
+    assert "forward" not in vars(getattr(pipe, NAMES[name])) and "step" not in vars(pipe.scheduler)
+
+
+@pytest.mark.parametrize("cfg", [False, True])
+def test_images_of_a_prompt_stand_next_to_one_another(name, cfg):
+    text = name != "SDXL"  # its text is read in the tests of the command line
+    parts = {"tokenizer": Letters(), "text_encoder": LettersEncoder()} if name in PIXART else {}
+    more = {"clean_caption": False, "negative_prompt": ""} if name in PIXART else {}
+    pipe = make(name, **parts)
+    generate(pipe, name, text=text, **more)
+    single = pipe.guidance.window.prompts.clone()
+    assert not torch.allclose(*single, atol=1e-3)
+    pipe.guidance.window.clear()
+    generate(pipe, name, cfg and name in PIXART, images=2, text=text, **more)
+    expected = single.repeat_interleave(2, dim=0)
+    assert torch.allclose(pipe.guidance.window.prompts, expected, atol=1e-5)
+
+
+def test_fresh_noise_is_that_of_the_generator_of_the_call(name):
+    pipe = make(name)
+    options = {"diversity_memory": "call", "diversity_rounds": 2, "num_inference_steps": 6}
+    first = generate(pipe, name, **options)
+    assert torch.equal(generate(pipe, name, **options), first)
+    other = {"generator": torch.Generator().manual_seed(1)}
+    assert not torch.allclose(generate(pipe, name, **options, **other), first, atol=1e-3)
+
+
+def test_a_call_that_fails_leaves_the_window_as_it_was(name):
+    pipe = make(name)
+    generate(pipe, name)
+
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    key = "callback" if name in PIXART else "callback_on_step_end"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        generate(pipe, name, **{key: fail})
+    assert len(pipe.guidance.window) == 2
+
+
+def test_another_guidance_may_take_its_place(name):
+    pipe = make(name)
+    pipe.guidance = VendiGuidance(scale=0.3, every=1)
+    generate(pipe, name)
+    assert len(pipe.guidance.window) == 2
+
+
+@pytest.mark.parametrize("name", ["SDXL", *PIXART])
+def test_what_it_saves_is_the_stock_pipeline_in_its_precision(name, tmp_path):
+    pipe = make(name, vae=unet.vae())
+    network = NAMES[name]
+    getattr(pipe, network).half()
+    pipe.save_pretrained(tmp_path)
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    assert index["_class_name"] == type(pipe).stock.__name__
+    assert type(DiffusionPipeline.from_pretrained(tmp_path)) is type(pipe).stock
+    weights = load_file(tmp_path / network / "diffusion_pytorch_model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+    assert getattr(pipe, network).dtype == torch.float16 and pipe.vae.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["SDXL", *PIXART])
+def test_loads_as_a_custom_pipeline_of_diffusers(name, tmp_path):
+    stock = make(name, guided=False, vae=unet.vae())
+    stock.save_pretrained(tmp_path)
+    file = FOLDER / f"{OURS[type(stock)].__module__.rsplit('.', 1)[1]}.py"
+    pipe = DiffusionPipeline.from_pretrained(
+        tmp_path, custom_pipeline=str(file), trust_remote_code=True
+    )
+    pipe.set_progress_bar_config(disable=True)
+    size = {"height": 16, "width": 16}
+    plain = generate(stock, name, **size)
+    assert torch.equal(generate(pipe, name, diversity_scale=0, **size), plain)
+    assert not torch.allclose(generate(pipe, name, **EVERY_STEP, **size), plain, atol=1e-3)
