@@ -115,7 +115,9 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
 
 def _added(model: dict[str, Any], steps: int, settings: Rounds) -> int:
     """Evaluations of the network in the rounds of a call; they depend on no more than this."""
-    network: Any = SimpleNamespace(evaluations_per_step=1 + model["cfg"])
+    network: Any = SimpleNamespace(
+        evaluations_per_step=1 + model["cfg"], has_prompt=True, is_undistilled=False
+    )
     latents = torch.empty(1, *model["latent"], device="meta")
     return Engine(settings, Memory(1)).evaluations(Step(0, steps, latents, network=network))
 

@@ -51,6 +51,8 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = _network(step)
     end, start = network.levels[1], level_of(step, settings)
     clean = network.denoised
+    if network.is_undistilled:  # its predictions differ as a distilled network's do not
+        clean = network.denoise(network.levels[0].mix(clean, fresh_noise(step.generator, clean)))
     distance = score.spread(step, clean)
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings)
@@ -109,13 +111,14 @@ def wanted_ratio(step: Step, settings: Rounds) -> float:
 
 def evaluations(step: Step, settings: Rounds) -> int:
     """How many evaluations of the network `repeat` takes for each sample."""
-    return math.prod(affordable(step, settings))
+    return math.prod(affordable(step, settings)) + _network(step).is_undistilled
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     """How many rounds, and of how many candidates, take no more evaluations of the network for each
     sample than the call's steps. Rounds keep more of what prompts say than candidates do."""
-    most = step.count * _network(step).evaluations_per_step
+    network = _network(step)
+    most = max(1, step.count * network.evaluations_per_step - network.is_undistilled)
     rounds = min(settings.rounds, most)
     return rounds, min(settings.candidates, most // rounds)
 

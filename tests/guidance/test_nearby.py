@@ -1,0 +1,169 @@
+"""Prompts nearby propose: by the engine alone, and through real pipelines and schedulers."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import diffusers
+import pytest
+import torch
+
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import Gaussian, VendiGuidance, vendi
+from vendi_guidance.guidance import nearby
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.step import Level, Step
+
+OPEN, NAMED = 0.6, 0.15  # how much of a deviation the network keeps
+FAR = 1e4  # beside the noise
+SHAPE = (4, 4, 4)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Distilled:
+    """A network whose prompt leaves the first two channels open and names the others."""
+
+    evaluations_per_step = 1
+    has_prompt, is_undistilled = True, False
+    highest = Level(1.0, 1000.0)
+    follow = torch.tensor([OPEN, OPEN, NAMED, NAMED]).view(4, 1, 1)
+
+    def __init__(self, size=4):
+        self.levels = Level(1.0, 9.0), Level(1.0, 0.4)
+        self.denoised = torch.zeros(size, *SHAPE)
+        self.proposed = FAR * torch.randn(size, *SHAPE, generator=seeded(1))
+        self.asked = []
+
+    def at(self, ratio):
+        return Level(1.0, min(ratio, 1000.0))
+
+    def denoise(self, latents, level=None, *, prompt_noise=0.0, generator=None):
+        self.asked.append((level, prompt_noise))
+        return self.proposed if prompt_noise else self.follow * latents
+
+    def restart(self, clean, noise):
+        self.found = clean, noise
+
+
+def modified(network, strength=0.5, **changes):
+    step = Step(
+        0,
+        4,
+        network.denoised,
+        prompts=torch.ones(len(network.denoised), 3),
+        network=network,
+        generator=seeded(),
+    )
+    engine = Engine(Rounds(strength=strength).changed(**changes), Memory(50))
+    assert engine.is_due(step)
+    return engine, engine.modify(step)
+
+
+def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeypatch):
+    monkeypatch.setattr(nearby, "PUSH", 0.0)
+    network = Distilled()
+    _, step = modified(network)
+    last = 1 + network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
+    kept = torch.tensor([2 * OPEN, 2 * OPEN, 2 * NAMED, 2 * NAMED]).view(4, 1, 1) ** 2 * last
+    torch.testing.assert_close(step.latents / FAR, kept * network.proposed / FAR, rtol=0, atol=1e-2)
+    torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
+
+
+def test_the_prompt_nearby_is_asked_once_and_the_prompt_twice_at_the_wanted_level():
+    network = Distilled()
+    engine, step = modified(network)
+    wanted = Level(1.0, 0.2 * 64**0.5)
+    asked = [(None, nearby.PROMPT_NOISE), (wanted, 0.0), (wanted, 0.0)]
+    assert network.asked == asked and engine.evaluations(step) == len(asked)
+
+
+def test_a_larger_strength_carries_deviations_further():
+    lengths = [modified(Distilled(), strength)[1].latents.norm() for strength in (0.25, 0.5, 1.0)]
+    assert lengths == sorted(lengths) and lengths[2] > 2 * lengths[0]
+
+
+def test_the_score_moves_samples_that_were_proposed_alike_apart(monkeypatch):
+    def diversity(push):
+        monkeypatch.setattr(nearby, "PUSH", push)
+        network = Distilled(8)
+        network.proposed[4:] = network.proposed[:4] + 0.05 * network.proposed[4:]
+        found = modified(network)[1].latents.flatten(1)
+        return float(vendi(torch.nn.functional.normalize(found, dim=1), Gaussian(0.5)))
+
+    assert diversity(0.3) > 1.1 * diversity(0.0)
+
+
+def test_a_broken_sample_is_left_as_it_was():
+    network = Distilled()
+    network.proposed[0] = torch.nan
+    engine, step = modified(network)
+    assert torch.equal(step.latents[0], network.denoised[0]) and step.latents.isfinite().all()
+    assert engine.memory.skipped > 0
+
+
+@pytest.mark.parametrize(
+    ("about", "settings", "proposal"),
+    [
+        ({}, {}, "prompt"),
+        ({"count": 8}, {}, "prompt"),
+        ({"count": 9}, {}, "gradient"),
+        ({"evaluations_per_step": 2}, {}, "gradient"),
+        ({"has_prompt": False}, {}, "gradient"),
+        ({"is_undistilled": True}, {}, "gradient"),
+        ({}, {"proposal": "gradient"}, "gradient"),
+        ({"count": 30, "evaluations_per_step": 2}, {"proposal": "prompt"}, "prompt"),
+    ],
+    ids=str,
+)
+def test_what_proposes_follows_from_the_call_or_is_set(about, settings, proposal):
+    usual = {"count": 4, "evaluations_per_step": 1, "has_prompt": True, "is_undistilled": False}
+    found = usual | about
+    network = SimpleNamespace(**found)
+    step = Step(0, found["count"], torch.zeros(1, *SHAPE), network=network)
+    assert Engine.proposal(step, Rounds(**settings)) == proposal
+
+
+# Through pipelines
+
+
+@pytest.fixture
+def sdxl():
+    return CASES["SDXL"].make()
+
+
+def generate(pipe, guidance, steps=4, name="SDXL", **more):
+    given = CASES[name].arguments([0, 0, 1]) | {"num_inference_steps": steps} | more
+    return pipe(**given, **guidance.on(pipe, seeded(3)))[0]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "kind", ["DDIM", "EulerDiscrete", "LCM", "TCD", "DPMSolverMultistep", "UniPCMultistep"]
+)
+def test_a_call_of_few_steps_without_cfg_has_three_evaluations_more(sdxl, kind, steps):
+    sdxl.scheduler = getattr(diffusers, f"{kind}Scheduler").from_config(sdxl.scheduler.config)
+    rows = []
+    leaf = next(it for it in sdxl.unet.modules() if not [*it.children()])
+    leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    guidance = VendiGuidance()
+    final = generate(sdxl, guidance, steps)
+    assert rows == [3] * (steps + 3)
+    assert final.isfinite().all() and guidance.skipped == 0 and len(guidance.window) == 3
+    assert torch.equal(final, generate(sdxl, VendiGuidance(), steps))
+    assert not torch.allclose(final, generate(sdxl, VendiGuidance(strength=0), steps), atol=0.1)
+    assert "step" not in vars(sdxl.scheduler) and "forward" not in vars(sdxl.unet)
+
+
+@pytest.mark.parametrize("name", ["SD3", "Flux", "PixArt-Sigma", "Z-Image", "Qwen-Image"])
+def test_other_pipelines_are_asked_for_prompts_nearby_too(name):
+    final = generate(CASES[name].make(), VendiGuidance(proposal="prompt"), name=name)
+    assert torch.as_tensor(final).isfinite().all()
+
+
+def test_settings_say_what_proposes():
+    assert dataclasses.replace(Rounds(), proposal="prompt").proposal == "prompt"
+    assert VendiGuidance(proposal="prompt").settings.proposal == "prompt"
