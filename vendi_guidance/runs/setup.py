@@ -265,7 +265,7 @@ def _plan(
     chosen = {"memory": guidance.keeps, "window": guidance.window.size}
     chosen |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
     if chosen.get("proposal") == Rounds.proposal:
-        del chosen["proposal"]
+        chosen.pop("proposal", None)  # `Published` has none
     exemplars = guidance.memory.exemplars
     if exemplars is None:
         del chosen["beta"]  # it belongs to exemplars
