@@ -47,7 +47,6 @@ def test_a_users_callback_sees_guided_latents():
     assert torch.equal(left[2], guided)
     changed = dict(left)
     draw(make(FluxPipeline), callback_on_step_end=note)
-    assert torch.equal(changed[0], left[0])  # at flow time 1 there is no signal and no round
     assert not torch.allclose(changed[1], left[1], atol=1e-3)
 
 

@@ -21,7 +21,7 @@ from tests.helpers.commands import assert_refused, contents, invoke, repeatable
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
-from vendi_guidance.adapter import callback
+from vendi_guidance.adapter import call
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
@@ -84,14 +84,14 @@ def rows(folder: Path) -> list[dict]:
 def at_call(monkeypatch, number: int, act) -> None:
     """Do something at the beginning of the pipeline's call of this number."""
     calls = 0
-    call = VendiGuidedSDXLPipeline._call_guided
+    call_guided = VendiGuidedSDXLPipeline._call_guided
 
     def counted(self, *args, **kwargs):
         nonlocal calls
         calls += 1
         if calls == number:
             act(self)
-        return call(self, *args, **kwargs)
+        return call_guided(self, *args, **kwargs)
 
     monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
 
@@ -376,7 +376,7 @@ def test_a_damaged_run_is_not_resumed(make, finished):
 
 def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     # as for pipelines whose prompt embeddings are not CLIP's
-    monkeypatch.setattr(callback, "is_pooled_clip", lambda *_: False)
+    monkeypatch.setattr(call, "is_pooled_clip", lambda *_: False)
     monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))

@@ -57,7 +57,6 @@ class Studio:
     """
 
     def __init__(self, options: RunOptions) -> None:
-        options.check()
         check_device(options.device)
         self.model = find(options)
         self.options = settled(options, self.model)

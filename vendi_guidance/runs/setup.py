@@ -131,11 +131,7 @@ def open_run(
         plan = _plan(options, model, guidance, sampler.about)
         return plan, guidance, window, opening
 
-    def found() -> Model:
-        options.check()
-        return find(options)
-
-    model = group.agree(found)
+    model = group.agree(lambda: find(options))
     model = model._replace(precision=group.share(model.precision)[0])
     plan, guidance, window, opening = group.agree(prepare)
     if group.is_first and pipe is None:
@@ -193,6 +189,7 @@ def find(options: RunOptions) -> Model:
     Raises:
         ValueError, OSError, ImportError: it cannot be used; the message says why.
     """
+    options.check()
     lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
     stock = stock_class(check_model(folder))
@@ -265,7 +262,7 @@ def _plan(
     chosen = {"memory": guidance.keeps, "window": guidance.window.size}
     chosen |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
     if chosen.get("proposal") == Rounds.proposal:
-        del chosen["proposal"]
+        chosen.pop("proposal", None)  # `Published` has none
     exemplars = guidance.memory.exemplars
     if exemplars is None:
         del chosen["beta"]  # it belongs to exemplars

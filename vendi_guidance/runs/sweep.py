@@ -35,7 +35,6 @@ class Sweep:
         Raises:
             ValueError, OSError, ImportError: it, or an option, cannot be used.
         """
-        self.options.check()
         return find(self.options)
 
     @cached_property
