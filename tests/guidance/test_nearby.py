@@ -109,8 +109,8 @@ def test_a_broken_sample_is_left_as_it_was():
     ("about", "settings", "proposal"),
     [
         ({}, {}, "prompt"),
-        ({"count": 8}, {}, "prompt"),
-        ({"count": 9}, {}, "gradient"),
+        ({"count": 9}, {}, "prompt"),
+        ({"count": 10}, {}, "gradient"),
         ({"evaluations_per_step": 2}, {}, "gradient"),
         ({"has_prompt": False}, {}, "gradient"),
         ({"is_undistilled": True}, {}, "gradient"),

@@ -20,7 +20,7 @@ alike there (Kynkäänniemi et al., NeurIPS 2024)."""
 
 WAYS: dict[str, ModuleType] = {"gradient": rounds, "prompt": nearby}
 """What can propose moves, by the names that the settings have for it: each a module with the
-functions `repeat` and `evaluations`."""
+functions `is_due`, `repeat` and `evaluations`."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Engine:
         if self.settings.scale == 0:
             return False
         if isinstance(self.settings, Rounds):
-            return not self._are_made and rounds.is_due(step, self.settings)
+            way = WAYS[self.proposal(step, self.settings)]
+            return not self._are_made and way.is_due(step, self.settings)
         return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
 
     def observe(self, step: Step) -> None:

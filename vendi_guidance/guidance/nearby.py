@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient
-from vendi_guidance.guidance.rounds import level_of
+from vendi_guidance.guidance.rounds import level_of, wanted_ratio
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -79,6 +79,11 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     noise = fresh()
     network.restart(clean, noise)
     return step.with_finite_latents(end.mix(clean, noise))
+
+
+def is_due(step: Step, settings: Rounds) -> bool:
+    """Due after the first step that ends below the wanted level; its successor answers too."""
+    return step.network is not None and step.network.levels[1].ratio < wanted_ratio(step, settings)
 
 
 def evaluations(step: Step, settings: Rounds) -> int:

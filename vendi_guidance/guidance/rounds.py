@@ -34,8 +34,13 @@ LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. Longer ones lose
 what prompts say."""
 
-FEW = 8
-"""Steps of a call without CFG up to which its network is taken for one distilled to few steps."""
+WELL_BELOW = 0.5
+"""As a share of the wanted level. A distilled network that makes a step near that level takes much
+of the rounds back."""
+
+FEW = 9
+"""Steps of a call without CFG up to which its network is taken for one distilled to few steps;
+Z-Image Turbo is called with so many."""
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
@@ -51,8 +56,6 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = _network(step)
     end, start = network.levels[1], level_of(step, settings)
     clean = network.denoised
-    if network.is_undistilled:  # its predictions differ as a distilled network's do not
-        clean = network.denoise(network.levels[0].mix(clean, fresh_noise(step.generator, clean)))
     distance = score.spread(step, clean)
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings)
@@ -76,13 +79,13 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 
 def is_due(step: Step, settings: Rounds) -> bool:
     """Due at the first step that begins nearer to the wanted level than it ends, in log; in calls
-    of few steps, which skip that level, after the first that ends below."""
+    of few steps, which may skip that level, after the first that ends well below."""
     if step.network is None:
         return False
     start, end = step.network.levels
     wanted = wanted_ratio(step, settings)
     if is_distilled(step):
-        return end.ratio < wanted
+        return end.ratio < WELL_BELOW * wanted
     return start.ratio < math.inf and (step.is_last or start.ratio * end.ratio <= wanted**2)
 
 
@@ -111,14 +114,13 @@ def wanted_ratio(step: Step, settings: Rounds) -> float:
 
 def evaluations(step: Step, settings: Rounds) -> int:
     """How many evaluations of the network `repeat` takes for each sample."""
-    return math.prod(affordable(step, settings)) + _network(step).is_undistilled
+    return math.prod(affordable(step, settings))
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     """How many rounds, and of how many candidates, take no more evaluations of the network for each
     sample than the call's steps. Rounds keep more of what prompts say than candidates do."""
-    network = _network(step)
-    most = max(1, step.count * network.evaluations_per_step - network.is_undistilled)
+    most = step.count * _network(step).evaluations_per_step
     rounds = min(settings.rounds, most)
     return rounds, min(settings.candidates, most // rounds)
 

@@ -277,7 +277,7 @@ class Rounds(Settings):
         None,
         'What proposes moves: "gradient", that of the score; or "prompt", what the network '
         "generates for a prompt nearby, with three evaluations of the network. Automatic is the "
-        "prompt in calls of up to 8 steps without CFG, whose networks take moves along a gradient "
+        "prompt in calls of up to 9 steps without CFG, whose networks take moves along a gradient "
         "back.",
         str,
         choices=PROPOSALS,
