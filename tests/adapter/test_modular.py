@@ -62,7 +62,7 @@ def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
 def test_cfg_is_off_at_all_steps_but_the_first_until_the_rounds(modular, cfg):
-    guidance = VendiGuidance(rounds=2, candidates=1, cfg=0.0)
+    guidance = VendiGuidance(rounds=2, candidates=1, cfg=0.0, proposal="gradient")
     pipe = guided(modular, guidance, cfg)
     leaf = next(it for it in network_of(pipe).modules() if not [*it.children()])
     evaluated = []
