@@ -167,3 +167,18 @@ def test_other_pipelines_are_asked_for_prompts_nearby_too(name):
 def test_settings_say_what_proposes():
     assert dataclasses.replace(Rounds(), proposal="prompt").proposal == "prompt"
     assert VendiGuidance(proposal="prompt").settings.proposal == "prompt"
+
+
+def test_what_is_done_is_said_in_one_line(caplog):
+    with caplog.at_level("INFO"):
+        modified(Distilled())
+    assert caplog.messages == [
+        "4 steps without CFG: a prompt nearby proposes at noise to signal 1.6"
+    ]
+    caplog.clear()
+    network = Distilled()
+    network.levels = Level(1.0, 0.8), Level(1.0, 0.4)
+    with caplog.at_level("INFO"):
+        modified(network)
+    [said] = caplog.messages
+    assert said.endswith("at noise to signal 0.8, the highest there is (1.6 is wanted)")

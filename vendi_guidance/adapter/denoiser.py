@@ -160,7 +160,7 @@ class Network:
                 gives it no prompt that noise could be put on.
         """
         if not self._evaluations:
-            raise self._unknown("its network is not evaluated between two steps")
+            raise _unknown(self._pipeline, "its network is not evaluated between two steps")
         step, [first, *_] = self._watch.step, self._evaluations
         rows = self._rows(first)
         own = self._own(first)
@@ -173,9 +173,8 @@ class Network:
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
         sign = self._sign(first)
-        if level is None or level == self.levels[0]:
-            level = self.levels[0]
-        else:
+        level = level or self.levels[0]
+        if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
             told = _told_at(level, self._watch, self._pipeline, timestep_in(args, kwargs), sign)
@@ -209,10 +208,7 @@ class Network:
     def _check(self, found: Tensor, expected: Tensor, what: str) -> None:
         difference = found - expected
         if _product(difference, difference) > TOLERANCE**2 * _product(expected, expected):
-            raise self._unknown(f"it {what} in a way that is not known")
-
-    def _unknown(self, why: str) -> ValueError:
-        return _unknown(self._pipeline, why)
+            raise _unknown(self._pipeline, f"it {what} in a way that is not known")
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -256,7 +252,7 @@ class Network:
         """The rows that are for the prompts."""
         rows, count = self._rows(call), len(self._watch.step.sample)
         if rows % count:
-            raise self._unknown(f"its network gets {rows} rows for {count} samples")
+            raise _unknown(self._pipeline, f"its network gets {rows} rows for {count} samples")
         parts = rows // count
         first = 0 if parts == 1 or self._family.prompts_first else parts - 1
         if not self._is_divisible and parts > 1:

@@ -79,8 +79,8 @@ class Engine:
         if isinstance(self.settings, Published):
             return published.ascend(step, self._score, self.settings)
         proposal = self.proposal(step, self.settings)
-        if proposal == "prompt":
-            logger.info("%d steps without CFG: a prompt nearby proposes", step.count)
+        if rounds.is_distilled(step):
+            _say_what_is_done(step, self.settings, proposal)
         return WAYS[proposal].repeat(step, self._score, self.settings)
 
     @staticmethod
@@ -117,3 +117,16 @@ class Engine:
         infinity."""
         features = self.settings.build_space().remember(step.pipeline, step.latents)
         self.memory.add(features, step.prompts)
+
+
+def _say_what_is_done(step: Step, settings: Rounds, proposal: str) -> None:
+    proposer = {"prompt": "a prompt nearby", "gradient": "the score's gradient"}[proposal]
+    ratio, wanted = rounds.level_of(step, settings).ratio, rounds.wanted_ratio(step, settings)
+    less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
+    logger.info(
+        "%d steps without CFG: %s proposes at noise to signal %.3g%s",
+        step.count,
+        proposer,
+        ratio,
+        less,
+    )
