@@ -1,16 +1,17 @@
-"""Prompts nearby: guidance of networks distilled to few steps, where a prompt nearby proposes.
+"""Prompts nearby: guidance of networks distilled to few steps, where a noised prompt proposes.
 
-Such a network predicts much the same whatever the noise, and takes a move along the score's
-gradient back; a move towards what it would generate for a prompt nearby it follows, unless that
-contradicts the prompt. So from the prediction x for the prompt,
+Such a network predicts much the same whatever the noise of its latents, and takes a move along the
+score's gradient back. It does follow a move towards what it would generate for a prompt nearby,
+the prompt with noise on its embeddings, unless that contradicts the prompt. So from the prediction
+x for the prompt,
 
     v = predict(a x + s eps, prompt + noise),
     v = predict(a' (x + b (v - x) + p |v - x| grad Score / |grad Score|) + s' eps', prompt)   twice,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
-schedule need not have. What the prompt leaves open grows from answer to answer, and what
-contradicts it fades. The sampler's next step answers once more, to a deviation that is carried on
-the less the lower its level is.
+schedule need not have; b is 1 + `scale` / `FIRST_MOVE`, and p is 0 the first time. Deviations that
+the prompt leaves open grow with each prediction, and others fade. The sampler's next step answers
+a last extension, which is shorter where its level is lower.
 """
 
 from dataclasses import replace
@@ -27,13 +28,13 @@ from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.window import as_rows
 
 PROMPT_NOISE = 12.0
-"""Of the prompt nearby: see `prompt_nearby`."""
+"""The sigma of `guidance.noise.prompt_nearby`, in lengths of a token's embedding."""
 
 ANSWERS = 2
-"""How many predictions follow that for the prompt nearby."""
+"""How many predictions for the prompt itself follow the one for the prompt nearby."""
 
 PUSH = 0.3
-"""p, of the last move. Earlier ones have none: what contradicts the prompt has not faded yet."""
+"""p, of every extension but the first, where what contradicts the prompt has not faded yet."""
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
@@ -43,23 +44,27 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         step: with the network; its first prediction is x.
 
     Returns:
-        The step with latents at the level where it ended; samples where they are not finite keep
-        theirs.
+        The step with latents at the level where it ended; a sample where they are not finite keeps
+        its own.
+
+    Raises:
+        RuntimeError: the step has no network.
+        ValueError: the network is given no embeddings of a prompt's tokens.
     """
     network = step.network
     if network is None:
         raise RuntimeError("prompts nearby need the network")
     (start, end), level = network.levels, level_of(step, settings)
-    own = network.denoised
-    further = settings.scale / FIRST_MOVE
+    original = network.denoised
+    extension = settings.scale / FIRST_MOVE
 
     def fresh() -> Tensor:
-        return fresh_noise(step.generator, own)
+        return fresh_noise(step.generator, original)
 
-    def moved(clean: Tensor, share: float, push: float) -> Tensor:
-        """x, the deviation from it carried on by a share of what is usual, and the score's move."""
-        deviation = clean - own
-        target = clean + share * further * deviation
+    def extended(clean: Tensor, share: float, push: float) -> Tensor:
+        """`clean`, moved further from `original` by a share of the usual extension, and pushed."""
+        deviation = clean - original
+        target = clean + share * extension * deviation
         if not push:
             return target
         at = replace(step, latents=level.signal * target, prediction=Prediction(target, *level))
@@ -69,23 +74,23 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         length = share * push * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
         return target + (length * direction.where(finite, 0)).view_as(target)
 
-    proposed = start.mix(own, fresh())
+    proposed = start.mix(original, fresh())
     clean = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
     for done in range(ANSWERS):
-        target = moved(clean, 1.0, PUSH if done else 0.0)
+        target = extended(clean, 1.0, PUSH if done else 0.0)
         clean = network.denoise(level.mix(target, fresh()), level)
     if end.noise:
-        clean = moved(clean, min(1.0, end.ratio / level.ratio), PUSH)
+        clean = extended(clean, min(1.0, end.ratio / level.ratio), PUSH)
     noise = fresh()
     network.restart(clean, noise)
     return step.with_finite_latents(end.mix(clean, noise))
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
-    """Due after the first step that ends below the wanted level; its successor answers too."""
+    """Due after the first step that ends below the wanted level; the next one answers too."""
     return step.network is not None and step.network.levels[1].ratio < wanted_ratio(step, settings)
 
 
 def evaluations(step: Step, settings: Rounds) -> int:
-    """How many evaluations of the network `repeat` takes for each sample."""
+    """How many evaluations of the network `repeat` takes for each sample, whatever the settings."""
     return 1 + ANSWERS

@@ -1,4 +1,4 @@
-"""Rounds: guidance at one noise level, where the network answers each move.
+"""Rounds: guidance at one noise level, where the network predicts again after each move.
 
 What a prompt leaves open is decided at high noise. There the same denoising step is repeated: each
 round adds fresh noise of the same level to the predicted clean latents x0, ascends the score, and
@@ -6,9 +6,10 @@ predicts again,
 
     z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z),
 
-where d is the distance between the first predictions for the same prompt: little where a prompt
-says much, and large where it leaves much open. Of several draws of eps, each sample keeps the one
-whose prediction differs most from the others. The network undoes moves that contradict the prompt
+in round r of R, at the level with signal a and noise s, eta being the scale. d is the typical
+distance between the samples' first predictions for the same prompt: small where a prompt says much,
+and large where it leaves much open. Of several draws of eps, each sample keeps the one whose
+prediction differs most from the other samples'. The network undoes moves that contradict the prompt
 and keeps the others. Moves fade, so that the last rounds end on what the network itself would
 generate.
 """
@@ -31,12 +32,12 @@ ALONE = 2.0
 a prediction moves under fresh noise (measured: about 2)."""
 
 LONGER = 2.0
-"""Upper bound on the step length of short calls, as a multiple of the usual one. Longer ones lose
-what prompts say."""
+"""Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
+images show less of what prompts say."""
 
-WELL_BELOW = 0.5
-"""As a share of the wanted level. A distilled network that makes a step near that level takes much
-of the rounds back."""
+DUE_BELOW = 0.5
+"""Calls of few steps wait for a step that ends below this share of the wanted level: a distilled
+network's step nearer to it would take much of the rounds back."""
 
 FEW = 9
 """Steps of a call without CFG up to which its network is taken for one distilled to few steps;
@@ -50,8 +51,11 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         step: with the network; its first prediction is where the rounds begin.
 
     Returns:
-        The step with latents at the level where it ended, from the last round's prediction; samples
-        where that is not finite keep theirs.
+        The step with latents at the level where it ended, from the last round's prediction; a
+        sample where that is not finite keeps its latents.
+
+    Raises:
+        RuntimeError: the step has no network.
     """
     network = _network(step)
     end, start = network.levels[1], level_of(step, settings)
@@ -66,6 +70,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         tried, predicted = [], []
         for _ in range(candidates):
             z = start.mix(clean, fresh_noise(step.generator, clean))
+            # of the latents' norm; a sample alone finds its distance in the first round
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
             tried.append(move(z, direction, length.nan_to_num(0), score))
             predicted.append(network.denoise(tried[-1], start))
@@ -78,14 +83,16 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
-    """Due at the first step that begins nearer to the wanted level than it ends, in log; in calls
-    of few steps, which may skip that level, after the first that ends well below."""
+    """Due at the first step that begins nearer to the wanted level than it ends, in log, or else at
+    the last, but never from pure noise; in calls of few steps, which may skip the wanted level,
+    after the first that ends well below. True for later steps too: the caller asks until it has
+    made the rounds."""
     if step.network is None:
         return False
     start, end = step.network.levels
     wanted = wanted_ratio(step, settings)
     if is_distilled(step):
-        return end.ratio < WELL_BELOW * wanted
+        return end.ratio < DUE_BELOW * wanted
     return start.ratio < math.inf and (step.is_last or start.ratio * end.ratio <= wanted**2)
 
 
@@ -97,8 +104,8 @@ def is_distilled(step: Step) -> bool:
 
 
 def level_of(step: Step, settings: Rounds) -> Level:
-    """The level of the rounds: where the step began, or in calls of few steps the wanted one, if
-    the call did not begin below it."""
+    """The level of the rounds: where the step began, or in calls of few steps the lower of that and
+    the wanted level."""
     network = _network(step)
     start = network.levels[0]
     if not is_distilled(step):
@@ -119,14 +126,15 @@ def evaluations(step: Step, settings: Rounds) -> int:
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     """How many rounds, and of how many candidates, take no more evaluations of the network for each
-    sample than the call's steps. Rounds keep more of what prompts say than candidates do."""
+    sample than the call does without guidance. Rounds come first: they keep more of what prompts
+    say than candidates do."""
     most = step.count * _network(step).evaluations_per_step
     rounds = min(settings.rounds, most)
     return rounds, min(settings.candidates, most // rounds)
 
 
 def _lengthening(evaluations: int, settings: Rounds) -> float:
-    """With half the evaluations, moves are twice as long."""
+    """With half the evaluations, moves are twice as long; with fewer still, no longer than that."""
     return min(settings.rounds * settings.candidates / evaluations, LONGER)
 
 
