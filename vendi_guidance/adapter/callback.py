@@ -1,8 +1,8 @@
 """Diversity guidance as a diffusers callback.
 
 While samples are denoised, each latent in flight moves towards a higher diversity score of
-everything generated so far (Jalali et al., AISTATS 2026, equation (14)); a finished sample enters
-the window. The pipeline's own code stays as it is.
+everything generated so far, in rounds at one noise level or as published (Jalali et al., AISTATS
+2026, equation (14)); a finished sample enters the window. The pipeline's own code stays as it is.
 """
 
 import logging
@@ -58,7 +58,7 @@ def _settings(objective: str | Settings, preset: str | None, **changes: Any) -> 
 
 
 def _config(settings: Settings) -> dict[str, Any]:
-    """The settings as diffusers stores them: a space of one's own by its description."""
+    """The settings as diffusers stores them: a space of your own by its repr."""
     space = settings.space if isinstance(settings.space, str) else repr(settings.space)
     return {**vars(settings), "space": space}
 
@@ -71,7 +71,8 @@ class VendiGuidance(PipelineCallback):
     against one another. They enter the window after their last step. Latents keep their norm.
 
     The first argument may be the settings of one of the two algorithms, `Rounds(...)`, the default,
-    or `Published(...)`; what they have are arguments too, and pick the algorithm that has them.
+    or `Published(...)`. Their fields are keyword arguments too; one that a single algorithm has
+    picks that algorithm.
 
     At strength 0 it does nothing and remembers nothing, unless `record` is set. Otherwise what is
     remembered changes what follows: the same seed gives another image in a later call, unless
@@ -212,7 +213,8 @@ class VendiGuidance(PipelineCallback):
         """The arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
 
         They ask for the best prompt embeddings that this pipeline offers. `callback_on_step_end=
-        guidance` can only ask for what nearly every pipeline has, and misses the first prediction.
+        guidance` can only ask for what nearly every pipeline has, and does not see the first
+        prediction.
 
         Args:
             pipeline: the one that will be called.
