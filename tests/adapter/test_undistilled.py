@@ -241,3 +241,13 @@ def test_distillations_are_known_by_name():
     pipe = distilled("pixel-art", "sdxl_Lightning_4step", "hyper")
     assert distillation_adapters(pipe) == ["sdxl_Lightning_4step", "hyper"]
     assert distillation_adapters(base()) == []
+
+
+@pytest.mark.parametrize("undistilled", [None, "adapters"])
+def test_what_would_let_a_distillation_rest_is_said(caplog, undistilled):
+    pipe = distilled("sdxl_Lightning_4step")
+    with caplog.at_level("INFO"):
+        guidance = VendiGuidance(undistilled=undistilled)
+        draw(pipe, guide=lambda _: guidance.on(pipe))
+    said = [text for text in caplog.messages if "--undistilled adapters" in text]
+    assert len(said) == (undistilled is None) and all("sdxl_Lightning_4step" in it for it in said)

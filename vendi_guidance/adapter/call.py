@@ -1,5 +1,6 @@
 """One call of a diffusers pipeline: what guidance reads of it, and lets go of at its end."""
 
+import logging
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
@@ -8,11 +9,14 @@ from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, why_no_prompts
 from vendi_guidance.adapter.running import RunningCall, local_of
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
-from vendi_guidance.adapter.undistilled import Undistilled
+from vendi_guidance.adapter.undistilled import Undistilled, distillation_adapters
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.rounds import is_distilled
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
+
+logger = logging.getLogger(__name__)
 
 
 class Call:
@@ -119,7 +123,18 @@ class Call:
             generator = local_of(step.pipeline, "generator")
         step = replace(step, prediction=prediction, network=self._network, generator=generator)
         self.is_guided = True
+        if self._undistilled is None and is_distilled(step):
+            self._suggest_adapters(step.pipeline)
         return self._engine.modify(step)
+
+    @staticmethod
+    def _suggest_adapters(pipeline: Any) -> None:
+        if names := distillation_adapters(pipeline):
+            logger.info(
+                'with undistilled="adapters" (--undistilled adapters) %s would rest in the rounds: '
+                "more looks, and more of what prompts say",
+                ", ".join(names),
+            )
 
     def why_unguided(self, step: Step | None) -> str | None:
         """Why the call ends without a guided step; None where one was guided, or none was wanted.

@@ -74,9 +74,14 @@ def add_lora(pipe: Any, file: Path) -> None:
     if not hasattr(pipe, "load_lora_weights"):
         raise ValueError(f"{kind} takes no LoRA: leave --lora out")
     why = "it has no weights for its parts"
+    name = "".join(it if it.isalnum() else "_" for it in f"{file.parent.name}-{file.stem}")
     try:
         pipe.load_lora_weights(
-            file.parent, weight_name=file.name, use_safetensors=True, local_files_only=True
+            file.parent,
+            weight_name=file.name,
+            adapter_name=name,
+            use_safetensors=True,
+            local_files_only=True,
         )
         if any(pipe.get_list_adapters().values()):
             return
