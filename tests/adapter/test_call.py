@@ -143,6 +143,20 @@ def twenty(name, pipe, guidance):
     ]
 
 
+def check_in_threads(work):
+    """Calls made in a thread each have the results of those made one after the other."""
+    expected = [twenty(*each) for each in work()]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(len(expected)) as pool:
+            found = [*pool.map(lambda each: twenty(*each), work())]
+    finally:
+        sys.setswitchinterval(before)
+    for one, other in zip(found, expected, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
 @pytest.mark.parametrize("others", [True, False], ids=["both guided", "one stock"])
 @pytest.mark.parametrize(
     ("name", "shared"), [("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False)]
@@ -156,16 +170,7 @@ def test_calls_in_two_threads_on_one_network_are_those_made_one_after_the_other(
         guidances = [VendiGuidance(rounds=2), VendiGuidance(rounds=2) if others else None]
         return [(name, sharing(pipe, scheduler=shared), guidance) for guidance in guidances]
 
-    expected = [twenty(*each) for each in work()]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            found = [*pool.map(lambda each: twenty(*each), work())]
-    finally:
-        sys.setswitchinterval(before)
-    for one, other in zip(found, expected, strict=True):
-        assert all(map(torch.equal, one, other))
+    check_in_threads(work)
     network = pipe.components.get("unet") or pipe.transformer
     assert "forward" not in vars(network) and "step" not in vars(pipe.scheduler)
 

@@ -1,7 +1,5 @@
 """The undistilled network makes the rounds, the pipeline's own with its LoRA the rest."""
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 
 import accelerate
@@ -10,7 +8,7 @@ import torch
 from peft import LoraConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 
-from tests.adapter.test_call import sharing, twenty
+from tests.adapter.test_call import check_in_threads, sharing
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
@@ -167,15 +165,7 @@ def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
         guidances += [VendiGuidance(rounds=2)]
         return [("SDXL", sharing(pipe), guidance) for guidance in guidances]
 
-    expected, before = [twenty(*each) for each in work()], sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            found = [*pool.map(lambda each: twenty(*each), work())]
-    finally:
-        sys.setswitchinterval(before)
-    for one, other in zip(found, expected, strict=True):
-        assert all(map(torch.equal, one, other))
+    check_in_threads(work)
     assert "forward" not in vars(pipe.unet)
 
 

@@ -47,7 +47,7 @@ def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] |
     """The arguments for an evaluation that leaves the call's cache alone; None if it cannot."""
     if kwargs.get(CACHE[0]) is None:
         return kwargs
-    if type(_uncompiled(module)).__name__ not in FRESH_CACHES:
+    if type(uncompiled(module)).__name__ not in FRESH_CACHES:
         return None
     return {**kwargs, **dict.fromkeys(CACHE)}
 
@@ -81,7 +81,7 @@ def with_prompt_noise(
     found = _tokens(named)
     if not found or kept is None:
         raise ValueError(
-            f"{type(_uncompiled(module)).__name__} is given no embeddings of a prompt's tokens, so "
+            f"{type(uncompiled(module)).__name__} is given no embeddings of a prompt's tokens, so "
             'no prompt nearby can be asked for: use VendiGuidance(proposal="gradient")'
         )
     generators = each_of(generator, len(own))
@@ -132,8 +132,9 @@ def _named(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _parameters(module: nn.Module) -> list[str]:
-    return [*signature(type(_uncompiled(module)).forward).parameters][1:]
+    return [*signature(type(uncompiled(module)).forward).parameters][1:]
 
 
-def _uncompiled(module: nn.Module) -> nn.Module:
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The network within what `torch.compile` returns."""
     return getattr(module, "_orig_mod", module)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from vendi_guidance.adapter.nearby import without_cache
+from vendi_guidance.adapter.nearby import uncompiled, without_cache
 from vendi_guidance.patching import Patch
 
 ADAPTERS = "adapters"
@@ -55,7 +55,7 @@ def lock_of(network: nn.Module) -> Any:
     """Held while a network's LoRAs are off, and by its evaluations in calls that run beside a call
     that switches them off."""
     with _adding:
-        return _locks.setdefault(_inner(network), RLock())
+        return _locks.setdefault(uncompiled(network), RLock())
 
 
 def one_at_a_time(network: nn.Module, name: str) -> Patch:
@@ -138,7 +138,7 @@ def distillation_adapters(pipeline: Any) -> list[str]:
         ['sdxl_Lightning_4step']
     """
     modules = [it for it in pipeline.components.values() if isinstance(it, nn.Module)]
-    loaded = [getattr(_inner(it), "peft_config", None) or {} for it in modules]
+    loaded = [getattr(uncompiled(it), "peft_config", None) or {} for it in modules]
     names = dict.fromkeys(name for of_module in loaded for name in of_module)
     return [name for name in names if any(part in name.lower() for part in DISTILLATIONS)]
 
@@ -197,7 +197,7 @@ def _check_adapters(pipeline: Any, networks: list[nn.Module]) -> None:
 
 
 def _check_network(undistilled: nn.Module, pipeline: Any, network: nn.Module) -> None:
-    given, own = _inner(undistilled), _inner(network)
+    given, own = uncompiled(undistilled), uncompiled(network)
     if given is own:
         raise ValueError(
             "undistilled is the pipeline's own network: give the one that it was distilled from"
@@ -247,13 +247,8 @@ def _are_one(place: torch.device, other: torch.device) -> bool:
 
 def _adapter_layers(network: nn.Module) -> list[Any]:
     """The layers of a network that have a LoRA."""
-    if not getattr(_inner(network), "peft_config", None):
+    if not getattr(uncompiled(network), "peft_config", None):
         return []
     from peft.tuners.tuners_utils import BaseTunerLayer  # of an extra, which has loaded them
 
     return [it for it in network.modules() if isinstance(it, BaseTunerLayer)]
-
-
-def _inner(network: nn.Module) -> nn.Module:
-    """The network within what `torch.compile` returns."""
-    return getattr(network, "_orig_mod", network)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient
-from vendi_guidance.guidance.rounds import level_of, wanted_ratio
+from vendi_guidance.guidance.rounds import level_of, network_of, wanted_ratio
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -51,9 +51,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         RuntimeError: the step has no network.
         ValueError: the network is given no embeddings of a prompt's tokens.
     """
-    network = step.network
-    if network is None:
-        raise RuntimeError("prompts nearby need the network")
+    network = network_of(step)
     (start, end), level = network.levels, level_of(step, settings)
     original = network.denoised
     extension = settings.scale / FIRST_MOVE

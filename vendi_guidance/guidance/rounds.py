@@ -57,7 +57,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     Raises:
         RuntimeError: the step has no network.
     """
-    network = _network(step)
+    network = network_of(step)
     end, start = network.levels[1], level_of(step, settings)
     clean = network.denoised
     distance = score.spread(step, clean)
@@ -106,7 +106,7 @@ def is_distilled(step: Step) -> bool:
 def level_of(step: Step, settings: Rounds) -> Level:
     """The level of the rounds: where the step began, or in calls of few steps the lower of that and
     the wanted level."""
-    network = _network(step)
+    network = network_of(step)
     start = network.levels[0]
     if not is_distilled(step):
         return start
@@ -128,7 +128,7 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     """How many rounds, and of how many candidates, take no more evaluations of the network for each
     sample than the call does without guidance. Rounds come first: they keep more of what prompts
     say than candidates do."""
-    most = step.count * _network(step).evaluations_per_step
+    most = step.count * network_of(step).evaluations_per_step
     rounds = min(settings.rounds, most)
     return rounds, min(settings.candidates, most // rounds)
 
@@ -138,7 +138,8 @@ def _lengthening(evaluations: int, settings: Rounds) -> float:
     return min(settings.rounds * settings.candidates / evaluations, LONGER)
 
 
-def _network(step: Step) -> Denoiser:
+def network_of(step: Step) -> Denoiser:
+    """The step's network; RuntimeError if it has none."""
     if step.network is None:
         raise RuntimeError("rounds need the network")
     return step.network
