@@ -11,6 +11,7 @@ import pytest
 import torch
 from click.testing import Result
 
+from tests.helpers.batches_at_hand import save_batch
 from tests.helpers.commands import (
     Killed,
     assert_refused,
@@ -144,14 +145,10 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     file = tmp_path / "attributes.json"
     file.write_text('{"fur": ["red", "grey"]}')
     monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
-    metadata = (peace / "unguided" / "metadata.jsonl").read_text()
-    rows = [json.loads(line) for line in metadata.splitlines()]
-    lines = [json.dumps(row | {"fur": ("red", "grey")[i % 2]}) for i, row in enumerate(rows[:8])]
-    (tmp_path / "labelled").mkdir()
-    for row in rows:
-        shutil.copy(peace / "unguided" / row["file_name"], tmp_path / "labelled")
-    (tmp_path / "labelled" / "metadata.jsonl").write_text("\n".join(lines))
-    given = ("--attributes", file, "--attribute-calibration", tmp_path / "labelled")
+    run = read_run(peace / "unguided")
+    rows = [{"prompt": run.prompts[i], "fur": ("red", "grey")[i % 2]} for i in range(8)]
+    labelled = save_batch(tmp_path / "labelled", run.images[:8], rows)
+    given = ("--attributes", file, "--attribute-calibration", labelled)
     result = compared(words, peace, *METHODS, *given)
     assert result.exit_code == 0, result.output
     for row in rows_of(peace).values():  # of three coins, three or two alike

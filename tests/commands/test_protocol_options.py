@@ -4,9 +4,8 @@ import json
 import re
 
 import pytest
-from PIL import Image
 
-from tests.helpers.batches_at_hand import sample_images
+from tests.helpers.batches_at_hand import greys, sample_images, save_batch
 from tests.helpers.benchmark_files import captions, dimcim, write_json
 from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import read_run
@@ -35,7 +34,7 @@ def drawn(tiny_sdxl_folder, tmp_path):
 
 
 @pytest.fixture
-def judged(tiny_sdxl_folder, tmp_path):
+def judged(tiny_sdxl_folder, tmp_path, unrendered):
     """Run evaluate on folders, with tiny models of other names, into tmp_path / "report"."""
     (tmp_path / "clip").mkdir()
     save_open_clip(tmp_path / "clip")
@@ -50,14 +49,8 @@ def judged(tiny_sdxl_folder, tmp_path):
 
 
 def save_run(folder, prompts, each):
-    folder.mkdir()
     images = sample_images(len(prompts) * each, seed=len(folder.name), kinds=3)
-    rows = []
-    for number, image in enumerate(images):
-        image.save(folder / f"{number}.png")
-        rows.append({"file_name": f"{number}.png", "prompt": prompts[number // each]})
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return folder
+    return save_batch(folder, images, [{"prompt": text} for text in prompts for _ in range(each)])
 
 
 def table_of(folder) -> dict:
@@ -171,19 +164,15 @@ def test_one_file_of_dimcim_serves_both_commands(judged, tmp_path):
     """The prompts of `generate`, and the attributes of `evaluate`; a person has judged them."""
     source = write_json(tmp_path, dimcim())
     prompts = list(open_benchmark(source, "dimcim"))
-    folder = tmp_path / "run"
-    folder.mkdir()
     rows = []
     for number in range(30 * len(prompts)):
         prompt = prompts[number // 30]
-        Image.new("RGB", (4, 4), (number % 256,) * 3).save(folder / f"{number}.png")
         colours = ("black", "brown") if "dog" in prompt else ("red", "blue")
         seen = next((it for it in colours if it in prompt), colours[number % 2])
         if prompt == "a red mug" and number % 3 == 0:
             seen = "blue"  # a third does not show what is named
-        columns = {"dog color" if "dog" in prompt else "mug color": seen}
-        rows.append({"file_name": f"{number}.png", "prompt": prompt} | columns)
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        rows.append({"prompt": prompt, f"{prompt.split()[-1]} color": seen})
+    folder = save_batch(tmp_path / "run", greys(*(i % 256 for i in range(len(rows)))), rows)
     words = (folder, "--protocol", "dimcim", "--attributes", source, "--attribute-judge", "labels")
     result = judged(*words)
     assert result.exit_code == 0, result.output

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from PIL import Image
 from scipy.special import expit, logit
 
+from tests.helpers.batches_at_hand import greys, save_batch
 from tests.helpers.commands import assert_refused
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
@@ -107,14 +107,11 @@ def by_level(images, prompts, attribute):
 
 def save_greys(folder, levels, *, labels=True, each=({},), **columns):
     """Images and their labels; `columns` are the same of all, `each` of every row in turn."""
-    folder.mkdir()
-    rows = []
-    for number, (level, more) in enumerate(zip(levels, itertools.cycle(each))):
-        Image.new("RGB", (8, 8), (int(level),) * 3).save(folder / f"{number}.png")
-        label = {"light": LIGHT.values[int(level > 127)]} if labels else {}
-        rows.append({"file_name": f"{number}.png"} | label | columns | more)
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return folder
+    rows = [
+        ({"light": LIGHT.values[int(level > 127)]} if labels else {}) | columns | more
+        for level, more in zip(levels, itertools.cycle(each))
+    ]
+    return save_batch(folder, greys(*levels), rows)
 
 
 def levels(n: int, seed: int = 0) -> np.ndarray:
@@ -123,7 +120,7 @@ def levels(n: int, seed: int = 0) -> np.ndarray:
 
 def test_intervals_of_a_judge_with_few_labels_are_wider(tmp_path):
     prompts = [f"room {i % 16}" for i in range(128)]
-    images = [Image.new("RGB", (8, 8), (int(level),) * 3) for level in levels(128, seed=9)]
+    images = greys(*levels(128, seed=9))
     found = {}
     for n in (0, 6, 200):
         judge = by_level
@@ -144,7 +141,7 @@ def test_images_may_lack_labels_and_a_judge_calls_give_corrected_probabilities(t
     folder = save_greys(tmp_path / "labelled", levels(40), each=[{"light": None}, {}])
     judge = Calibrated(by_level, [LIGHT], as_batch(folder))
     assert judge.calibration(LIGHT).labelled == 20
-    images = [Image.new("RGB", (8, 8), (level,) * 3) for level in (100, 156)]
+    images = greys(100, 156)
     assert judge(images, ["", ""], LIGHT).argmax(1).tolist() == [0, 1]
     assert by_level(images, ["", ""], LIGHT).argmax(1).tolist() == [0, 0]
     with pytest.raises(ValueError, match=r"not calibrated for .* 'light', only light"):
@@ -188,7 +185,7 @@ def test_attributes_of_one_name_may_have_other_values_for_other_prompts(tmp_path
     assert judge.calibration(dogs).labelled == judge.calibration(cars).labelled == 4
 
 
-def test_the_command_calibrates_and_reports_the_agreement(tmp_path, tiny_sdxl_folder):
+def test_the_command_calibrates_and_reports_the_agreement(tmp_path, tiny_sdxl_folder, unrendered):
     (tmp_path / "clip").mkdir()
     save_open_clip(tmp_path / "clip")
     run = save_greys(tmp_path / "run", levels(16), labels=False, prompt="a room")

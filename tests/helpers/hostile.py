@@ -9,11 +9,10 @@ import click
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from PIL import Image
 from safetensors.numpy import save_file
 
+from tests.helpers.batches_at_hand import greys, save_batch
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.storage.imagefolder import METADATA
 
 NUMBERS = (
     *("-1", "0", "1", "2", "3", "7", "0.5", "-0.0", "1e-320", "1e308", "1e999", "nan", "inf"),
@@ -194,12 +193,8 @@ def write_inputs() -> None:
     split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
     Path("attributes.json").write_text(json.dumps(split))
     Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
-    Path("labelled").mkdir()
-    with Path("labelled", METADATA).open("w") as labels:
-        for number, tone in enumerate(("light", "dark", "dark", "light")):
-            Image.new("RGB", (16, 16), (60 * number, 0, 90)).save(f"labelled/{number}.png")
-            row = {"file_name": f"{number}.png", "prompt": "a cat", "tone": tone}
-            labels.write(json.dumps(row) + "\n")
+    rows = [{"prompt": "a cat", "tone": tone} for tone in ("light", "dark", "dark", "light")]
+    save_batch(Path("labelled"), greys(0, 60, 120, 180), rows)
     captions = [{"id": i, "image_id": i // 2, "caption": f"a cat {i}"} for i in range(6)]
     Path("coco.json").write_text(json.dumps({"annotations": captions}))
     dense = [

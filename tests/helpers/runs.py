@@ -1,5 +1,6 @@
-"""A run read back."""
+"""A run read back, and a model where the hub would put it."""
 
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,3 +35,13 @@ def made(result: Result, folder: Path) -> Run:
 
 def read_run(folder: Path) -> Run:
     return Run([listed.row for listed in read_metadata(folder)], list(as_batch(folder).images))
+
+
+def put_in_cache(hub: Path, folder: Path) -> Path:
+    """Lay a model out in the cache as `hf download me/mine` does."""
+    commit = "0" * 40
+    snapshot = hub / "models--me--mine" / "snapshots" / commit
+    shutil.copytree(folder, snapshot)
+    (hub / "models--me--mine" / "refs").mkdir()
+    (hub / "models--me--mine" / "refs" / "main").write_text(commit)
+    return snapshot
