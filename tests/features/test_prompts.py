@@ -82,7 +82,7 @@ def by_their_library(kind, folder):
     tokens = AutoTokenizer.from_pretrained(folder)(PROMPTS, padding=True, **how)
     states = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
     mask = tokens["attention_mask"][:, :, None]
-    return normalize((states * mask).sum(1) / mask.sum(1)), 32  # pooled by the mean
+    return normalize((states * mask).sum(1) / mask.sum(1)), 512  # pooled by the mean
 
 
 def test_features_are_those_of_the_models_library_whatever_the_batches(spec):

@@ -24,8 +24,6 @@ from vendi_guidance.scores.functional import (
 from vendi_guidance.scores.intervals import (
     ORDER_TWO,
     jackknife,
-    leave_one_out,
-    row_sums,
     score_interval,
 )
 from vendi_guidance.scores.spectra import Exact, Nystrom
@@ -129,23 +127,6 @@ def squared(x, t, kernel_x, kernel_t):
     """k^2 as three dense matrices, their diagonals 0."""
     of_x, of_t = kernel_x.gram(x).square(), kernel_t.gram(t).square()
     return torch.stack([m.fill_diagonal_(0) for m in (of_x, of_t, of_x * of_t)]).double()
-
-
-@pytest.mark.parametrize("kernel", [Gaussian(1.0), Cosine()])
-def test_row_sums_tell_each_score_without_an_item(kernel):
-    n = 12
-    x, t = (torch.from_numpy(v) for v in sample(n))
-    sums = row_sums([kernel.blocks(x), kernel.blocks(t)], x)
-    means, without = leave_one_out(sums)
-    assert torch.allclose(means, squared(x, t, kernel, kernel).sum(dim=(1, 2)) / (n * (n - 1)))
-    for i in range(n):
-        rest = torch.arange(n) != i
-        squares = (1 + (n - 2) * without[:, i]) / (n - 1)
-        both = (x[rest], t[rest], kernel, kernel)
-        expected = rke(*both[::2]), conditional_rke(*both), information_rke(*both)
-        for signs, score in zip(SIGNS.values(), expected, strict=True):
-            found = math.prod(float(s) ** sign for s, sign in zip(squares, signs, strict=False))
-            assert found == pytest.approx(float(score))
 
 
 @pytest.mark.parametrize("score", [rke, conditional_rke, information_rke])
