@@ -18,7 +18,6 @@ COMMANDS = {
     "tune": "Find the strength of guidance that suits a model and prompts.",
     "compare": "Compare ways to get different images, on a model and prompts.",
     "score": "Score very many images in one resumable pass.",
-    "env": "Print versions and devices, for a bug report.",
 }
 
 
