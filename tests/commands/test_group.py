@@ -67,7 +67,6 @@ def test_help_says_which_model_is_the_default(name):
         ("generate x --diversty 1", "'--diversity'"),
         ("generate x {output} --preset published", "'--diversity-preset'"),
         ("generate x {output} --diversity-preset publishd", "(did you mean 'published'?)"),
-        ("generate x {output} --protocol coco100", "(did you mean 'coco1000'?)"),
         (
             "evaluate {folder} {output} --image-embedder pixels --prompt-embedder cilp",
             "(did you mean 'clip'?)",

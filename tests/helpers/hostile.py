@@ -75,7 +75,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--images-per-prompt": SMALL,
     "--steps": SMALL,
     "--trials": SMALL,
-    "--protocol-prompts": SMALL,
     "--images": (*SMALL, "10", "20"),
     "--workers": SMALL,
 }
@@ -195,15 +194,6 @@ def write_inputs() -> None:
     Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
     rows = [{"prompt": "a cat", "tone": tone} for tone in ("light", "dark", "dark", "light")]
     save_batch(Path("labelled"), greys(0, 60, 120, 180), rows)
-    captions = [{"id": i, "image_id": i // 2, "caption": f"a cat {i}"} for i in range(6)]
-    Path("coco.json").write_text(json.dumps({"annotations": captions}))
-    dense = [
-        {"attribute_type": "tone", "attribute": tone, "dense_prompt": f"a {tone} cat"}
-        for tone in ("light", "dark")
-    ]
-    groups = [{"coarse_prompt": "a cat", "dense_prompts": dense}]
-    asked = [{"concept": "cat", "coarse_dense_prompts": groups}]
-    Path("dimcim.json").write_text(json.dumps(asked))
     features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)
     np.save("features.npy", features)
     np.savez("features.npz", features=features)

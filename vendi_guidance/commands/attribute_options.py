@@ -9,7 +9,6 @@ import click
 from vendi_guidance.commands.cli import Option
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attributes import (
-    Attribute,
     Calibrated,
     ProbeJudge,
     ZeroShot,
@@ -53,13 +52,11 @@ def open_attributes(
     calibration: Path | None,
     labeler: ProbeLabeler | None,
     device: str,
-    known: list[Attribute] | None = None,
 ) -> Judges:
     """The judges of `evaluate` that these options and a labeler make.
 
     Args:
         labeler: labels images, and judges attributes where no judge is named.
-        known: the file's attributes, where something else has read it.
 
     Raises:
         ValueError: there is no such judge, the file is no list of attributes, or the labels do not
@@ -71,7 +68,7 @@ def open_attributes(
             option = "--attribute-judge" if judge is not None else "--attribute-calibration"
             raise ValueError(f"{option} needs --attributes FILE, which says what to judge")
         return Judges(labels=labeler)
-    attributes = load_attributes(file) if known is None else known
+    attributes = load_attributes(file)
     opened = open_judge(judge, labeler, device)
     if calibration is not None:
         if opened is None:

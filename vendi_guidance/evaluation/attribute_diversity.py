@@ -1,7 +1,7 @@
 """Attribute diversity: entropy and coverage of the values of attributes in a prompt's images.
 
 A prompt that names a value asks whether it is shown (*can it*); one that leaves an attribute open
-asks whether its values vary (*does it*), as DIMCIM does for benchmarks.
+asks whether its values vary (*does it*), after DIMCIM (Teotia et al., 2025).
 
 Values are drawn by a judge's probabilities, and scores are means over the draws: what the true
 values give on average, if the judge is right. The standard error has two parts: how the prompts
@@ -99,10 +99,9 @@ def attribute_scores(
     for attribute in attributes:
         rows = [row for row, prompt in enumerate(batch.prompts) if attribute.is_for(prompt)]
         if not rows:
-            asked = attribute.asked[0][0] if attribute.asked else attribute.prompt
             raise ValueError(
-                f"attribute {attribute.name!r} is for the prompt {asked!r}, of which there are no "
-                "images"
+                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, of which "
+                "there are no images"
             )
         some, calibration, told_by = batch.take(rows), None, judge
         if isinstance(judge, Calibrated):

@@ -1,9 +1,9 @@
 """Attributes, such as hair: black, brown, blond; and what judges or labels say of them."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +12,6 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.benchmarks import read_json
 from vendi_guidance.evaluation.calibration import Calibration, calibrate
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
@@ -34,8 +33,6 @@ class Attribute:
     """What may vary, and its values; of one prompt, or of all where `prompt` is None.
 
     Attributes:
-        asked: instead of `prompt`, several prompts, each with the value that it names or None;
-            without it, values are looked for in the prompts' texts.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -45,25 +42,18 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
-    asked: tuple[tuple[str, str | None], ...] | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
         """Its name, and the prompt if it is for one only."""
         return self.name if self.prompt is None else f"{self.name} ({self.prompt})"
 
-    @cached_property
-    def _asked(self) -> dict[str, str | None]:
-        return dict(self.asked or ())
-
     def is_for(self, prompt: str) -> bool:
         """Whether it may vary in images of a prompt."""
-        return self.prompt in (None, prompt) if self.asked is None else prompt in self._asked
+        return self.prompt in (None, prompt)
 
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names, as whole words in any case; the longest of several."""
-        if self.asked is not None:
-            return self._asked.get(prompt)
         text = prompt.casefold()
         found = [
             value
@@ -103,7 +93,12 @@ def load_attributes(path: Path) -> list[Attribute]:
         ...     load_attributes(path)
         [Attribute(name='hair', values=('black', 'brown'), prompt=None)]
     """
-    content = read_json(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} must be an object such as {{"hair": ["black", "brown"]}}')
     is_split = content.keys() <= {"attributes", "prompts"}
