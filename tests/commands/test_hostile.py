@@ -80,7 +80,6 @@ COMMANDS = {
             ("run/metadata.jsonl", ("--faithfulness", "seed")),
             ("attributes.json", ("--attributes", "{}")),
             ("attributes.json", ("--attributes", "{}", "--attribute-judge", "labels")),
-            ("labelled/*", ("--attributes", "tone.json", "--attribute-calibration", "labelled")),
             ("features.*", ("--reference", "{}")),
             ("probe/*", ("--image-embedder", "probe:probe")),
             ("cache/**/*", ("--cache", "cache")),

@@ -191,9 +191,6 @@ def write_inputs() -> None:
     of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
     split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
     Path("attributes.json").write_text(json.dumps(split))
-    Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
-    rows = [{"prompt": "a cat", "tone": tone} for tone in ("light", "dark", "dark", "light")]
-    save_batch(Path("labelled"), greys(0, 60, 120, 180), rows)
     features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)
     np.save("features.npy", features)
     np.savez("features.npz", features=features)

@@ -109,7 +109,6 @@ def main(
     faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
-    attribute_calibration: Path | None,
     probe: Path | None,
     text_encoder: Path | None,
     cache: Path | None,
@@ -130,7 +129,7 @@ def main(
     demo = Demo(probe, text_encoder) if labeler else None
     embedding, fallen = open_embedding(bool(prompts), demo, device, **features)
     clips = None if clip is None else open_clip(clip, device)
-    judges = open_attributes(attributes, attribute_judge, attribute_calibration, labeler, device)
+    judges = open_attributes(attributes, attribute_judge, labeler, device)
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
         replace(embedding, truncation=truncation),

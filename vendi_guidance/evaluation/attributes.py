@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +12,6 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.calibration import Calibration, calibrate
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -212,80 +211,3 @@ class ProbeJudge:
         place = [*known].index(attribute.name) + 1
         seen = [look[place] for look in self._probe.looks(images)]
         return one_hot(seen, attribute)
-
-
-class Calibrated:
-    """Any judge, corrected by a few labelled images (see `evaluation.calibration`).
-
-    Images of the kind that are evaluated, with values as frequent as there, calibrate best.
-
-    Args:
-        judge: what is corrected.
-        attributes: the attributes to calibrate it for.
-        labelled: images with `metadata.jsonl`, whose columns with the attributes' names have
-            labels; an image may lack some.
-
-    Raises:
-        ValueError: an attribute has no column, a label that is none of its values, or labels of one
-            value only.
-    """
-
-    def __init__(
-        self, judge: AttributeJudge, attributes: Sequence[Attribute], labelled: Batch
-    ) -> None:
-        self.judge = judge
-        kinds = {(one.name, one.values): one for one in attributes}
-        self._found = {
-            kind: calibrate(*_labelled(judge, one, attributes, labelled))
-            for kind, one in kinds.items()
-        }
-
-    def __call__(
-        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
-    ) -> Tensor:
-        p = torch.as_tensor(self.judge(images, prompts, attribute))
-        return self.calibration(attribute)(p.detach().cpu())
-
-    def calibration(self, attribute: Attribute) -> Calibration:
-        """The correction of what the judge says of an attribute.
-
-        Raises:
-            ValueError: it was not calibrated for it.
-        """
-        kind = attribute.name, attribute.values
-        if kind not in self._found:
-            known = ", ".join(name for name, _ in self._found)
-            raise ValueError(
-                f"the judge is not calibrated for these values of {attribute.name!r}, only {known}"
-            )
-        return self._found[kind]
-
-
-def _labelled(
-    judge: AttributeJudge, attribute: Attribute, attributes: Sequence[Attribute], labelled: Batch
-) -> tuple[Tensor, Tensor]:
-    """What a judge says of the images with a label, and the labels' places among the values."""
-    where = f"{labelled.name or 'the labelled images'}: column {attribute.name!r}"
-    # attributes of several prompts may have a name in common, and other values
-    known = [value for one in attributes if one.name == attribute.name for value in one.values]
-    rows, labels = [], []
-    for number, row in enumerate(labelled.rows or []):
-        label = row.get(attribute.name)
-        if label is not None and label not in known:
-            raise ValueError(
-                f"{where} of {row['file_name']} is {label!r}: it must be one of "
-                f"{', '.join(attribute.values)}, or left out"
-            )
-        if label in attribute.values:
-            rows.append(number)
-            labels.append(label)
-    if len(set(labels)) < 2:
-        found = f"only {labels[0]!r}" if labels else "no label"
-        raise ValueError(
-            f"{where} of metadata.jsonl has {found}: label images of at least two of "
-            f"{', '.join(attribute.values)}"
-        )
-    some = labelled.take(rows)
-    if some.prompts is None:
-        some = replace(some, prompts=[""] * len(rows))
-    return judged(some, attribute, judge), one_hot(labels, attribute).argmax(1)

@@ -90,8 +90,7 @@ def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
     if not rows:
         return []
     lines = ["", row(["attribute", "run", *TITLES.values()]), "|---" * (len(TITLES) + 2) + "|"]
-    lines += map(row, rows)
-    return lines + [text for line in calibration_lines(reports) for text in ("", cell(line))]
+    return [*lines, *map(row, rows)]
 
 
 def attribute_rows(
@@ -113,23 +112,6 @@ def attribute_rows(
             cells.append("–" if value is None else f"{value:.0%}{ends}")
         rows.append(cells)
     return rows
-
-
-def calibration_lines(reports: Sequence[ReportData]) -> list[str]:
-    """How well the judges agree with the labels that they were calibrated by: a line for each
-    attribute, which all runs share."""
-    lines = {}
-    for report in reports:
-        for one in report.attributes:
-            if (found := one.calibration) is not None:
-                before, after = found.before, found.after
-                lines[one.attribute.name, one.attribute.values] = (
-                    f"{one.attribute.name}: the judge is calibrated by {found.labelled} labelled "
-                    f"images. It agrees with {after.accuracy:.0%} of their labels, log loss "
-                    f"{after.log_loss:.2f}, by cross-validation; uncalibrated, with "
-                    f"{before.accuracy:.0%}, log loss {before.log_loss:.2f}."
-                )
-    return list(lines.values())
 
 
 def row(cells: Iterable[str]) -> str:
