@@ -23,7 +23,7 @@ PATHS = (
     *("", ".", "..", "/", "/dev/null", "/proc/self/mem", "no/such", "a\nb", "x" * 300, "\udcff"),
     *("~", "-", "--", "prompts.txt", "prompts.jsonl", "prompts.csv", "run", "window.safetensors"),
     *("other", "../outside", "🐈", "model", "probe", "run/metadata.jsonl", "*", "$(id)", "con"),
-    *("settings.json", "attributes.json", "labelled", "features.npy", "features.safetensors"),
+    *("settings.json", "attributes.json", "features.npy", "features.safetensors"),
 )
 FAR = ("/", "..")
 """What paths begin with that must not be written to."""
