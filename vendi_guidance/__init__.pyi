@@ -37,7 +37,6 @@ from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,
     Precomputed as Precomputed,
-    Sum as Sum,
 )
 from vendi_guidance.kernels.ngrams import NGram as NGram
 from vendi_guidance.kernels.standard import (
