@@ -40,7 +40,7 @@ IMAGE_EMBEDDERS = (
     *("pixels", "pixels:4", "pixels:0", "pixels:-1", "pixels:x", "pixels:٣", "pixels:", ":", ""),
     *("dinov2", "dinov2:model", "clip", "clip:no/such", "clip:model", "clip:hf-hub:x", "eyes"),
     *("probe:probe", "probe:", "probe:run", "inception:", "inception:window.safetensors"),
-    *("swav:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
+    *("dinov2:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
     *("probe:a\nb", "pixels:4:4", "inception:x.safetensors", "timm:model"),
 )
 PROMPT_EMBEDDERS = (
