@@ -90,7 +90,6 @@ from vendi_guidance.scores.metrics import (
 from vendi_guidance.scores.modes import (
     find_modes as find_modes,
     group_scores as group_scores,
-    k_means as k_means,
 )
 from vendi_guidance.scores.references import (
     frechet_distance as frechet_distance,
