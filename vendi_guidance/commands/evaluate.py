@@ -9,8 +9,8 @@ names of subfolders. Prints scores with 95% confidence intervals, and writes a r
   vendi-guidance evaluate out/without out/with --output out/report
   vendi-guidance evaluate photos --image-embedder dinov2
 
-The report is report.html (one page, works offline), report.md, report.json and PNG figures. Files
-of captions are metadata, captions or prompts, .csv or .tsv, with a column of files and one of
+The report is report.html (one page, works offline), report.json and PNG figures. Files of captions
+are metadata, captions or prompts, .csv or .tsv, with a column of files and one of
 captions.
 
 The default embedders are DINOv2 and CLIP. Where their weights are not on disk and cannot be
@@ -143,7 +143,7 @@ def main(
     page = save_report(output, reports, comparison, folders)
 
     show(reports, comparison, said=fallen)
-    click.echo(f"wrote {page} and, beside it, report.md, report.json and figures")
+    click.echo(f"wrote {page} and, beside it, report.json and figures")
 
 
 def evaluate_alike(

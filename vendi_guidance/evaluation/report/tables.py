@@ -1,6 +1,6 @@
-"""The tables of a report, in the terminal and as Markdown: scores and attributes."""
+"""The tables of a report: scores, in the terminal too, and attributes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich import box
@@ -60,39 +60,6 @@ def score_rows(
     return rows
 
 
-def as_markdown(
-    reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Sequence[str]
-) -> str:
-    """The table, what each score depends on, and the figures, as Markdown."""
-    head = ["score", *(report.name for report in reports)]
-    head += ["change", "significant?"] if comparison else []
-    lines = ["# " + cell(" and ".join(report.name for report in reports)), ""]
-    lines += [cell(comparison.verdict()), ""] if comparison else []
-    for one in reports:
-        lines += [f"* {cell(one.name)}: {cell(note)}" for note in one.notes]
-    lines += [""] if any(one.notes for one in reports) else []
-    lines += [row(head), "|---" * len(head) + "|"]
-    for cells in score_rows(reports, comparison):
-        lines.append(row(f"{text} ({ends})" if ends else text for text, ends in cells))
-    lines += _attribute_lines(reports)
-    lines += ["", "In brackets: 95% confidence intervals. What each score depends on:", ""]
-    for report in reports:
-        lines += [
-            f"* {cell(report.name)}, {MEASURES[name].title}: {cell(score.basis)}"
-            for name, score in report.scores.items()
-        ]
-    lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
-    return "\n".join(lines)
-
-
-def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
-    rows = attribute_rows(reports)
-    if not rows:
-        return []
-    lines = ["", row(["attribute", "run", *TITLES.values()]), "|---" * (len(TITLES) + 2) + "|"]
-    return [*lines, *map(row, rows)]
-
-
 def attribute_rows(
     reports: Sequence[ReportData], names: Sequence[str] | None = None
 ) -> list[list[str]]:
@@ -112,14 +79,3 @@ def attribute_rows(
             cells.append("–" if value is None else f"{value:.0%}{ends}")
         rows.append(cells)
     return rows
-
-
-def row(cells: Iterable[str]) -> str:
-    """A line of a table."""
-    return f"| {' | '.join(map(cell, cells))} |"
-
-
-def cell(text: str) -> str:
-    """Text without meaning to Markdown."""
-    escaped = "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in text)
-    return " ".join(escaped.split())

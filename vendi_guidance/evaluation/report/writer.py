@@ -1,4 +1,4 @@
-"""Reports as files: a page, Markdown, JSON and figures."""
+"""Reports as files: a page, JSON and figures."""
 
 import json
 import os
@@ -11,7 +11,6 @@ from typing import Any
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_attributes, draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
-from vendi_guidance.evaluation.report.tables import as_markdown
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_folder
 
@@ -25,7 +24,7 @@ def save_report(
     comparison: ComparisonData | None = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
-    """Write `report.html`, `report.md`, `report.json` and PNG figures: all, or none if one fails.
+    """Write `report.html`, `report.json` and PNG figures: all, or none if one fails.
 
     They replace files of these names; what an earlier report in the folder has besides is deleted.
 
@@ -45,7 +44,6 @@ def save_report(
         for name, figure in figures.items():
             save_png(figure, new / f"{name}.png")
         save_contact_sheet(new / "comparison.png", reports)
-        _write(new / "report.md", as_markdown(reports, comparison, list(figures)))
         _write(new / PAGE, as_page(reports, comparison, figures))
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = as_json(reports, comparison)
