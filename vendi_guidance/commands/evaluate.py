@@ -10,8 +10,7 @@ names of subfolders. Prints scores with 95% confidence intervals, and writes a r
   vendi-guidance evaluate photos --image-embedder dinov2
 
 The report is report.html (one page, works offline), report.json and PNG figures. Files of captions
-are metadata, captions or prompts, .csv or .tsv, with a column of files and one of
-captions.
+are metadata, captions or prompts, .csv or .tsv, with a column of files and one of captions.
 
 The default embedders are DINOv2 and CLIP. Where their weights are not on disk and cannot be
 downloaded, images are compared by their pixels and prompts by their words, and the command says so.
