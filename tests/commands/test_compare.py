@@ -11,7 +11,6 @@ import pytest
 import torch
 from click.testing import Result
 
-from tests.helpers.batches_at_hand import save_batch
 from tests.helpers.commands import (
     Killed,
     assert_refused,

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from safetensors.numpy import save_file
 
-from tests.helpers.batches_at_hand import greys, save_batch
 from vendi_guidance.features.probe import Probe
 
 NUMBERS = (
