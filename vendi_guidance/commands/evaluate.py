@@ -1,16 +1,16 @@
 """Score one or two batches of images, and test whether they differ.
 
 FOLDERS are one or two folders of images, with prompts in metadata.jsonl, as `vendi-guidance
-generate` writes it, in a .csv or .tsv of files and captions, in a .txt beside each image, or as the
-names of subfolders. Prints scores with 95% confidence intervals, and writes a report.
+generate` writes it, in metadata.csv or captions.csv, in a .txt beside each image, or as the names
+of subfolders. Prints scores with 95% confidence intervals, and writes a report.
 
 \b
   vendi-guidance evaluate out/waving
   vendi-guidance evaluate out/without out/with --output out/report
   vendi-guidance evaluate photos --image-embedder dinov2
 
-The report is report.html (one page, works offline), report.json and PNG figures. Files of captions
-are metadata, captions or prompts, .csv or .tsv, with a column of files and one of captions.
+The report is report.html (one page, works offline), report.json and PNG figures. Tables of captions
+have a column of files, such as file_name, and one of captions, such as caption.
 
 The default embedders are DINOv2 and CLIP. Where their weights are not on disk and cannot be
 downloaded, images are compared by their pixels and prompts by their words, and the command says so.
