@@ -59,7 +59,7 @@ def _of_table(path: Path, folder: Path, files: Sequence[Path]) -> dict[Path, str
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
     except csv.Error as error:
-        raise ValueError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
+        raise ValueError(f"{path}, line {rows.reader.line_num} is not CSV: {error}") from None
     if named is None or caption is None:
         if path.name == "captions.csv":
             raise ValueError(
