@@ -22,7 +22,6 @@ from vendi_guidance.evaluation.evaluator import (
 )
 from vendi_guidance.evaluation.judges import Judges as Judges
 from vendi_guidance.features.base import (
-    FrameMean as FrameMean,
     FromFunction as FromFunction,
     Labels as Labels,
     load_features as load_features,
@@ -38,7 +37,6 @@ from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,
     Precomputed as Precomputed,
-    Sum as Sum,
 )
 from vendi_guidance.kernels.ngrams import NGram as NGram
 from vendi_guidance.kernels.standard import (
@@ -92,7 +90,6 @@ from vendi_guidance.scores.metrics import (
 from vendi_guidance.scores.modes import (
     find_modes as find_modes,
     group_scores as group_scores,
-    k_means as k_means,
 )
 from vendi_guidance.scores.references import (
     frechet_distance as frechet_distance,
