@@ -4,8 +4,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import given, settings, strategies as st
 
+from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.kernels.custom import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.convergence import convergence
@@ -13,22 +14,190 @@ from vendi_guidance.scores.functional import (
     cluster_vendi,
     conditional_rke,
     conditional_vendi,
+    information_rke,
+    information_vendi,
     intdiv,
     rke,
     vendi,
 )
-from vendi_guidance.scores.intervals import score_interval
+from vendi_guidance.scores.intervals import (
+    ORDER_TWO,
+    jackknife,
+    leave_one_out,
+    row_sums,
+    score_interval,
+)
+from vendi_guidance.scores.spectra import Exact, Nystrom
+
+SIGNS = {score: signs for score, _, signs in ORDER_TWO}
 
 
 def sample(n, seed=0):
     return normal(n, 3, seed=seed), normal(n, 2, seed=seed + 1)
 
 
+Z = 1.959963984540054
+
 small = settings(deadline=None, max_examples=30)
 
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
+
+
+# Populations whose RKE is known
+
+
+class Mixture:
+    """Gaussians of one spread around given centres, or the centres themselves."""
+
+    def __init__(self, centres, weights, spread):
+        self.centres, self.weights, self.spread = np.array(centres, float), weights, spread
+
+    def draw(self, n, r):
+        centres = self.centres[r.choice(len(self.weights), size=n, p=self.weights)]
+        return centres + self.spread * r.normal(size=centres.shape)
+
+    def alike(self, sigma):
+        """(m, m) means of k^2 of an item of one component with one of another."""
+        apart = ((self.centres[:, None] - self.centres) ** 2).sum(axis=-1)
+        wide = sigma**2 + 4 * self.spread**2
+        return (sigma**2 / wide) ** (self.centres.shape[1] / 2) * np.exp(-apart / wide)
+
+    def rke(self, sigma):
+        return 1 / float(self.weights @ self.alike(sigma) @ self.weights)
+
+
+FAR = 6.0 * np.array(list(itertools.product(range(4), range(3))))
+POPULATIONS = {
+    "overlapping modes of unequal weight": Mixture(2 * normal(4, 2), np.arange(1, 5) / 10, 0.5),
+    "equal modes far apart": Mixture(FAR, np.full(12, 1 / 12), 0.1),
+    "two equal points": Mixture(FAR[:2], np.array([0.5, 0.5]), 0.0),
+    "two nearly equal points": Mixture(FAR[:2], np.array([0.52, 0.48]), 0.0),
+}
+
+
+def assert_covers(truth, interval, slack=0.015):
+    """95% of intervals (low, high) of fresh samples hold the truth, to three deviations of it."""
+    r, replications = np.random.default_rng(0), 300
+    found = [interval(r) for _ in range(replications)]
+    covered = np.mean([low <= truth <= high for low, high in found])
+    assert covered == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / replications) + slack)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "items", "slack"),
+    [*((name, 300, 0.015) for name in POPULATIONS), ("equal modes far apart", 600, 0)],
+)
+def test_rke_of_the_population_is_in_the_interval_as_often_as_promised(name, items, slack):
+    population = POPULATIONS[name]
+
+    def interval(r):
+        return jackknife([population.draw(items, r)], [Gaussian(1.0)], SIGNS[rke], Z)[1:3]
+
+    assert_covers(population.rke(1.0), interval, slack)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", [conditional_rke, information_rke])
+def test_conditional_scores_of_the_population_are_in_their_intervals_as_often_as_promised(score):
+    """Prompts of three kinds, each with its own mix of four kinds of outputs."""
+    kinds, prompts = Mixture(2 * normal(4, 2), None, 0.5), Mixture(normal(3, 2), None, 0.2)
+    mix = np.array([[8, 4, 2, 2], [0, 2, 2, 1], [1, 1, 8, 0]]) / 31
+    alike_x, alike_t = kinds.alike(1.0), prompts.alike(0.5)
+    squares_x = mix.sum(axis=0) @ alike_x @ mix.sum(axis=0)
+    squares_t = mix.sum(axis=1) @ alike_t @ mix.sum(axis=1)
+    squares_both = np.einsum("am,ab,mn,bn->", mix, alike_t, alike_x, mix)
+    of_information = squares_both / (squares_x * squares_t)
+
+    def interval(r):
+        prompt, kind = np.divmod(r.choice(12, size=300, p=mix.ravel()), 4)
+        x = kinds.centres[kind] + 0.5 * r.normal(size=(300, 2))
+        t = prompts.centres[prompt] + 0.2 * r.normal(size=(300, 2))
+        return jackknife([x, t], [Gaussian(1.0), Gaussian(0.5)], SIGNS[score], Z)[1:3]
+
+    is_conditional = score is conditional_rke
+    assert_covers(squares_t / squares_both if is_conditional else of_information, interval)
+
+
+# How the jackknife is computed
+
+
+def squared(x, t, kernel_x, kernel_t):
+    """k^2 as three dense matrices, their diagonals 0."""
+    of_x, of_t = kernel_x.gram(x).square(), kernel_t.gram(t).square()
+    return torch.stack([m.fill_diagonal_(0) for m in (of_x, of_t, of_x * of_t)]).double()
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(1.0), Cosine()])
+def test_row_sums_tell_each_score_without_an_item(kernel):
+    n = 12
+    x, t = (torch.from_numpy(v) for v in sample(n))
+    sums = row_sums([kernel.blocks(x), kernel.blocks(t)], x)
+    means, without = leave_one_out(sums)
+    assert torch.allclose(means, squared(x, t, kernel, kernel).sum(dim=(1, 2)) / (n * (n - 1)))
+    for i in range(n):
+        rest = torch.arange(n) != i
+        squares = (1 + (n - 2) * without[:, i]) / (n - 1)
+        both = (x[rest], t[rest], kernel, kernel)
+        expected = rke(*both[::2]), conditional_rke(*both), information_rke(*both)
+        for signs, score in zip(SIGNS.values(), expected, strict=True):
+            found = math.prod(float(s) ** sign for s, sign in zip(squares, signs, strict=False))
+            assert found == pytest.approx(float(score))
+
+
+@pytest.mark.parametrize("score", [rke, conditional_rke, information_rke])
+def test_the_interval_over_many_tiles_is_that_of_dense_matrices(score):
+    n, kernel = 700, Gaussian(0.7)
+    x, t = (torch.from_numpy(v) for v in sample(n))
+    signs = torch.tensor(SIGNS[score], dtype=torch.float64)
+    matrices = squared(x, t, kernel, kernel)[: len(signs)]
+    means = matrices.sum(dim=(1, 2)) / (n * (n - 1))
+    shares = matrices / means[:, None, None]
+    g = torch.einsum("s,sij->ij", signs, shares)
+    of_pairs = g[~torch.eye(n, dtype=bool)]
+    relative = (shares.sum(dim=2) / (n - 1) - 1) * (n - 1) / (n - 2)
+    first = signs @ relative
+    second = 2 * (of_pairs.var(correction=0) - 2 * first.var()) / ((n - 1) * (n - 2))
+    variance = 4 * first.var() / n - second
+    of_shares = torch.einsum("s,si,sj,j->i", signs, relative, relative, first) / n
+    influence = first**2 + 2 * (g @ first) / (n - 1) - 4 * of_shares
+    tilt = 2 / n * (first * influence).sum() / (first**2).sum()
+    middle = Z**2 * tilt / 2
+    root = (middle**2 + Z**2 * variance).sqrt()
+    estimate = (signs @ means.log()).exp()
+    expected = [estimate, estimate * (middle - root).exp(), estimate * (middle + root).exp()]
+
+    items = [x] if score is rke else [x, t]
+    with LargestTensor() as largest:
+        found = jackknife(items, [kernel] * len(items), SIGNS[score], Z)
+    assert found == pytest.approx([*map(float, expected), float(estimate * variance.sqrt())])
+    assert largest.numel <= 512**2  # a tile of K, never all of it
+
+
+@small
+@given(st.integers(20, 60), st.integers(0, 1000), st.sampled_from([rke, conditional_rke]))
+def test_neither_the_order_of_the_items_nor_their_precision_matters(n, seed, score):
+    r = np.random.default_rng(seed)
+    x, t = r.normal(size=(n, 3)), r.normal(size=(n, 2))
+    items, kernels = ((x,), (Gaussian(1.0),)) if score is rke else ((x, t), (Gaussian(1.0),) * 2)
+    expected = jackknife(items, kernels, SIGNS[score], Z)
+    shuffled = r.permutation(n)
+    assert jackknife([v[shuffled] for v in items], kernels, SIGNS[score], Z) == pytest.approx(
+        expected, rel=1e-6
+    )
+    narrow = [v.astype(np.float32) for v in items]
+    assert jackknife(narrow, kernels, SIGNS[score], Z) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_estimate_is_free_of_what_the_diagonal_adds():
+    """250 of 5,000 equal points: the sample can hold no more than 250 kinds."""
+    points = 100.0 * np.random.default_rng(0).integers(5000, size=(250, 1))
+    found = score_interval(rke, points, Gaussian(1.0))
+    assert found.score < 250
+    assert found.low < 5000 < found.high
+    assert found.estimate == pytest.approx(1 / (250 / found.score - 1) * 249, rel=1e-9)
 
 
 # Subsampling
@@ -38,17 +207,12 @@ def normal(*shape, seed=0):
     ("score", "options"), [(vendi, {}), (vendi, {"order": 1.5, "truncation": 20}), (rke, {})]
 )
 def test_halves_tell_the_deviation_between_independent_samples(score, options):
-    modes, r = 2 * normal(4, 2), np.random.default_rng(3)
-
-    def draw(n):  # of overlapping modes of unequal weight
-        centres = modes[r.choice(4, size=n, p=np.arange(1, 5) / 10)]
-        return centres + 0.5 * r.normal(size=centres.shape)
-
+    population, r = POPULATIONS["overlapping modes of unequal weight"], np.random.default_rng(3)
     kernel, samples = Gaussian(1.0), 60
-    scores = [float(score(draw(200), kernel, **options)) for _ in range(samples)]
+    scores = [float(score(population.draw(200, r), kernel, **options)) for _ in range(samples)]
 
     def halves(seed):
-        x, how = draw(200), {"seed": seed, **options}
+        x, how = population.draw(200, r), {"method": "subsampling", "seed": seed, **options}
         return score_interval(score, x, kernel, **how)
 
     errors = [halves(seed).standard_error for seed in range(4)]
@@ -66,8 +230,9 @@ def test_any_score_of_any_items_has_an_interval(shift):
         return scale * sum(map(len, texts)) / len(texts) + shift
 
     found = score_interval(mean_length, words, 2.0, seed=1)
-    assert found.score == pytest.approx(6 + shift)
+    assert found.score == found.estimate == pytest.approx(6 + shift)
     assert found.low < 6 + shift < found.high
+    assert found.method == "subsampling"
     expected = 2 * np.std([1, 2, 3, 4, 5]) / math.sqrt(40)
     assert found.standard_error == pytest.approx(expected, rel=0.25)
 
@@ -96,18 +261,36 @@ def test_progress_sees_every_half_and_a_seed_gives_them_again():
     assert interval(3) == first and interval(4).low != first.low
 
 
-# How sure
+# Which method, and how sure
 
 
-def test_more_confidence_takes_a_wider_interval():
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [(rke, vendi), (conditional_rke, conditional_vendi), (information_rke, information_vendi)],
+)
+def test_exact_scores_of_order_two_are_known_by_both_names(short, long):
+    x, t = sample(50)
+    arguments = (x, Gaussian(1.0)) if short is rke else (x, t, Gaussian(1.0), Gaussian(1.0))
+    expected = score_interval(short, *arguments)
+    assert expected.method == "jackknife"
+    assert score_interval(short, *arguments, spectrum=Exact()) == expected
+    found = score_interval(long, *arguments, order=2, truncation=None)
+    assert (found.method, found.low, found.high) == ("jackknife", expected.low, expected.high)
+    for other in ({"truncation": 5}, {"spectrum": Nystrom(10)}):
+        found = score_interval(long, *arguments, order=2, subsamples=10, **other)
+        assert found.method == "subsampling"
+
+
+@pytest.mark.parametrize("method", ["jackknife", "subsampling"])
+def test_more_confidence_takes_a_wider_interval(method):
     x, k = normal(100, 2), Gaussian(1.0)
     levels = (0.5, 0.9, 0.95, 0.999)
-    found = [score_interval(rke, x, k, level=level) for level in levels]
+    found = [score_interval(rke, x, k, method=method, level=level) for level in levels]
     for narrow, wide in itertools.pairwise(found):
-        assert wide.low < narrow.low < narrow.score < narrow.high < wide.high
+        assert wide.low < narrow.low < narrow.estimate < narrow.high < wide.high
         assert wide.standard_error == narrow.standard_error
     # a matrix at hand gives the interval of its kernel
-    given = score_interval(rke, range(100), Precomputed(k.gram(x)))
+    given = score_interval(rke, range(100), Precomputed(k.gram(x)), method=method)
     assert (given.low, given.high) == pytest.approx((found[2].low, found[2].high))
 
 
@@ -179,12 +362,15 @@ K = Gaussian(1.0)
         (lambda: score_interval(rke, X, K, level=1), "level must lie between 0 and 1, got 1"),
         (lambda: convergence(rke, X, K, level=95), "level must lie between 0 and 1, got 95"),
         (lambda: score_interval(rke, X[:19], K), "needs at least 20 items, got 19"),
+        (lambda: score_interval(rke, X, K, method="bootstrap"), "got 'bootstrap'"),
+        (lambda: score_interval(vendi, X, K, method="jackknife"), "leave method out"),
         (lambda: score_interval(vendi, X, K, subsamples=9), "at least 10, got 9"),
         (lambda: score_interval(vendi, X, K, weights=X[:, 0]), "leave them out"),
         (lambda: score_interval(rke), "there are no items"),
         (lambda: score_interval(cluster_vendi, X, "abc", K), r"same items, got n = \[40, 3\]"),
         (lambda: score_interval(rke, iter(X), K), "a tensor, an array or a sequence"),
         (lambda: score_interval(rke, [X, X], K), "gather its chunks"),
+        (lambda: score_interval(rke, 100 * np.arange(30.0)[:, None], K), "no two of 30 items"),
         (lambda: convergence(rke, X[:39], K), "at least 40, or the sizes"),
         (lambda: convergence(rke, X, K, repeats=2), "at least 3, got 2"),
         (lambda: convergence(rke, X, K, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),
