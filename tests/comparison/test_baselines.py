@@ -8,11 +8,17 @@ import pytest
 import torch
 from diffusers import (
     DDIMScheduler,
+    DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
     StableDiffusionXLPipeline,
 )
 
-from vendi_guidance.comparison.baselines import LimitedInterval, Unguided
+from vendi_guidance.comparison.baselines import (
+    LimitedInterval,
+    ParticleGuidance,
+    Unguided,
+    repulsion,
+)
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import PipelineCall
 
@@ -24,6 +30,7 @@ STRONG = [
     LimitedInterval(0.3, 0.7),
     CADS(),
     SeedVariance(3.0),
+    ParticleGuidance(5.0),
 ]
 WEAKEST = [
     LimitedInterval(0, 1),
@@ -32,6 +39,7 @@ WEAKEST = [
     SeedVariance(0),
     SeedVariance(3.0, share=0),
     SeedVariance(3.0, stop=0),
+    ParticleGuidance(0),
 ]
 
 
@@ -230,6 +238,86 @@ def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
     assert abs(correlation(latents[None], noise[None])) < 0.3
 
 
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
+    x = random(n, 6).requires_grad_()
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    distances = torch.stack([(x[i] - x[j]).square().sum() for i, j in pairs])
+    bandwidth = distances.detach().sort().values[(len(pairs) - 1) // 2] / math.log(n)
+    (-distances / bandwidth).exp().sum().neg().backward()
+    push = repulsion(x.detach())
+    torch.testing.assert_close(push, x.grad)
+    torch.testing.assert_close(push.sum(dim=0), torch.zeros(6, dtype=torch.float64))  # mean stays
+    assert torch.pdist(x + 1e-3 * push).square().sum() > torch.pdist(x).square().sum()
+    assert torch.equal(repulsion(torch.ones(n, 4)), torch.zeros(n, 4))  # duplicates do not move
+
+
+@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
+def test_particle_guidance_does_to_a_step_what_the_authors_do_to_its_noise(
+    request, pipe, seen, monkeypatch, scheduler
+):
+    if scheduler == "euler":
+        request.getfixturevalue("euler")
+    scale, constant = 5.0, random(3, 4, 8, 8, seed=9).float()
+    forward = pipe.unet.forward  # which notes what it is given
+    monkeypatch.setattr(
+        pipe.unet,
+        "forward",
+        lambda *a, **b: (0 * forward(*a, **b)[0] + constant.repeat(2, 1, 1, 1),),
+    )
+    result = draw(pipe, ParticleGuidance(scale), ["a cat"] * 3)
+
+    reference = type(pipe.scheduler).from_config(pipe.scheduler.config)
+    reference.set_timesteps(STEPS)
+    latents = torch.cat([torch.randn(1, 4, 8, 8, generator=one) for one in seeds(0, 3)])
+    latents = latents * reference.init_noise_sigma
+    moved = []
+    for step, timestep in enumerate(reference.timesteps):
+        alpha_bar = reference.alphas_cumprod[int(timestep)]
+        sigma = float((1 / alpha_bar - 1).sqrt())
+        unit = reference.scale_model_input(latents, timestep)  # of unit variance, for Euler
+        push = repulsion(unit.flatten(1)).view_as(latents)
+        moved.append(step > 0 and sigma >= 1)
+        noise = constant - scale * sigma * push if moved[-1] else constant
+        latents = reference.step(noise, timestep, latents).prev_sample
+    assert 2 <= sum(moved) <= STEPS - 3
+    torch.testing.assert_close(result, latents, atol=1e-4, rtol=1e-4)
+    unmoved = draw(pipe, Unguided(), ["a cat"] * 3)
+    assert not torch.allclose(result, unmoved, atol=0.01)
+
+
+def test_samples_of_different_prompts_do_not_repel(pipe):
+    prompts = ["a cat", "a dog", "a cow"]
+    method = ParticleGuidance(5.0)
+    assert torch.equal(draw(pipe, method, prompts), stock(pipe, prompts))
+    assert torch.equal(draw(pipe, method, ["a cat"]), stock(pipe, ["a cat"]))
+    plain, repelled = stock(pipe), draw(pipe, method)
+    assert torch.equal(repelled[2], plain[2])
+    assert not torch.allclose(repelled[:2], plain[:2], atol=1e-3)
+
+
+def test_particle_guidance_moves_half_precision_latents_as_it_does_others(pipe):
+    latents = 5 * random(3, 4, 96, 96).float()  # their squared distances overflow in half precision
+    pipe.scheduler.set_timesteps(STEPS)
+    stub = SimpleNamespace(scheduler=pipe.scheduler, num_timesteps=STEPS)
+    with ParticleGuidance(1e4).attached(
+        PipelineCall(pipe, ["a cat"] * 3, seeds(0, 3), SCALE)
+    ) as given:
+        moved = [
+            given["callback_on_step_end"](stub, 0, None, {"latents": latents.to(dtype)})["latents"]
+            for dtype in (torch.float32, torch.float16)
+        ]
+    assert moved[1].dtype == torch.float16
+    torch.testing.assert_close(moved[1].float(), moved[0], atol=0.02, rtol=1e-2)
+    assert (moved[0] - latents).abs().mean() > 0.1
+
+
+def test_particle_guidance_names_a_scheduler_it_does_not_know(pipe, monkeypatch):
+    monkeypatch.setattr(pipe, "scheduler", DPMSolverMultistepScheduler())
+    with pytest.raises(ValueError, match="got DPMSolverMultistepScheduler"):
+        draw(pipe, ParticleGuidance())
+
+
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
@@ -243,6 +331,7 @@ def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
         (SeedVariance, {"strength": math.nan}, "strength must be .* got nan"),
         (SeedVariance, {"share": 1.5}, "share must .* got 1.5"),
         (SeedVariance, {"stop": -0.5}, "stop must .* got -0.5"),
+        (ParticleGuidance, {"scale": -2.0}, "scale must be .* got -2.0"),
     ],
 )
 def test_a_bad_setting_is_named(method, options, message):

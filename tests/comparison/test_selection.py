@@ -40,8 +40,8 @@ class Generate:
     def __init__(self, colours: dict[int, str]) -> None:
         self.colours, self.calls = colours, []
 
-    def __call__(self, samples):
-        self.calls.append(list(samples))
+    def __call__(self, samples, steps=None):
+        self.calls.append((list(samples), steps))
         return [FLAT[self.colours.get(sample.seed, "red")] for sample in samples]
 
 
@@ -53,19 +53,34 @@ def test_a_pool_has_the_samples_own_seeds_and_others():
     generate = Generate({OTHER: "blue"})
     images = Select(pool=3).images(generate, SAMPLES)
     assert images == [FLAT["red"], FLAT["blue"], FLAT["red"]]
-    drawn = [sample for samples in generate.calls for sample in samples]
-    assert generate.calls[0] == SAMPLES
+    drawn = [sample for samples, _ in generate.calls for sample in samples]
+    assert generate.calls[0] == (SAMPLES, None)
     assert len({sample.seed for sample in drawn}) == len(drawn) == 9
     assert [sample.prompt for sample in drawn] == [EAR, EAR, LEG] * 3
+
+
+def test_previews_take_few_steps_and_what_they_select_is_generated_from_the_same_seeds():
+    generate = Generate({OTHER: "blue"})
+    Select(pool=3, preview_steps=2).images(generate, SAMPLES)
+    assert [steps for _, steps in generate.calls] == [2, 2, 2, None]
+    assert [sample.seed for sample in generate.calls[-1][0]] == [7, OTHER, 9]
 
 
 def test_a_pool_of_one_is_a_plain_call_and_steps_of_images_that_are_not_kept_count():
     generate = Generate({})
     assert len(Select(pool=1).images(generate, SAMPLES)) == 3
-    assert generate.calls == [SAMPLES]
+    assert generate.calls == [(SAMPLES, None)]
     assert Select(pool=4).steps_per_image(16) == 64
+    assert Select(pool=4, preview_steps=4).steps_per_image(16) == 32
 
 
-def test_a_bad_setting_is_named():
-    with pytest.raises(ValueError, match=r"pool must .* got 0"):
-        Select(pool=0)
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (Select, {"pool": 0}, "pool must .* got 0"),
+        (Select, {"preview_steps": 0}, "preview_steps must .* got 0"),
+    ],
+)
+def test_a_bad_setting_is_named(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        method(**options)

@@ -9,7 +9,7 @@ import torch
 from PIL.Image import Image
 
 from vendi_guidance.checks import nearest
-from vendi_guidance.comparison.baselines import LimitedInterval, Unguided
+from vendi_guidance.comparison.baselines import LimitedInterval, ParticleGuidance, Unguided
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
 from vendi_guidance.comparison.network import rows_counted
@@ -49,7 +49,11 @@ FAMILIES = {
         "limited interval", "start", (0.3, 0.6), LimitedInterval, {"stop": 1.0}, needs_cfg=True
     ),
     "select": MethodFamily("select from more", "pool", (4,), Select),
+    "select-previews": MethodFamily(
+        "select from previews", "pool", (4,), Select, {"preview_steps": 4}
+    ),
     "cads": MethodFamily("CADS", "scale", (0.25, 0.5, 1.0), CADS),
+    "particle-guidance": MethodFamily("particle guidance", "scale", (5.0, 20.0), ParticleGuidance),
 }
 """By their names on the command line; the unguided is always compared."""
 
@@ -114,10 +118,12 @@ class Entry:
         scale = guidance_scale or 0.0
 
         def generate(pipe: Any, arguments: dict[str, Any]) -> Generated:
-            def generate(samples: Sequence[Sample]) -> list[Image]:
+            def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
                 generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
                 prompts = [sample.prompt for sample in samples]
                 changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
+                if steps is not None:
+                    changed["num_inference_steps"] = steps
                 with method.attached(PipelineCall(pipe, prompts, generators, scale)) as given:
                     return pipe(**{**arguments, **changed, **given}).images
 

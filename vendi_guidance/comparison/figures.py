@@ -12,8 +12,8 @@ from vendi_guidance.evaluation.report.figures import INK, WIDTH, style
 from vendi_guidance.tuning.frontier import DIVERSITY, GREY, mark_floor, plot_interval
 
 # distinct in any colour vision, on white and on black, with a marker for each too
-COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412")
-MARKERS = ("o", "s", "^", "D", "v")
+COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLES = dict(zip(FAMILIES, zip(COLOURS, MARKERS, strict=True), strict=True))
 
 

@@ -39,9 +39,11 @@ class PipelineCall(NamedTuple):
 
 
 class Generate(Protocol):
-    """Calls the pipeline with the method's arguments."""
+    """Calls the pipeline with the method's arguments, and all steps if no number is given."""
 
-    def __call__(self, samples: Sequence[Sample]) -> list[Image.Image]: ...
+    def __call__(
+        self, samples: Sequence[Sample], steps: int | None = None
+    ) -> list[Image.Image]: ...
 
 
 class Method:

@@ -31,27 +31,36 @@ class Select(Method):
 
     Args:
         pool: candidates for each image.
+        preview_steps: select among previews of so few steps, and generate with all steps what was
+            selected, from the same noise. None: the candidates are generated with all steps.
 
     Raises:
-        ValueError: pool < 1.
+        ValueError: pool or preview_steps < 1.
     """
 
     pool: int = 4
+    preview_steps: int | None = None
 
     def __post_init__(self) -> None:
         check_count("pool", self.pool)
+        if self.preview_steps is not None:
+            check_count("preview_steps", self.preview_steps)
 
     def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
         parts = [
             [Sample(prompt, seed + k * POOL_SEED_STEP) for prompt, seed in samples]
             for k in range(self.pool)
         ]
-        images = [image for part in parts for image in generate(part)]
+        images = [image for part in parts for image in generate(part, self.preview_steps)]
         rows = most_diverse(images, [sample.prompt for sample in samples])
-        return [images[row] for row in rows]
+        if self.preview_steps is None:
+            return [images[row] for row in rows]
+        return generate([parts[row // len(samples)][row % len(samples)] for row in rows])
 
     def steps_per_image(self, steps: int) -> int:
-        return self.pool * steps
+        if self.preview_steps is None:
+            return self.pool * steps
+        return steps + self.pool * self.preview_steps
 
 
 def most_diverse(images: Sequence[Image.Image], prompts: Sequence[str]) -> list[int]:
