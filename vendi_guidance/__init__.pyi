@@ -22,6 +22,7 @@ from vendi_guidance.evaluation.evaluator import (
 )
 from vendi_guidance.evaluation.judges import Judges as Judges
 from vendi_guidance.features.base import (
+    FrameMean as FrameMean,
     FromFunction as FromFunction,
     Labels as Labels,
     load_features as load_features,

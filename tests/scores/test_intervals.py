@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.kernels.custom import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.convergence import convergence
 from vendi_guidance.scores.functional import (
     cluster_vendi,
@@ -232,7 +233,7 @@ def test_any_score_of_any_items_has_an_interval(shift):
     found = score_interval(mean_length, words, 2.0, seed=1)
     assert found.score == found.estimate == pytest.approx(6 + shift)
     assert found.low < 6 + shift < found.high
-    assert found.method == "subsampling"
+    assert (found.method, found.bound) == ("subsampling", None)
     expected = 2 * np.std([1, 2, 3, 4, 5]) / math.sqrt(40)
     assert found.standard_error == pytest.approx(expected, rel=0.25)
 
@@ -292,6 +293,78 @@ def test_more_confidence_takes_a_wider_interval(method):
     # a matrix at hand gives the interval of its kernel
     given = score_interval(rke, range(100), Precomputed(k.gram(x)), method=method)
     assert (given.low, given.high) == pytest.approx((found[2].low, found[2].high))
+
+
+# Guarantees
+
+
+def test_guarantees_are_the_theorems():
+    log = math.log(2 / 0.05)
+    low, high = vendi_guarantee(4.0, 10_000, 2, None, 0.05)
+    assert low**-0.5 == pytest.approx(4**-0.5 + math.sqrt(32 * log / 10_000))
+    assert high**-0.5 == pytest.approx(4**-0.5 - math.sqrt(32 * log / 10_000))
+    low, high = vendi_guarantee(4.0, 10**6, 1.5, 20, 0.05)
+    assert low ** (-1 / 3) == pytest.approx(4 ** (-1 / 3) + math.sqrt(32 * 20**0.5 * log / 10**6))
+    low, high = vendi_guarantee(4.0, 10**6, 1, 20, 0.05)
+    error = math.sqrt(160 * log / 10**6) * math.log(20 * 10**6 / (32 * log))
+    assert (low, high) == pytest.approx((4 * math.exp(-error), 4 * math.exp(error)))
+    low, high = conditional_vendi_guarantee(4.0, 10**7, 20, 0.05)
+    error = math.sqrt(400 * math.log(80) / 10**7) * math.log(20 * 10**7)
+    assert (low, high) == pytest.approx((4 * math.exp(-error), 4 * math.exp(error)))
+
+
+@pytest.mark.parametrize("order", [1, 1.2, 1.5, 2, 3, math.inf])
+def test_a_guarantee_stays_in_the_range_of_the_score_and_narrows_with_n(order):
+    found = [vendi_guarantee(3.0, n, order, 10, 0.05) for n in (10**3, 10**5, 10**7, 10**9)]
+    for (wide_low, wide_high), (low, high) in itertools.pairwise(found):
+        assert 1 <= wide_low <= low < 3 < high <= wide_high <= 10 + 1e-9
+    assert found[-1] == pytest.approx((3, 3), rel=0.1)
+
+
+def test_no_theorem_no_guarantee():
+    assert vendi_guarantee(3.0, 10**6, 0.5, 10, 0.05) is None  # order below 1
+    assert vendi_guarantee(3.0, 10**6, 1.5, None, 0.05) is None  # infinite dimension
+    assert vendi_guarantee(3.0, 25, 2, None, 0.05) is None  # 2 + 8 log 20 = 25.97
+    assert vendi_guarantee(3.0, 26, 2, None, 0.05) is not None
+    assert vendi_guarantee(3.0, 872, 1, 10, 0.05) is None  # 32 e^2 log 40 = 872.2
+    assert vendi_guarantee(3.0, 873, 1, 10, 0.05) is not None
+    assert conditional_vendi_guarantee(3.0, 10**6, None, 0.05) is None
+    assert conditional_vendi_guarantee(3.0, 463, 10, 0.05) is None
+    assert conditional_vendi_guarantee(3.0, 465, 10, 0.05) is not None
+
+
+def test_guarantees_go_with_the_scores_that_they_are_for():
+    x, t = sample(900)
+    k = Gaussian(1.0)
+
+    def bound(score, *arguments, **options):
+        options |= {"subsamples": 10} if score is not rke else {}
+        return score_interval(score, *arguments, **options).bound
+
+    n, p = 900, pytest.approx
+    assert bound(rke, x, k) == p(vendi_guarantee(float(rke(x, k)), n, 2, None, 0.05))
+    cosine = float(vendi(x, Cosine()))
+    assert bound(vendi, x, Cosine()) == p(vendi_guarantee(cosine, n, 1, 3, 0.05))
+    assert bound(vendi, x, Cosine(), truncation=9) == p(vendi_guarantee(cosine, n, 1, 3, 0.05))
+    both = (x, t, Cosine(), Cosine())
+    expected = conditional_vendi_guarantee(float(conditional_vendi(*both)), n, 6, 0.05)
+    assert bound(conditional_vendi, *both) == p(expected)
+    assert bound(vendi, x[:30], k, truncation=4, order=3) is not None
+    assert bound(vendi, x[:30], k) is None
+    assert bound(vendi, x[:30], k, order=2, spectrum=Nystrom(10)) is None
+    assert bound(conditional_vendi, x[:30], t[:30], k, k, order=1.5, truncation=4) is None
+    assert bound(conditional_rke, x[:30], t[:30], k, k) is None
+    assert bound(intdiv, x[:30], k) is None
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_the_guarantee_holds_and_holds_the_interval(name):
+    population = POPULATIONS[name]
+    x = population.draw(500, np.random.default_rng(0))
+    found = score_interval(rke, x, Gaussian(1.0))
+    low, high = found.bound
+    assert low < population.rke(1.0) < high
+    assert low < found.low < found.high < high
 
 
 # Convergence

@@ -22,6 +22,7 @@ from vendi_guidance.kernels.custom import as_kernel
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.standard import LEAST_EXPONENT
 from vendi_guidance.kernels.tiles import Blocks, upper_triangle
+from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import (
     conditional_rke,
     conditional_vendi,
@@ -59,6 +60,8 @@ class Interval:
         estimate: the centre, to which the standard error belongs: for "jackknife" the score
             corrected for the bias of K's diagonal, for "subsampling" `score` itself.
         method: "jackknife" or "subsampling".
+        bound: (low, high) that contains the score of the population with probability `level` or
+            more, by a theorem (see `bounds`); far wider. None where no theorem applies.
     """
 
     score: float
@@ -68,6 +71,7 @@ class Interval:
     level: float
     standard_error: float
     method: str
+    bound: tuple[float, float] | None
 
 
 def score_interval(
@@ -139,7 +143,8 @@ def score_interval(
         method = "jackknife"
         kernels = [as_kernel(kernel) for kernel in subsets.kernels]
         estimate, low, high, error = jackknife(subsets.items, kernels, signs, z)
-    return Interval(whole, estimate, low, high, level, error, method)
+    bound = _guarantee(subsets, whole, asked, delta=1 - level)
+    return Interval(whole, estimate, low, high, level, error, method, bound)
 
 
 def _order_two_signs(score: Score, asked: dict[str, Any]) -> tuple[float, ...] | None:
@@ -147,6 +152,22 @@ def _order_two_signs(score: Score, asked: dict[str, Any]) -> tuple[float, ...] |
         if (score is short and not asked) or (score is long and asked == {"order": 2}):
             return signs
     return None
+
+
+def _guarantee(
+    subsets: Subsets, whole: float, asked: dict[str, Any], delta: float
+) -> tuple[float, float] | None:
+    score, order, rank = subsets.score, asked.get("order", 1), asked.get("truncation")
+    if score not in (rke, vendi, conditional_vendi) or asked.keys() - {"order", "truncation"}:
+        return None
+    pairs = zip(subsets.items, subsets.kernels, strict=True)
+    bound = [as_kernel(kernel).bind(entries) for entries, kernel in pairs]
+    dimensions = [d for x, kernel in bound if (d := kernel.rank(x.shape[1])) is not None]
+    if len(dimensions) == len(bound):
+        rank = math.prod(dimensions) if rank is None else min(rank, math.prod(dimensions))
+    if score is conditional_vendi:
+        return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if order == 1 else None
+    return vendi_guarantee(whole, subsets.n, 2 if score is rke else order, rank, delta)
 
 
 @torch.no_grad()
