@@ -5,8 +5,10 @@ import sys
 
 import httpx
 
-from tests.helpers.app_at_hand import app_process
+from tests.helpers.app_at_hand import app_process, request_of
 from tests.helpers.commands import assert_refused, invoke
+from tests.helpers.runs import read_run
+from vendi_guidance.app.session import Session
 from vendi_guidance.commands import app
 
 
@@ -33,3 +35,17 @@ def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(200) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lora_rests_in_the_rounds(monkeypatch, tiny_sdxl_folder, tiny_lora_folder):
+    rows = []
+
+    def generate_once(folder, studio, *_):
+        session = Session(folder)
+        *_, generation = studio.generate(session, request_of(), lambda share, what: None)
+        rows.extend(read_run(generation.arms["with"].folder).rows)
+        raise SystemExit
+
+    monkeypatch.setattr(app, "serving", generate_once)
+    run("--model", tiny_sdxl_folder, "--lora", tiny_lora_folder, "--undistilled", "adapters")
+    assert {row["undistilled"] for row in rows} == {"adapters"}

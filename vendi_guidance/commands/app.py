@@ -30,6 +30,7 @@ from vendi_guidance.commands.run_options import (
     machine_options,
     model_of,
     model_options,
+    undistilled_option,
     what,
     where,
 )
@@ -50,6 +51,7 @@ COMMON = (
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @model_options
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@undistilled_option
 @what(
     "--image-embedder",
     show_default="the probe for the demo's prompts, else pixels",

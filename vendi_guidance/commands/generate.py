@@ -41,7 +41,6 @@ processes share the prompts and what is remembered:
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
-from functools import partial
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,15 @@ from tqdm import tqdm
 
 from vendi_guidance.adapter.callback import KEEPS
 from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.cli import NONE, Command, Option, Range, tell
+from vendi_guidance.commands.cli import NONE, Command, Range, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
+    how,
     machine_options,
     model_of,
     model_options,
+    undistilled_option,
     what,
     where,
 )
@@ -68,8 +69,6 @@ from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.settings_file import load_settings
 from vendi_guidance.runs.setup import RunOptions, open_run
 from vendi_guidance.runs.signals import Stop
-
-how = partial(click.option, cls=Option, group="Diversity guidance")
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -133,13 +132,7 @@ COMMON = (
     type=click.Choice(list(PRESETS)),
     help="Settings in place of the dial's: published is the paper's.",
 )
-@how(
-    "--undistilled",
-    metavar="MODEL",
-    help="Network that predicts in the rounds, for a model distilled to few steps: adapters, its "
-    "own with LoRAs switched off; or the folder or hub name of the model that it was distilled "
-    "from, of which the network is loaded besides.",
-)
+@undistilled_option
 @setting_options
 @how(
     "--diversity-window",

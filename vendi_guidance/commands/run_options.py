@@ -21,6 +21,7 @@ DEMO = asset("demo-sdxl") and "the demo model, a small SDXL that generates emoji
 """What `--help` calls the default of `--model`."""
 
 what = partial(click.option, cls=Option, group="Model and sampling")
+how = partial(click.option, cls=Option, group="Diversity guidance")
 where = partial(click.option, cls=Option, group="Output and machine")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -65,6 +66,14 @@ model_options = together(
     what("--negative-prompt", metavar="TEXT", help="What CFG leads away from."),
     what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
     what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
+)
+
+undistilled_option = how(
+    "--undistilled",
+    metavar="MODEL",
+    help="Network that predicts in the rounds, for a model distilled to few steps: adapters, its "
+    "own with LoRAs switched off; or the folder or hub name of the model that it was distilled "
+    "from, of which the network is loaded besides.",
 )
 
 machine_options = together(
