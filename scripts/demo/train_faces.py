@@ -38,8 +38,8 @@ from vendi_guidance.features.probe import Probe, probe_pixels
 
 IMAGES = 40_000  # training images; most show the same looks
 HELD_OUT = 1_000  # drawings of unseen combinations, which test the probe
-VAE_WIDTHS = 12, 24, 48
-SHAPE = Flow(heads=6, layers=4, patch=4, tokens=16, shift=4.0)
+VAE_WIDTHS = 16, 32, 64
+SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
 FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
 
 
@@ -47,8 +47,8 @@ FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
 @click.option("--work", type=click.Path(path_type=Path), default="out/faces", help="Checkpoints.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--vae-steps", type=click.IntRange(1), default=800)
-@click.option("--flow-steps", type=click.IntRange(1), default=6_000)
+@click.option("--vae-steps", type=click.IntRange(1), default=3_000)
+@click.option("--flow-steps", type=click.IntRange(1), default=8_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_500)
 @click.option("--batch-size", type=click.IntRange(1), default=32)
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
