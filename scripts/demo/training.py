@@ -22,6 +22,7 @@ from vendi_guidance.runs.precision import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 SAVE_EVERY = 500  # steps
+SQUARE = 64  # pixels, of the images that an autoencoder learns
 
 
 class Training(NamedTuple):
@@ -143,9 +144,10 @@ def restore(
 
 
 def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
-    """An AutoencoderKL of (n, 3, 64, 64) uint8 images with 3 levels of blocks of these widths.
+    """An AutoencoderKL of (n, 3, size, size) uint8 images with 3 levels of blocks of these widths.
 
-    Its latents are (4, 16, 16), of unit deviation once scaled.
+    Its latents are (4, size/4, size/4), of unit deviation once scaled. Of images of more than 64
+    pixels it learns squares of 64: it is convolutional, and a square takes less time.
     """
     torch.manual_seed(0)
     vae = AutoencoderKL(
@@ -160,7 +162,7 @@ def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> Au
 
     def loss(step: int) -> Tensor:
         chosen = torch.randint(len(images), (training.batch,))
-        x = to_model_range(images[chosen].to(training.device))
+        x = to_model_range(square(images[chosen]).to(training.device))
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
         # edges carry most of a 64-pixel image, so differences of neighbours count as well
@@ -173,6 +175,15 @@ def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> Au
     return vae
 
 
+def square(images: Tensor) -> Tensor:
+    """A random 64x64 part of (n, 3, size, size), the same of each; all of a smaller image."""
+    room = images.shape[-1] - SQUARE
+    if room <= 0:
+        return images
+    top, left = torch.randint(room // 4 + 1, (2,)).tolist()
+    return images[..., 4 * top :, 4 * left :][..., :SQUARE, :SQUARE]
+
+
 def to_model_range(pixels: Tensor) -> Tensor:
     """uint8 to floats in [-1, 1]."""
     return pixels.float() / 127.5 - 1
@@ -180,7 +191,7 @@ def to_model_range(pixels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def encode(vae: AutoencoderKL, images: Tensor, device: str) -> Tensor:
-    """(n, 3, 64, 64) uint8 to (n, 4, 16, 16) posterior means, unscaled."""
+    """(n, 3, size, size) uint8 to (n, 4, size/4, size/4) posterior means, unscaled."""
     return torch.cat(
         [vae.encode(to_model_range(part.to(device))).latent_dist.mean for part in images.split(128)]
     )

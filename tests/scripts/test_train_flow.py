@@ -1,7 +1,6 @@
 """The flow demo's training, in small: what it trains is what the stock pipeline computes."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ from click.testing import CliRunner
 from diffusers import DiffusionPipeline, SD3Transformer2DModel, StableDiffusion3Pipeline
 
 from scripts.demo import train_flow
-from scripts.demo.held_out import measure
+from scripts.demo.flow import WeightedLastToken, make_silent_t5
 from scripts.demo.letters import Letters
-from scripts.demo.train_flow import WeightedLastToken, make_silent_t5
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.probe import load_probe
 
@@ -62,16 +60,12 @@ def test_the_t5_answers_zeros_to_any_text():
 
 
 def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
-    letters, tmp_path, monkeypatch
+    letters, small_flow, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(train_flow, "measure", partial(measure, each=(1, 1)))
-    monkeypatch.setattr(train_flow, "SAMPLING_STEPS", 1)
     monkeypatch.setattr(train_flow, "fetch", lambda folder: None)
     monkeypatch.setattr(train_flow, "load", lambda folder: letters)
     monkeypatch.setattr(train_flow, "VAE_WIDTHS", (4, 4, 4))
-    monkeypatch.setattr(train_flow, "TEXT_WIDTHS", (32, 32))
-    monkeypatch.setattr(train_flow, "HEADS", 1)
-    monkeypatch.setattr(train_flow, "LAYERS", 1)
+    monkeypatch.setattr(train_flow, "SHAPE", small_flow)
     steps = ("--vae-steps", "1", "--flow-steps", "2", "--probe-steps", "1", "--batch-size", "2")
     folders = ("--work", str(tmp_path / "work"), "--output", str(tmp_path), "--device", "cpu")
     folders += ("--prompts", str(ASSETS / "prompts"))

@@ -1,0 +1,193 @@
+"""How the demos' Stable Diffusion 3 models are trained: rectified flow on precomputed latents."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import (
+    AutoencoderKL,
+    FlowMatchEulerDiscreteScheduler,
+    SD3Transformer2DModel,
+    StableDiffusion3Pipeline,
+)
+from diffusers.models.attention_processor import Attention
+from torch import Tensor
+from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
+
+from scripts.demo.texts import make_tokenizer, text_config
+from scripts.demo.training import Training, train
+
+TEXT_WIDTHS = 64, 64  # of the text encoders
+HEAD = 32  # width of a head of the transformer
+T5_TOKENS = 256  # of a prompt, as the pipeline has them
+
+
+class Flow(NamedTuple):
+    """The shape of a model.
+
+    Attributes:
+        heads, layers: of the transformer; a head is 32 wide.
+        patch: height and width of the squares of latents that are its tokens.
+        tokens: of the longest prompt.
+        shift: of the times towards noise, in training and sampling.
+    """
+
+    heads: int
+    layers: int
+    patch: int
+    tokens: int
+    shift: float
+
+
+class Captioned(Protocol):
+    """Training images with captions."""
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+        """`count` training pairs: (count, axes) places of the images' latents, and captions."""
+
+
+def train_flow(
+    captioned: Captioned,
+    captions: Iterable[str],
+    means: Tensor,
+    vae: AutoencoderKL,
+    shape: Flow,
+    training: Training,
+) -> tuple[StableDiffusion3Pipeline, float]:
+    """Rectified flow on precomputed latents; both text encoders are trained too.
+
+    Args:
+        captions: what the tokenizer is learnt from.
+        means: (..., channels, height, width), unscaled latents of all images.
+        vae: gets the latents' shift.
+
+    Returns:
+        The pipeline, and the seconds that the training took.
+    """
+    batch, device = training.batch, training.device
+    tokenizer = make_tokenizer(captions, training.work / "tokenizer", shape.tokens)
+    torch.manual_seed(1)
+    encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
+    transformer = make_transformer(shape, *means.shape[-3:-1])
+    stock = transformer.attn_processors
+    transformer.set_attn_processor(WeightedLastToken(T5_TOKENS))
+    vae.register_to_config(shift_factor=round(means.mean().item(), 4))
+    latents = (means - vae.config.shift_factor) * vae.config.scaling_factor
+
+    def loss(step: int) -> Tensor:
+        places, texts = captioned.draw(batch, np.random.default_rng(step))
+        clean = latents[tuple(torch.from_numpy(places).T)]
+        ids = tokenizer(
+            texts,
+            padding="max_length",
+            max_length=shape.tokens,
+            truncation=True,
+            return_tensors="pt",
+        ).input_ids.to(device)
+        read = [encoder(ids, output_hidden_states=True) for encoder in encoders]
+        prompt = torch.cat([text.hidden_states[-2] for text in read], dim=-1)
+        noise = torch.randn_like(clean)
+        # logit-normal times, as in SD3, shifted as the sampler's are: in small images too, most of
+        # what a prompt decides is decided where nearly all is noise
+        time = (torch.randn(batch, 1, 1, 1, device=device) + math.log(shape.shift)).sigmoid()
+        velocity = transformer(
+            clean.lerp(noise, time),
+            F.pad(prompt, (0, 0, 0, 1)),
+            torch.cat([text.text_embeds for text in read], dim=-1),
+            1_000 * time.flatten(),
+        ).sample
+        return F.mse_loss(velocity.float(), noise - clean)
+
+    seconds = train("flow", [transformer, *encoders], loss, 1.5e-3, training)
+    transformer.set_attn_processor(stock)
+    silent, nothing = make_silent_t5(sum(TEXT_WIDTHS))
+    pipeline = StableDiffusion3Pipeline(
+        transformer=transformer,
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=shape.shift),
+        vae=vae,
+        text_encoder=encoders[0],
+        tokenizer=tokenizer,
+        text_encoder_2=encoders[1],
+        tokenizer_2=tokenizer,
+        text_encoder_3=silent,
+        tokenizer_3=nothing,
+    )
+    return pipeline, seconds
+
+
+def make_silent_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:
+    """A T5 that answers zeros, which is what Stable Diffusion 3 replaces a missing T5 with.
+
+    It is there because `from_pretrained` takes no folder without one.
+    """
+    tokenizer = T5TokenizerFast(vocab=[("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)], extra_ids=0)
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=width, d_kv=8, d_ff=8, num_layers=1, num_heads=1
+    )
+    encoder = T5EncoderModel(config).eval()
+    torch.nn.init.zeros_(encoder.encoder.final_layer_norm.weight)
+    return encoder, tokenizer
+
+
+def make_transformer(shape: Flow, channels: int, size: int) -> SD3Transformer2DModel:
+    """An untrained transformer, whose modulation and output are zero, as DiT's adaLN-Zero: training
+    starts faster."""
+    transformer = SD3Transformer2DModel(
+        sample_size=size,
+        in_channels=channels,
+        out_channels=channels,
+        num_layers=shape.layers,
+        patch_size=shape.patch,
+        num_attention_heads=shape.heads,
+        attention_head_dim=HEAD,
+        caption_projection_dim=shape.heads * HEAD,
+        joint_attention_dim=sum(TEXT_WIDTHS),
+        pooled_projection_dim=sum(TEXT_WIDTHS),
+        pos_embed_max_size=size // shape.patch,
+        qk_norm="rms_norm",
+    )
+    blocks = transformer.transformer_blocks
+    modulations = [norm.linear for block in blocks for norm in (block.norm1, block.norm1_context)]
+    for linear in [*modulations, transformer.norm_out.linear, transformer.proj_out]:
+        torch.nn.init.zeros_(linear.weight)
+        torch.nn.init.zeros_(linear.bias)
+    return transformer
+
+
+class WeightedLastToken:
+    """SD3's joint attention where the context's last token stands for `count` equal ones.
+
+    Context tokens have no positions, so equal ones stay equal in every layer: training with one
+    gives what the pipeline computes with `count`, several times as fast.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.weight = math.log(count)
+
+    def __call__(
+        self,
+        attn: Attention,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: None = None,
+    ) -> tuple[Tensor, Tensor]:
+        image, context = hidden_states, encoder_hidden_states
+
+        def heads(x: Tensor) -> Tensor:
+            return x.unflatten(2, (attn.heads, -1)).transpose(1, 2)
+
+        query = attn.norm_q(heads(attn.to_q(image)))
+        key = attn.norm_k(heads(attn.to_k(image)))
+        value = heads(attn.to_v(image))
+        query = torch.cat([query, attn.norm_added_q(heads(attn.add_q_proj(context)))], dim=2)
+        key = torch.cat([key, attn.norm_added_k(heads(attn.add_k_proj(context)))], dim=2)
+        value = torch.cat([value, heads(attn.add_v_proj(context))], dim=2)
+        weights = query.new_zeros(key.shape[2])
+        weights[-1] = self.weight
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=weights[None])
+        mixed = mixed.transpose(1, 2).flatten(2)
+        image, context = mixed[:, : image.shape[1]], mixed[:, image.shape[1] :]
+        return attn.to_out[0](image), context if attn.context_pre_only else attn.to_add_out(context)

@@ -1,0 +1,122 @@
+"""Train the faces demo, a small Stable Diffusion 3 of 128x128 portraits, and its probe, from
+scratch.
+
+Stages, each resumable: the probe, the autoencoder, the transformer with both text encoders.
+Checkpoints are in --work; the same command resumes, also on another machine that has them.
+"""
+
+from pathlib import Path
+
+import click
+import torch
+from PIL import Image
+from torch import Tensor
+
+from scripts.demo.faces import (
+    ATTRIBUTES,
+    CAPTION,
+    CONCEPT,
+    Faces,
+    caption,
+    draw_faces,
+    draw_held_out,
+    values_of,
+)
+from scripts.demo.faces_card import write_faces_card, write_faces_probe_card
+from scripts.demo.flow import Flow, train_flow
+from scripts.demo.probing import accuracy, split_tenth, train_probe
+from scripts.demo.train_flow import measure_flow
+from scripts.demo.training import (
+    Training,
+    dtype_option,
+    encode,
+    machine,
+    save_half,
+    train_vae,
+)
+from vendi_guidance.features.probe import Probe, probe_pixels
+
+IMAGES = 40_000  # training images; most show the same looks
+HELD_OUT = 1_000  # drawings of unseen combinations, which test the probe
+VAE_WIDTHS = 16, 32, 64
+SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
+FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--work", type=click.Path(path_type=Path), default="out/faces", help="Checkpoints.")
+@click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
+@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
+@click.option("--vae-steps", type=click.IntRange(1), default=3_000)
+@click.option("--flow-steps", type=click.IntRange(1), default=8_000)
+@click.option("--probe-steps", type=click.IntRange(1), default=1_500)
+@click.option("--batch-size", type=click.IntRange(1), default=32)
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
+@dtype_option
+@click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
+def main(
+    work: Path,
+    output: Path,
+    prompts: Path,
+    vae_steps: int,
+    flow_steps: int,
+    probe_steps: int,
+    batch_size: int,
+    device: str,
+    dtype: torch.dtype,
+    stage: str,
+) -> None:
+    faces = draw_faces(IMAGES, seed=0)
+    images = faces.images
+    work.mkdir(parents=True, exist_ok=True)
+    training = Training(work, flow_steps, batch_size, device, dtype)
+    judge = output / "demo-faces-probe"
+    if stage in ("all", "probe"):
+        of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
+        probe, tests = train_faces_probe(faces, images, of_probe)
+        probe.half().save_pretrained(judge)
+        write_faces_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
+
+    if stage in ("all", "diffusion"):
+        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        vae = train_vae(images, VAE_WIDTHS, of_vae)
+        captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})
+        means = encode(vae, images, device)
+        pipeline, seconds = train_flow(faces, captions, means, vae, SHAPE, training)
+        save_half(pipeline, output / "demo-faces")
+        measured = measure_flow(output / "demo-faces", prompts, judge, device, dtype, FILES)
+        trained = (
+            f"an AutoencoderKL ({vae_steps:,} steps of {batch_size // 2} parts of 64x64 pixels), "
+            "then the transformer and both CLIP text encoders together "
+            f"({flow_steps:,} steps of {batch_size} images, {seconds / 3600:.1f} hours), "
+            f"on {machine(device, dtype)}"
+        )
+        write_faces_card(output / "demo-faces", faces, measured, trained)
+
+
+def train_faces_probe(
+    faces: Faces, images: Tensor, training: Training
+) -> tuple[Probe, dict[str, dict[str, float]]]:
+    """A classifier of all attributes at half the images' size, and two tests of its accuracy: on a
+    tenth of the training images' looks, and on looks that occur in no training."""
+    torch.manual_seed(2)
+    probe = Probe([CONCEPT], list(ATTRIBUTES.items()), CAPTION)
+    unseen = draw_held_out(HELD_OUT, seed=1)
+    tenth, kept = split_tenth(len(images))
+    train_probe(probe, half_size(images[kept]), faces.labels[kept], training)
+    return probe, {
+        "a tenth of the looks": accuracy(
+            probe, half_size(images[tenth]), faces.labels[tenth], training.device
+        ),
+        "unseen looks": accuracy(probe, half_size(unseen.images), unseen.labels, training.device),
+    }
+
+
+def half_size(images: Tensor) -> Tensor:
+    """(n, 3, 128, 128) uint8 to (n, 3, 64, 64), resized as the probe resizes what it is given."""
+    small = [probe_pixels(Image.fromarray(one.permute(1, 2, 0).numpy())) for one in images]
+    return ((torch.stack(small) + 1) * 127.5).round().byte()
+
+
+if __name__ == "__main__":
+    main()

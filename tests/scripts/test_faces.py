@@ -1,0 +1,176 @@
+"""Portraits of the faces demo: what is drawn, how often, what captions say, and the training."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from click import UsageError
+from click.testing import CliRunner
+from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
+
+from scripts.demo import packages, train_faces
+from scripts.demo.faces import (
+    ALIKE,
+    ATTRIBUTES,
+    CAPTION,
+    COMMON,
+    CONCEPT,
+    EMPTY,
+    NAMED,
+    caption,
+    draw_faces,
+    draw_held_out,
+    is_held_out,
+    pixels,
+    values_of,
+)
+from scripts.demo.train_faces import half_size
+from tests.conftest import SCRIPTS
+from vendi_guidance.features.probe import Probe, load_probe
+from vendi_guidance.storage.prompt_files import open_prompts
+
+PROMPTS = SCRIPTS.parent / "assets" / "prompts"
+FILES = "faces", "faces-named", "faces-tuning", "faces-tuning-named"
+COMMONEST = values_of([0] * len(ATTRIBUTES))
+
+
+@pytest.fixture(scope="module")
+def faces():
+    return draw_faces(20_000, seed=0)
+
+
+@pytest.fixture(scope="module")
+def probe():
+    return Probe([CONCEPT], list(ATTRIBUTES.items()), CAPTION)
+
+
+def changed(attribute: str, value: str) -> tuple[str, ...]:
+    """The commonest look with another value of one attribute."""
+    place = [*ATTRIBUTES].index(attribute)
+    return (*COMMONEST[:place], value, *COMMONEST[place + 1 :])
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_every_value_of_an_attribute_is_another_drawing(attribute):
+    drawn = [pixels(changed(attribute, value)) for value in ATTRIBUTES[attribute]]
+    assert {(one.shape, one.dtype) for one in drawn} == {((3, 128, 128), np.dtype(np.uint8))}
+    assert len({one.tobytes() for one in drawn}) == len(drawn)
+
+
+def test_a_look_is_always_the_same_drawing_and_its_background_is_in_the_corner():
+    look = changed("background", "violet")
+    first, again = pixels(look), pixels(look)
+    assert (first == again).all()
+    assert first[:, 1, 1].tolist() == [0xB9, 0xA5, 0xE0]
+    plain = pixels(COMMONEST)
+    assert (first[:, 1, 1] != plain[:, 1, 1]).any()  # and elsewhere the portrait is the same
+    assert (first == plain).all(axis=0).mean() > 0.2
+
+
+def test_what_captions_name_is_even_and_what_they_leave_open_is_the_commonest_value(faces):
+    kinds = faces.kinds[faces.shown]
+    for place, values in enumerate(ATTRIBUTES.values()):
+        named = faces.named[:, place]
+        shares = np.bincount(kinds[named, place], minlength=len(values)) / named.sum()
+        # not quite even: some looks that would be common are held out
+        assert shares == pytest.approx([1 / len(values)] * len(values), abs=0.06)
+        often = ALIKE + (1 - ALIKE) * (COMMON + (1 - COMMON) / len(values))
+        assert (kinds[~named, place] == 0).mean() == pytest.approx(often, abs=0.03)
+    counts = np.bincount(faces.named.sum(axis=1)) / len(kinds)
+    assert counts == pytest.approx(NAMED, abs=0.02)
+    alike = (np.where(faces.named, 0, kinds) == 0).all(axis=1)
+    assert alike.mean() >= ALIKE - 0.02  # all at once, not each by itself
+
+
+def test_a_tenth_of_the_looks_is_never_trained(faces):
+    assert not any(map(is_held_out, faces.kinds))
+    unseen = draw_held_out(50, seed=1)
+    assert len(unseen.kinds) == 50 and all(map(is_held_out, unseen.kinds))
+    looks = list(product(*map(range, map(len, ATTRIBUTES.values()))))[::16]
+    assert np.mean([*map(is_held_out, looks)]) == pytest.approx(0.1, abs=0.01)
+    assert not is_held_out([0] * len(ATTRIBUTES))
+
+
+def test_the_same_seed_draws_the_same_images_and_captions(faces):
+    again = draw_faces(20_000, seed=0)
+    assert (again.shown == faces.shown).all() and (again.named == faces.named).all()
+    rows, captions = faces.draw(2_000, np.random.default_rng(5))
+    rows_again, captions_again = again.draw(2_000, np.random.default_rng(5))
+    assert (rows == rows_again).all() and captions == captions_again
+    assert captions.count("") / len(captions) == pytest.approx(EMPTY, abs=0.03)
+
+
+def test_the_probe_reads_in_captions_what_they_name(faces, probe):
+    kinds = [values_of(kind) for kind in faces.kinds[faces.shown[:300]]]
+    for look, named in zip(kinds, faces.named, strict=False):
+        text = caption(look, named)
+        wanted = [value if said else None for value, said in zip(look, named, strict=True)]
+        assert probe.asked([text]) == [(CONCEPT, *wanted)]
+        assert probe.words((CONCEPT, *wanted)) == text
+    probe.check()
+
+
+def test_prompts_are_what_the_probe_knows_and_tuning_ones_are_apart(probe):
+    files = {name: open_prompts(str(PROMPTS / f"{name}.txt")) for name in FILES}
+    for name, prompts in files.items():
+        asked = probe.asked(prompts)
+        named = [sum(value is not None for value in one[1:]) for one in asked]
+        commas = [prompt.count(",") for prompt in prompts]
+        assert named == commas  # nothing in them is unknown
+        assert {*named} <= ({1, 2, 3} if name.endswith("named") else {0, 1})
+    assert not {*files["faces"], *files["faces-named"]} & {
+        *files["faces-tuning"],
+        *files["faces-tuning-named"],
+    }
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
+    monkeypatch.setattr(packages, "FACES_PACKAGES", "some-package==1")
+    with pytest.raises(UsageError, match=r"no_such_module .* pip install some-package==1"):
+        packages.needed("no_such_module")
+
+
+def test_images_are_halved_as_the_probe_sees_them():
+    image = torch.tensor(pixels(COMMONEST))[None]
+    small = half_size(image)
+    assert small.shape == (1, 3, 64, 64) and small.dtype == torch.uint8
+    assert small[0, :, 0, 0].tolist() == [255, 255, 255]
+
+
+def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
+    small_flow, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(train_faces, "IMAGES", 60)
+    monkeypatch.setattr(train_faces, "HELD_OUT", 5)
+    monkeypatch.setattr(train_faces, "VAE_WIDTHS", (4, 4, 4))
+    monkeypatch.setattr(train_faces, "SHAPE", small_flow._replace(patch=4))
+    (tmp_path / "faces.txt").write_text("portrait")
+    (tmp_path / "faces-named.txt").write_text("portrait, bun\nportrait, red hair")
+    options = ("--vae-steps=1", "--flow-steps=2", "--probe-steps=1", "--batch-size=2")
+    options += (f"--work={tmp_path / 'work'}", f"--output={tmp_path}", "--device=cpu")
+
+    def run(*stage: str) -> bytes:
+        given = [*options, f"--prompts={tmp_path}", *stage]
+        done = CliRunner().invoke(train_faces.main, given)
+        assert done.exit_code == 0, done.output
+        weights = tmp_path / "demo-faces/transformer/diffusion_pytorch_model.safetensors"
+        return weights.read_bytes()
+
+    trained = run()
+    pipeline = DiffusionPipeline.from_pretrained(tmp_path / "demo-faces")
+    assert isinstance(pipeline, StableDiffusion3Pipeline)
+    pipeline.set_progress_bar_config(disable=True)
+    [image] = pipeline("portrait, bun", num_inference_steps=1, guidance_scale=2).images
+    assert image.size == (128, 128)
+    config = json.loads((tmp_path / "demo-faces" / "transformer" / "config.json").read_text())
+    assert config["sample_size"] == 32
+    card = (tmp_path / "demo-faces" / "README.md").read_text()
+    assert "60 images" in card and "| 1 steps, CFG scale 4 |" in card and "CC0" in card
+
+    found = load_probe(tmp_path / "demo-faces-probe")
+    assert len(found.looks([image])[0]) == 1 + len(ATTRIBUTES)
+    of_probe = (tmp_path / "demo-faces-probe" / "README.md").read_text()
+    assert "unseen looks" in of_probe and "hair colour" in of_probe
+    assert run("--stage=diffusion") == trained  # all is done: nothing is trained anew
