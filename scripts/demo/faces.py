@@ -143,6 +143,18 @@ def draw_faces(count: int, seed: int) -> Faces:
     return Faces(looks, shown.flatten(), np.stack(named))
 
 
+def open_shares() -> list[tuple[float, list[list[float]]]]:
+    """The kinds of training images: each one's share, and the shares of values of what captions
+    leave open; but for the looks that are held out."""
+    sizes = [len(values) for values in ATTRIBUTES.values()]
+
+    def with_common(share: float) -> list[list[float]]:
+        even = [(1 - share) / size for size in sizes]
+        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, sizes, strict=True)]
+
+    return [(ALIKE, with_common(1.0)), (1 - ALIKE, with_common(COMMON))]
+
+
 def draw_held_out(count: int, seed: int) -> Faces:
     """`count` combinations that no training has seen, all values even."""
     rng = np.random.default_rng(seed)

@@ -1,5 +1,7 @@
 """Options of the commands that count how images spread over attributes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from vendi_guidance.evaluation.attributes import (
     Calibrated,
     ProbeJudge,
     ZeroShot,
+    attributes_of_probe,
     load_attributes,
 )
 from vendi_guidance.evaluation.batches import as_batch
@@ -54,12 +57,15 @@ def open_attributes(
     labeler: ProbeLabeler | None,
     device: str,
     known: list[Attribute] | None = None,
+    prompts: Sequence[str] = (),
 ) -> Judges:
     """The judges of `evaluate` that these options and a labeler make.
 
     Args:
         labeler: labels images, and judges attributes where no judge is named.
         known: the file's attributes, where something else has read it.
+        prompts: those of the images, for which a labeler's own attributes are counted where no file
+            is given.
 
     Raises:
         ValueError: there is no such judge, the file is no list of attributes, or the labels do not
@@ -70,8 +76,16 @@ def open_attributes(
         if judge is not None or calibration is not None:
             option = "--attribute-judge" if judge is not None else "--attribute-calibration"
             raise ValueError(f"{option} needs --attributes FILE, which says what to judge")
-        return Judges(labels=labeler)
+        if labeler is None or not prompts:
+            return Judges(labels=labeler)
+        attributes = attributes_of_probe(labeler.probe, prompts)
+        return Judges(
+            labels=labeler, attributes=attributes, attribute_judge=ProbeJudge(labeler.probe)
+        )
     attributes = load_attributes(file) if known is None else known
+    if judge is None and labeler is not None and prompts:
+        own = {one.name: one for one in attributes_of_probe(labeler.probe, prompts)}
+        attributes = [_as_asked(one, own.get(one.name), prompts) for one in attributes]
     opened = open_judge(judge, labeler, device)
     if calibration is not None:
         if opened is None:
@@ -81,6 +95,14 @@ def open_attributes(
             )
         opened = Calibrated(opened, attributes, as_batch(calibration, read_prompts=False))
     return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
+
+
+def _as_asked(given: Attribute, own: Attribute | None, prompts: Sequence[str]) -> Attribute:
+    """A probe's attribute as its captions name it: "red hair" says nothing of red clothes."""
+    if own is None or given.prompt is not None or {*given.values} != {*own.values}:
+        return given
+    said = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or ())
+    return replace(given, asked=tuple(said.items()))
 
 
 def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:

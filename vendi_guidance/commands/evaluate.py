@@ -53,6 +53,7 @@ from vendi_guidance.commands.embedding_options import (
 )
 from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
+from vendi_guidance.evaluation.attribute_spread import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
@@ -148,11 +149,12 @@ def main(
     embedding, fallen = open_embedding(run.features, bool(prompts), demo, device)
     clip = None if run.features.clip is None else open_clip(run.features.clip, device)
     judging = (attributes, attribute_judge, attribute_calibration, labeler, device)
-    judges = open_attributes(*judging, known=run.attributes)
+    judges = open_attributes(*judging, known=run.attributes, prompts=prompts)
+    mix = read_mix(probe) if probe and labeler else None
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
         replace(embedding, truncation=truncation),
-        replace(judges, clip=clip, faithfulness=faithfulness),
+        replace(judges, clip=clip, faithfulness=faithfulness, mix=mix),
         open_references(reference, embedding, demo),
         ImageReader(cache, workers, on_bad_image, progress=True),
     )

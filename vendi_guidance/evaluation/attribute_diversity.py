@@ -10,7 +10,7 @@ the true values of these very images give.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from math import log
 from typing import Any
 
@@ -66,16 +66,22 @@ class AttributeScores:
         means: over prompts, by the names of `TITLES`: value, low and high of the 95% confidence
             interval, None where there are too few prompts.
         calibration: how the judge was corrected by labelled images, or None.
+        drawn: (n, draws) places of values, of all images of the batch; 0 of those of prompts that
+            the attribute is not for.
     """
 
     attribute: Attribute
     by_prompt: list[AttributeDiversity]
     means: dict[str, tuple[float, float | None, float | None]]
     calibration: Calibration | None = None
+    drawn: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values; files call `by_prompt` "spreads", as they always did."""
-        return {"spreads" if k == "by_prompt" else k: value for k, value in asdict(self).items()}
+        """As JSON values, without what was drawn; files call `by_prompt` "spreads", as they always
+        did."""
+        values = asdict(replace(self, drawn=torch.empty(0)))
+        del values["drawn"]
+        return {"spreads" if k == "by_prompt" else k: value for k, value in values.items()}
 
 
 def attribute_scores(
@@ -108,13 +114,17 @@ def attribute_scores(
         if isinstance(judge, Calibrated):
             told_by, calibration = judge.judge, judge.calibration(attribute)
         p = labelled(some, attribute) if told_by is None else judged(some, attribute, told_by)
-        results.append(_scores(attribute, some.prompts or [], p, calibration))
+        scores, values = _scores(attribute, some.prompts or [], p, calibration)
+        drawn = values.new_zeros(len(batch.prompts), values.shape[1])
+        drawn[rows] = values
+        results.append(replace(scores, drawn=drawn))
     return results
 
 
 def _scores(
     attribute: Attribute, prompts: Sequence[str], p: Tensor, calibration: Calibration | None
-) -> AttributeScores:
+) -> tuple[AttributeScores, Tensor]:
+    """The scores, and the values that were drawn for each image."""
     generator = torch.Generator().manual_seed(0)
     # once, not for each part: drawing anew is no sampling without replacement, as parts are scaled
     if calibration is None:
@@ -151,7 +161,7 @@ def _scores(
         )
         for prompt, rows in _rows_of(prompts)
     ]
-    return AttributeScores(attribute, by_prompt, means, calibration)
+    return AttributeScores(attribute, by_prompt, means, calibration), values
 
 
 def _of_prompts(

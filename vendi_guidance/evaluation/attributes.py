@@ -120,6 +120,20 @@ def load_attributes(path: Path) -> list[Attribute]:
     return found
 
 
+def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]:
+    """What a probe tells, for the prompts that it knows; their captions say what they name."""
+    asked = dict(zip(prompts, probe.asked(prompts), strict=True))
+    known = {prompt: named for prompt, named in asked.items() if named is not None}
+    return [
+        Attribute(
+            name,
+            tuple(values),
+            asked=tuple((prompt, named[place]) for prompt, named in known.items()),
+        )
+        for place, (name, values) in enumerate(probe.attributes.items(), 1)
+    ]
+
+
 def judged(batch: Batch, attribute: Attribute, judge: AttributeJudge) -> Tensor:
     """(n, values) float64 probabilities, as the judge gives them."""
     parts = []

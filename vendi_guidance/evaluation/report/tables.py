@@ -92,7 +92,26 @@ def _attribute_lines(reports: Sequence[ReportData]) -> list[str]:
         return []
     lines = ["", row(["attribute", "run", *TITLES.values()]), "|---" * (len(TITLES) + 2) + "|"]
     lines += map(row, rows)
+    if any(report.spreads for report in reports):
+        heads = ("open attribute", "run", "effective values", "training images", "even draws")
+        lines += ["", row(heads), "|---" * len(heads) + "|", *map(row, spread_rows(reports))]
     return lines + [text for line in calibration_lines(reports) for text in ("", cell(line))]
+
+
+def spread_rows(reports: Sequence[ReportData]) -> list[list[str]]:
+    """Of each open attribute, and of looks: how many values a prompt's images show, by run."""
+    titles = dict.fromkeys(one.title for report in reports for one in report.spreads)
+    rows = []
+    for title in titles:
+        for report in reports:
+            for one in report.spreads:
+                if one.title == title:
+                    low, high = one.interval or (None, None)
+                    ends = "" if low is None else f" ({low:.2f} to {high:.2f})"
+                    training = "–" if one.training is None else f"{one.training:.2f}"
+                    value = f"{one.value:.2f}{ends}"
+                    rows.append([title, report.name, value, training, f"{one.even:.2f}"])
+    return rows
 
 
 def attribute_rows(
