@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 import torch
 from diffusers import DDIMScheduler, StableDiffusionXLPipeline
+from huggingface_hub import constants
+from matplotlib.figure import Figure
 from peft import LoraConfig, get_peft_model_state_dict
+from PIL import Image
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
@@ -109,3 +112,25 @@ def tiny_probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     attributes = [("vendor", ["noto", "twemoji"]), ("tone", ["light", "dark"])]
     Probe(["cat", "dog"], attributes, CAPTION).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made and not rendered, which takes most of a report's time: files of a pixel."""
+
+    def save(figure: Figure, target: Any, format: str, **_: Any) -> None:
+        if format == "svg":
+            target.write("<svg></svg>")
+        else:
+            Image.new("RGB", (1, 1)).save(target, format)
+
+    monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub, and no network."""
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    return cache

@@ -38,7 +38,6 @@ from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
 from vendi_guidance.kernels.custom import (
     Pairwise as Pairwise,
     Precomputed as Precomputed,
-    Sum as Sum,
 )
 from vendi_guidance.kernels.ngrams import NGram as NGram
 from vendi_guidance.kernels.standard import (
@@ -92,7 +91,6 @@ from vendi_guidance.scores.metrics import (
 from vendi_guidance.scores.modes import (
     find_modes as find_modes,
     group_scores as group_scores,
-    k_means as k_means,
 )
 from vendi_guidance.scores.references import (
     frechet_distance as frechet_distance,

@@ -6,6 +6,8 @@ from importlib import import_module
 from numbers import Integral
 from typing import Any
 
+import torch
+
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError unless `value` is a whole number of at least `least`."""
@@ -15,8 +17,6 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 def check_device(device: str) -> None:
     """Raise ValueError unless tensors can be computed there."""
-    import torch  # here, because `vendi-guidance env` has to run where torch cannot be imported
-
     try:
         kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:

@@ -39,7 +39,8 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 LATENTS, PROMPT = (4, 128, 128), 1280
 WIDTH, RANDOM_FEATURES = 1024, 2000
-"""Of DINOv2's features, and the default of `vendi-guidance score`."""
+"""Of DINOv2's features, and of a score by random Fourier features."""
+
 
 REPEATS = 20
 

@@ -147,7 +147,7 @@ def test_every_picture_enters_the_window_after_its_last_step(name, guided):
 @pytest.mark.parametrize("name", WITH_SEVERAL_PICTURES)
 def test_so_does_every_picture_of_a_prompt(name):
     guidance = guidance_for(name)
-    guided_latents(name, guidance, pictures=2, text=not CASES[name].repeats)
+    guided_latents(name, guidance, images=2, text=not CASES[name].repeats)
     assert len(guidance.window) == 2 * len(PROMPTS)
 
 
@@ -168,7 +168,7 @@ def test_pictures_of_a_prompt_stand_next_to_one_another(name, guided):
     text = not CASES[name].repeats
     single = features_of(name, text=text)
     assert not torch.allclose(*single)
-    features = features_of(name, guided=guided, pictures=2, text=text)
+    features = features_of(name, guided=guided, images=2, text=text)
     assert same_rows(features, single.repeat_interleave(2, dim=0))
 
 

@@ -40,7 +40,7 @@ def make(name, guided=True, **parts):
 
 def generate(pipe, name, cfg=False, images=1, text=False, **more):
     """Latents of images for `PROMPTS`."""
-    given = CASES[name].arguments(PROMPTS, guided=cfg, pictures=images, text=text)
+    given = CASES[name].arguments(PROMPTS, guided=cfg, images=images, text=text)
     return pipe(**given | more)[0]
 
 

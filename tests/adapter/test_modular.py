@@ -33,20 +33,20 @@ def unit(x):
 
 @pytest.mark.parametrize("preset", [None, "published"])
 def test_guidance_changes_what_comes_out_and_strength_0_does_not(modular, preset):
-    plain = modular.draw(modular.make(), PROMPTS)
+    plain = modular.generate(modular.make(), PROMPTS)
     guidance = VendiGuidance(preset=preset)
     pipe = guided(modular, guidance)
-    found = modular.draw(pipe, PROMPTS)
+    found = modular.generate(pipe, PROMPTS)
     assert found.isfinite().all() and not torch.allclose(found, plain, atol=1e-3)
     assert guidance.skipped == 0
     guide_loops(modular.blocks, VendiGuidance(strength=0))
-    assert torch.equal(modular.draw(modular.make(), PROMPTS), plain)
+    assert torch.equal(modular.generate(modular.make(), PROMPTS), plain)
 
 
 def test_finished_samples_enter_the_window_with_their_prompts(modular):
     guidance = VendiGuidance()
     pipe = guided(modular, guidance)
-    found = torch.cat([modular.draw(pipe, PROMPTS) for _ in range(2)])
+    found = torch.cat([modular.generate(pipe, PROMPTS) for _ in range(2)])
     window = guidance.window
     assert window.latent_shape == modular.latent and len(window) == 6
     torch.testing.assert_close(window.features, unit(found), atol=1e-5, rtol=0)
@@ -57,7 +57,7 @@ def test_finished_samples_enter_the_window_with_their_prompts(modular):
 
 def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
     pipe = guided(modular, VendiGuidance(memory="call"))
-    assert torch.equal(*(modular.draw(pipe, PROMPTS) for _ in range(2)))
+    assert torch.equal(*(modular.generate(pipe, PROMPTS) for _ in range(2)))
 
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
@@ -67,20 +67,20 @@ def test_cfg_is_off_at_all_steps_but_the_first_until_the_rounds(modular, cfg):
     leaf = next(it for it in network_of(pipe).modules() if not [*it.children()])
     evaluated = []
     leaf.register_forward_hook(lambda *_: evaluated.append(1))
-    modular.draw(pipe, PROMPTS)
+    modular.generate(pipe, PROMPTS)
     assert len(evaluated) == 6 + 2 + (cfg > 1)
 
 
 def test_scheduler_and_network_are_let_go_of_after_the_last_step(modular):
     pipe = guided(modular, VendiGuidance())
-    modular.draw(pipe, PROMPTS)
+    modular.generate(pipe, PROMPTS)
     assert "step" not in vars(pipe.scheduler) and "forward" not in vars(network_of(pipe))
 
 
 def test_guidance_that_is_inserted_again_takes_the_place_of_the_first(modular):
     first, second = VendiGuidance(), VendiGuidance()
     guide_loops(modular.blocks, first)
-    modular.draw(guided(modular, second), PROMPTS)
+    modular.generate(guided(modular, second), PROMPTS)
     assert (len(first.window), len(second.window)) == (0, 3)
 
 
@@ -102,5 +102,5 @@ def test_an_image_that_starts_from_another_is_remembered_too():
     guidance = VendiGuidance()
     pipe = guided(modular, guidance)
     given = {"image_latents": torch.randn(3, *modular.latent), "strength": 0.5}
-    modular.draw(pipe, PROMPTS, **given)
+    modular.generate(pipe, PROMPTS, **given)
     assert len(guidance.window) == 3

@@ -7,7 +7,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.app_at_hand import served
-from tests.helpers.browsing import chromium, generate, images, visits, whole_session
+from tests.helpers.browsing import (
+    chromium,
+    generate,
+    images,
+    open_expert_settings,
+    visits,
+    whole_session,
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +41,7 @@ def test_a_whole_session(visit, tmp_path):
 
 def begin_long(page):
     """Begin a generation that takes until it is stopped."""
-    page.get_by_role("button", name="Expert settings").click()
+    open_expert_settings(page)
     page.get_by_label(re.compile("Steps")).fill("100")
     page.get_by_label(re.compile("Images")).first.fill("16")
     page.get_by_role("button", name="Generate").click()
@@ -217,7 +224,7 @@ def test_what_must_be_visible_is_and_nothing_overlaps(visit, width):
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (768, "light"), (1440, "light")])
 def test_axe_finds_nothing_that_keeps_people_out(visit, width, scheme):
     page = visit(width, scheme)
-    page.get_by_role("button", name="Expert settings").click()
+    open_expert_settings(page)
     page.get_by_label(re.compile("Images")).first.fill("99")
     page.get_by_role("button", name="Generate").click()
     page.get_by_text("That did not work.").wait_for()

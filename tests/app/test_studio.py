@@ -186,10 +186,10 @@ def test_a_report_that_was_written_in_part_is_written_again(
     generation = session.generation
     generation.comparison = scorer_of(studio, tiny_probe_folder).compare(generation)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(writer, "as_markdown", no_space)
+        full.setattr(writer, "as_page", no_space)
         pack(generation)
     with ZipFile(pack(generation)) as packed:
-        assert {"report/report.html", "report/report.md"} <= set(packed.namelist())
+        assert {"report/report.html", "report/report.json"} <= set(packed.namelist())
 
 
 def no_space(*_):

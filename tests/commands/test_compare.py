@@ -144,20 +144,12 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     file = tmp_path / "attributes.json"
     file.write_text('{"fur": ["red", "grey"]}')
     monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
-    metadata = (peace / "unguided" / "metadata.jsonl").read_text()
-    rows = [json.loads(line) for line in metadata.splitlines()]
-    lines = [json.dumps(row | {"fur": ("red", "grey")[i % 2]}) for i, row in enumerate(rows[:8])]
-    (tmp_path / "labelled").mkdir()
-    for row in rows:
-        shutil.copy(peace / "unguided" / row["file_name"], tmp_path / "labelled")
-    (tmp_path / "labelled" / "metadata.jsonl").write_text("\n".join(lines))
-    given = ("--attributes", file, "--attribute-calibration", tmp_path / "labelled")
-    result = compared(words, peace, *METHODS, *given)
+    result = compared(words, peace, *METHODS, "--attributes", file)
     assert result.exit_code == 0, result.output
     for row in rows_of(peace).values():  # of three coins, three or two alike
         assert row["attributes"][0]["means"]["commonest"][0] == pytest.approx(0.75, abs=0.05)
     page = (peace / "comparison.html").read_text()
-    assert "evenness" in page and "fur: the judge is calibrated by 8 labelled images." in page
+    assert "evenness" in page
 
 
 def test_an_attribute_of_no_prompt_is_refused_before_anything_is_generated(

@@ -10,7 +10,7 @@ from click.testing import Result
 from PIL import Image
 from safetensors.torch import save_file
 
-from tests.helpers.batches_at_hand import sample_images
+from tests.helpers.batches_at_hand import sample_images, save_batch
 from tests.helpers.commands import assert_refused, contents, invoke
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
@@ -20,7 +20,7 @@ COUNT = 16
 
 
 @pytest.fixture
-def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
+def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
     """Run the command: `evaluated(*words)`, with the tiny models, into tmp_path / "report"."""
     real = load_probe(tiny_probe_folder).embed(sample_images(8, seed=7))
     save_file({"features": real}, tiny_probe_folder / "training_features.safetensors")
@@ -35,15 +35,9 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
 
 def save_run(folder: Path, prompts: list[str | None], *, seed: int = 0, **more: object) -> Path:
     """As many images of each prompt; None writes no prompts."""
-    folder.mkdir()
-    lines = []
-    for number, image in enumerate(sample_images(COUNT, seed=seed, kinds=len(prompts))):
-        image.save(folder / f"{number}.png")
-        prompt = prompts[number * len(prompts) // COUNT]
-        row = {"file_name": f"{number}.png", **({} if prompt is None else {"prompt": prompt})}
-        lines.append(json.dumps(row | more) + "\n")
-    (folder / "metadata.jsonl").write_text("".join(lines))
-    return folder
+    asked = [prompts[number * len(prompts) // COUNT] for number in range(COUNT)]
+    rows = [more if prompt is None else more | {"prompt": prompt} for prompt in asked]
+    return save_batch(folder, sample_images(COUNT, seed=seed, kinds=len(prompts)), rows)
 
 
 @pytest.fixture
@@ -55,7 +49,8 @@ def content(folder: Path) -> dict:
     return json.loads((folder / "report.json").read_text())
 
 
-def test_two_runs_are_compared(evaluated, emoji, tmp_path):
+def test_two_runs_are_compared(evaluated, emoji, tmp_path, monkeypatch):
+    monkeypatch.undo()  # figures are rendered
     other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1, seconds=0.5)
     result = evaluated(emoji, other, "--sigma-image", 3, "--truncation", 5)
     assert result.exit_code == 0, result.output
@@ -153,15 +148,8 @@ def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, e
     assert_refused(evaluated(emoji, "--on-bad-image", "fail"), "3.png")
 
 
-@pytest.fixture
-def no_weights(tmp_path, monkeypatch):
-    """Neither weights nor a network."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-
-
 def test_without_weights_pixels_and_words_are_compared_and_their_price_is_said_first(
-    evaluated, no_weights, tmp_path
+    evaluated, hub, tmp_path
 ):
     result = evaluated(save_run(tmp_path / "castles", ["a castle", "a moat"]))
     assert result.exit_code == 0, result.output
@@ -178,7 +166,7 @@ def test_without_weights_pixels_and_words_are_compared_and_their_price_is_said_f
 
 
 @pytest.mark.parametrize("named", ["--image-embedder dinov2", "--prompt-embedder clip"])
-def test_an_embedder_that_is_named_is_not_replaced(evaluated, no_weights, tmp_path, named):
+def test_an_embedder_that_is_named_is_not_replaced(evaluated, hub, tmp_path, named):
     castles = save_run(tmp_path / "castles", ["castle"])
     assert_refused(evaluated(castles, *named.split()), "hf download", named.split()[1])
     assert not (tmp_path / "report").exists()
@@ -205,7 +193,8 @@ ODD = {
 }
 
 
-def test_images_of_every_shape_and_kind_are_shown(evaluated, tmp_path):
+def test_images_of_every_shape_and_kind_are_shown(evaluated, tmp_path, monkeypatch):
+    monkeypatch.undo()
     folder = tmp_path / "one prompt"
     (folder / "odd").mkdir(parents=True)
     turned = Image.Exif()

@@ -67,8 +67,6 @@ def test_help_says_which_model_is_the_default(name):
         ("generate x --diversty 1", "'--diversity'"),
         ("generate x {output} --preset published", "'--diversity-preset'"),
         ("generate x {output} --diversity-preset publishd", "(did you mean 'published'?)"),
-        ("generate x {output} --protocol coco100", "(did you mean 'coco1000'?)"),
-        ("score {folder} --sigma 1 --embedder dinov3", "(did you mean 'dinov2'?)"),
         (
             "evaluate {folder} {output} --image-embedder pixels --prompt-embedder cilp",
             "(did you mean 'clip'?)",
@@ -85,7 +83,7 @@ def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
     assert suggestion in result.output
 
 
-@pytest.mark.parametrize("name", ["app", "compare", "evaluate", "generate", "score", "tune"])
+@pytest.mark.parametrize("name", ["app", "compare", "evaluate", "generate", "tune"])
 def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     for part in ("run_options", name):  # import them as on such a machine, for this test alone

@@ -29,7 +29,6 @@ DRAWN = ("--model", "model", "--device", "cpu", "--batch-size", "2", "--steps", 
 JUDGED = ("--image-embedder", "pixels:4", "--prompt-embedder", "sdxl:model")
 SEARCHED = (*DRAWN, "--images-per-prompt", "2", *JUDGED, "--faithfulness", "probe:probe")
 METHODS = ("--method", "ours=0.5", "--method", "seed-variance=1")
-FEW = ("--protocol-prompts", "1", "--protocol")
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,6 @@ COMMANDS = {
             ("window.safetensors", ("--window-in", "{}")),
             ("settings.json", ("--settings", "{}")),
             ("model/**/*", ()),
-            ("coco.json", ("{}", *FEW, "coco1000")),
-            ("dimcim.json", ("{}", *FEW, "dimcim", "--images-per-prompt", "1")),
         ),
     ),
     "evaluate": Hostile(
@@ -83,9 +80,7 @@ COMMANDS = {
             ("run/metadata.jsonl", ("--faithfulness", "seed")),
             ("attributes.json", ("--attributes", "{}")),
             ("attributes.json", ("--attributes", "{}", "--attribute-judge", "labels")),
-            ("labelled/*", ("--attributes", "tone.json", "--attribute-calibration", "labelled")),
             ("features.*", ("--reference", "{}")),
-            ("dimcim.json", (*FEW, "dimcim", "--attributes", "{}")),
             ("probe/*", ("--image-embedder", "probe:probe")),
             ("cache/**/*", ("--cache", "cache")),
             ("model/**/*", ()),

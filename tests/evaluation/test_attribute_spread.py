@@ -5,7 +5,6 @@ Of a batch with labels in place of a judge.
 
 from dataclasses import replace
 from math import log
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -22,10 +21,10 @@ from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 @pytest.fixture
 def hues():
     """What the images of two prompts may show, one of which names a colour that is worn too."""
-    asked = (("a", None), ("a, red hat", None), ("a, red coat", "red"))
+    asked = {"a": None, "a, red coat": "red"}
     return [
         Attribute("coat", ("red", "blue"), asked=asked),
-        Attribute("hat", ("red", "blue", "green"), asked=tuple((p, None) for p, _ in asked)),
+        Attribute("hat", ("red", "blue", "green"), asked=dict.fromkeys(asked)),
     ]
 
 
@@ -93,18 +92,17 @@ def test_the_demos_mixes_are_of_their_probes_attributes(name):
         assert all(sum(p.values()) == pytest.approx(1) for p in kind.values())
 
 
-def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_name():
+def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_name(tmp_path):
     looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
     probe = Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat")
     prompts = ["a, red hat", "a castle"]
-    judges = open_attributes(None, None, None, ProbeLabeler(probe), "cpu", prompts=prompts)
+    judges = open_attributes(None, None, ProbeLabeler(probe), "cpu", prompts)
     coat, hat = judges.attributes
     assert coat.named("a, red hat") is None and hat.named("a, red hat") == "red"
     assert not coat.is_for("a castle")
-    given = [Attribute("coat", ("blue", "red")), Attribute("light", ("dark", "red"))]
-    judges = open_attributes(
-        Path("f"), None, None, ProbeLabeler(probe), "cpu", known=given, prompts=prompts
-    )
+    file = tmp_path / "attributes.json"
+    file.write_text('{"coat": "blue, red", "light": "dark, red"}')
+    judges = open_attributes(file, None, ProbeLabeler(probe), "cpu", prompts)
     coat, light = judges.attributes
     assert coat.values == ("blue", "red") and coat.named("a, red hat") is None
-    assert light is given[1]
+    assert light.named("a, red hat") == "red"

@@ -1,13 +1,11 @@
 """Whatever finished images come as."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from tests.helpers.batches_at_hand import sample_images
+from tests.helpers.batches_at_hand import sample_images, save_batch
 from vendi_guidance.evaluation.batches import as_batch
 
 BYTES = np.random.default_rng(0).integers(256, size=(3, 4, 5, 3), dtype=np.uint8)
@@ -92,9 +90,7 @@ def folder(tmp_path):
 
 
 def describe(folder, rows):
-    lines = [json.dumps({"file_name": f"{i}.png"} | row) + "\n" for i, row in enumerate(rows)]
-    (folder / "metadata.jsonl").write_text("".join(lines))
-    return folder
+    return save_batch(folder, sample_images(3)[: len(rows)], rows)
 
 
 @pytest.mark.parametrize("column", ["prompt", "text", "caption"])

@@ -1,11 +1,9 @@
 """Faithfulness by any judge: a column, numbers, a function."""
 
-import json
-
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import EMBEDDING, prompts, report_of, sample_images
+from tests.helpers.batches_at_hand import EMBEDDING, prompts, report_of, sample_images, save_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
@@ -14,13 +12,8 @@ from vendi_guidance.evaluation.judges import Judges
 @pytest.fixture
 def folder(tmp_path):
     """A folder with 32 images and a column of numbers."""
-    rows = []
-    for number, (image, prompt) in enumerate(zip(sample_images(32), prompts(32), strict=True)):
-        image.save(tmp_path / f"{number}.png")
-        row = {"file_name": f"{number}.png", "prompt": prompt, "vqa": number / 32, "by": "me"}
-        rows.append(row)
-    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return tmp_path
+    rows = [{"prompt": p, "vqa": i / 32, "by": "me"} for i, p in enumerate(prompts(32))]
+    return save_batch(tmp_path, sample_images(32), rows)
 
 
 def test_a_column_of_the_metadata_is_a_score_with_an_interval(folder):

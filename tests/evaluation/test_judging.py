@@ -1,13 +1,8 @@
 """Judging without a judge."""
 
-from PIL import Image
-
+from tests.helpers.batches_at_hand import greys
 from vendi_guidance.evaluation.judging import OwnPrompt
 from vendi_guidance.features.images import open_image_embedder
-
-
-def greys(*levels: int) -> list[Image.Image]:
-    return [Image.new("L", (8, 8), level).convert("RGB") for level in levels]
 
 
 def test_an_image_is_recognised_by_the_most_similar_other_image_without_guidance():

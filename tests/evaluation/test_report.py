@@ -10,12 +10,11 @@ from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.figures import draw_figures
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
-from vendi_guidance.evaluation.report.tables import as_markdown, score_rows
+from vendi_guidance.evaluation.report.tables import score_rows
 
-ONE = {"report.html", "report.md", "report.json", "spectrum.png", "similarities-1.png"}
+ONE = {"report.html", "report.json", "spectrum.png", "similarities-1.png"}
 PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
 
@@ -74,21 +73,9 @@ def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
     assert differences["vendi"]["significant"] is True
 
 
-def test_the_text_has_a_row_for_every_score(comparison, folder):
-    text = (folder / "report.md").read_text("utf-8")
-    assert comparison.verdict() in text
-    for name in comparison.first.scores:
-        assert f"| {MEASURES[name].title} |" in text
-        assert f"{MEASURES[name].title}: " in text  # what decides it
-    assert "![spectrum](spectrum.png)" in text
-
-
-def test_a_name_means_nothing_to_markdown_and_half_a_character_is_a_question_mark(tmp_path):
+def test_half_a_character_is_a_question_mark(tmp_path):
     report_of(8, prompts=["\ud83d half"] * 8).save(tmp_path)
     assert "? half" in (tmp_path / "report.html").read_text("utf-8")
-    report = report_of(8, name="a|b *c* <img src=x> `d`\n# e")
-    text = as_markdown([report], None, [])
-    assert text.splitlines()[0] == "# a\\|b \\*c\\* \\<img src=x\\> \\`d\\` \\# e"
 
 
 def test_a_score_that_only_one_run_has_is_no_change():

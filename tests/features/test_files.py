@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from vendi_guidance.features import cache as feature_cache
 from vendi_guidance.features.base import FromFunction
-from vendi_guidance.features.files import BadImage, collect_features, stream_features
+from vendi_guidance.features.files import BadImage, file_features
 from vendi_guidance.features.images import open_image_embedder
 
 COUNT = 150  # three batches of an embedder that does not say how large its batches are
@@ -50,10 +50,6 @@ def paths(tmp_path_factory):
     return paths
 
 
-def embed_files(paths, embedder, **options):
-    return collect_features(stream_features(paths, embedder, **options))
-
-
 def colors(places):
     return torch.tensor([[place, 255 - place, 7.0] for place in places])
 
@@ -62,27 +58,26 @@ def colors(places):
 def test_features_are_in_the_order_of_the_files(paths, workers):
     """Also where workers prepare the images for a network, which decides its batches."""
     watched = Watched()
-    found = embed_files(paths, watched.embedder, workers=workers)
+    found = file_features(paths, watched.embedder, workers=workers)
     assert torch.equal(found.features, colors(range(COUNT)))
     assert found.kept == list(range(COUNT)) and found.bad == []
     assert watched.seen == COUNT
     embedder = open_image_embedder("pixels:1", batch_size=50)
-    batches = list(stream_features(paths, embedder, workers=workers))
-    assert [len(batch.kept) for batch in batches] == [50, 50, 50]
-    torch.testing.assert_close(collect_features(batches).features * 255, colors(range(COUNT)))
+    found = file_features(paths, embedder, workers=workers)
+    torch.testing.assert_close(found.features * 255, colors(range(COUNT)))
 
 
 @pytest.mark.parametrize("network", [False, True])
 def test_what_is_kept_is_not_embedded_again(paths, network, tmp_path):
     first, again = Watched(network=network), Watched(network=network)
-    features = embed_files(paths[:70], first.embedder, cache=tmp_path).features
-    found = embed_files(paths[::-1], again.embedder, cache=tmp_path)
+    features = file_features(paths[:70], first.embedder, cache=tmp_path).features
+    found = file_features(paths[::-1], again.embedder, cache=tmp_path)
     assert (first.seen, again.seen) == (70, COUNT - 70)
     assert torch.equal(found.features.flip(0)[:70], features)
     assert found.kept == list(range(COUNT))
     third = Watched(network=network)
     assert torch.equal(
-        embed_files(paths, third.embedder, cache=tmp_path, workers=1).features,
+        file_features(paths, third.embedder, cache=tmp_path, workers=1).features,
         found.features.flip(0),
     )
     assert third.seen == 0
@@ -96,8 +91,8 @@ def test_images_are_known_by_content_and_by_the_embedders_settings(paths, tmp_pa
     seen = []
     for kind in ("a", "b", "a"):
         watched = Watched(kind)
-        embed_files(paths[:1], watched.embedder, cache=cache)
-        found = embed_files([changed, renamed, renamed], watched.embedder, cache=cache)
+        file_features(paths[:1], watched.embedder, cache=cache)
+        found = file_features([changed, renamed, renamed], watched.embedder, cache=cache)
         assert torch.equal(found.features, colors([1, 0, 0]))
         seen.append(watched.seen)
     assert seen == [2, 2, 0]
@@ -114,30 +109,33 @@ def test_a_run_that_ends_early_keeps_what_it_has(paths, tmp_path):
 
     stop.calls = 0
     with pytest.raises(KeyboardInterrupt):
-        embed_files(paths, FromFunction(stop, "means", {"kind": ""}), cache=tmp_path)
+        file_features(paths, FromFunction(stop, "means", {"kind": ""}), cache=tmp_path)
     watched = Watched()
-    embed_files(paths, watched.embedder, cache=tmp_path)
+    file_features(paths, watched.embedder, cache=tmp_path)
     assert watched.seen == COUNT - 2 * 64
 
 
 def test_chunks_are_written_on_the_way(paths, tmp_path, monkeypatch):
     monkeypatch.setattr(feature_cache, "CHUNK", 40)
-    stream = stream_features(paths, Watched().embedder, cache=tmp_path)
-    next(stream)
-    (chunk,) = tmp_path.rglob("*.safetensors")  # of the 64 images so far
-    assert torch.equal(load_file(chunk)["features"], colors(range(40)))
-    list(stream)
+    written = []
+
+    def means(images):
+        written.append(len(list(tmp_path.rglob("*.safetensors"))))
+        return np.zeros((len(images), 3))
+
+    file_features(paths, FromFunction(means, "means"), cache=tmp_path)
+    assert written == [0, 1, 3]  # before each batch of 64
     sizes = [len(load_file(path)["features"]) for path in tmp_path.rglob("*.safetensors")]
     assert sorted(sizes) == [30, 40, 40, 40]
 
 
 def test_damaged_chunks_are_embedded_anew(paths, tmp_path, caplog):
-    embed_files(paths[:5], Watched().embedder, cache=tmp_path)
+    file_features(paths[:5], Watched().embedder, cache=tmp_path)
     (chunk,) = tmp_path.rglob("*.safetensors")
     chunk.write_bytes(chunk.read_bytes()[:50])
     watched = Watched()
     with caplog.at_level(logging.WARNING):
-        found = embed_files(paths[:5], watched.embedder, cache=tmp_path)
+        found = file_features(paths[:5], watched.embedder, cache=tmp_path)
     assert torch.equal(found.features, colors(range(5)))
     assert watched.seen == 5 and "damaged are computed again" in caplog.text
 
@@ -157,7 +155,7 @@ def mixed(paths, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_files_are_left_out_by_name(mixed, workers):
-    found = embed_files(mixed, Watched().embedder, workers=workers)
+    found = file_features(mixed, Watched().embedder, workers=workers)
     assert found.kept == [0, 1, 4]  # of an animation the first frame counts
     assert torch.equal(found.features[1:], colors([3, 4]))
     _, _, empty, torn, _, missing, folder = mixed
@@ -168,23 +166,23 @@ def test_bad_files_are_left_out_by_name(mixed, workers):
     assert reasons[2] == "No such file or directory"
     assert reasons[3] == "it is not a regular file"
     with pytest.raises(ValueError, match=r"empty\.png: the file is empty"):
-        embed_files(mixed[1:], Watched().embedder, workers=workers, on_bad_image="fail")
+        file_features(mixed[1:], Watched().embedder, workers=workers, on_bad_image="fail")
 
 
 def test_a_batch_of_bad_files_is_no_harm(paths):
     nothing = [Path("nothing.png")] * 64
     watched = Watched()
-    found = embed_files([*nothing, *paths[:2]], watched.embedder)
+    found = file_features([*nothing, *paths[:2]], watched.embedder)
     assert torch.equal(found.features, colors([0, 1]))
     assert found.kept == [64, 65] and watched.seen == 2
     assert found.bad == [BadImage("nothing.png", "No such file or directory")] * 64
     with pytest.raises(ValueError, match=r"none of 64 files .* used: nothing\.png: No such file"):
-        embed_files(nothing, watched.embedder)
+        file_features(nothing, watched.embedder)
     with pytest.raises(ValueError, match="none of 0 files is an image"):
-        embed_files([], watched.embedder)
+        file_features([], watched.embedder)
 
 
 def test_a_bar_counts_files(paths, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    embed_files(paths, Watched().embedder, progress=True)
+    file_features(paths, Watched().embedder, progress=True)
     assert f"{COUNT}/{COUNT}" in capsys.readouterr().err

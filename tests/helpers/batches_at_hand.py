@@ -1,6 +1,10 @@
 """Small batches and embedders whose features are known, for the tests of reports."""
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -46,11 +50,28 @@ def labels_of(asked: list[str], shown: list[str]) -> Labels:
 def sample_images(
     count: int, spread: float = 60, seed: int = 0, kinds: int = 8
 ) -> list[Image.Image]:
-    """Pictures of one colour: `kinds` of them in turn, and `spread` around each."""
+    """Images of one colour: `kinds` of them in turn, and `spread` around each."""
     rng = np.random.default_rng(seed)
     base = np.random.default_rng(99).uniform(spread, 255 - spread, size=(kinds, 3))
     colours = base[np.arange(count) // -(-count // kinds)] + spread * rng.uniform(-1, 1, (count, 3))
     return [Image.new("RGB", (8, 8), tuple(map(int, colour.clip(0, 255)))) for colour in colours]
+
+
+def greys(*levels: float) -> list[Image.Image]:
+    return [Image.new("RGB", (8, 8), (int(level),) * 3) for level in levels]
+
+
+def save_batch(
+    folder: Path, images: Iterable[Image.Image], rows: Iterable[Mapping[str, Any]]
+) -> Path:
+    """0.png, 1.png, ... and `metadata.jsonl` in a folder, which is made if it is not there."""
+    folder.mkdir(exist_ok=True)
+    lines = []
+    for number, (image, row) in enumerate(zip(images, rows, strict=True)):
+        image.save(folder / f"{number}.png")
+        lines.append(json.dumps({"file_name": f"{number}.png", **row}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    return folder
 
 
 def prompts(count: int, kinds: int = 8) -> list[str]:

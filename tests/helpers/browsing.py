@@ -81,6 +81,18 @@ def generate(page: Page, **fields: object) -> None:
     page.get_by_text("Generated. Select an image").wait_for()
 
 
+def open_expert_settings(page: Page) -> None:
+    """Unfold the expert settings, and wait until what is filled into them stays.
+
+    Gradio mounts the fields when they are first unfolded, and up to three animation frames later
+    sets them to their first values: what a script types before that is lost.
+    """
+    page.get_by_role("button", name="Expert settings").click()
+    page.get_by_label(re.compile("Steps")).wait_for()
+    for _ in range(10):
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+
+
 def images(page: Page, arm: str) -> list[str]:
     """The addresses of the images of one kind."""
     thumbnails = page.locator(f"#{arm} .thumbnail-item img")

@@ -9,11 +9,9 @@ import click
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from PIL import Image
 from safetensors.numpy import save_file
 
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.storage.imagefolder import METADATA
 
 NUMBERS = (
     *("-1", "0", "1", "2", "3", "7", "0.5", "-0.0", "1e-320", "1e308", "1e999", "nan", "inf"),
@@ -24,7 +22,7 @@ PATHS = (
     *("", ".", "..", "/", "/dev/null", "/proc/self/mem", "no/such", "a\nb", "x" * 300, "\udcff"),
     *("~", "-", "--", "prompts.txt", "prompts.jsonl", "prompts.csv", "run", "window.safetensors"),
     *("other", "../outside", "🐈", "model", "probe", "run/metadata.jsonl", "*", "$(id)", "con"),
-    *("settings.json", "attributes.json", "labelled", "features.npy", "features.safetensors"),
+    *("settings.json", "attributes.json", "features.npy", "features.safetensors"),
 )
 FAR = ("/", "..")
 """What paths begin with that must not be written to."""
@@ -41,7 +39,7 @@ IMAGE_EMBEDDERS = (
     *("pixels", "pixels:4", "pixels:0", "pixels:-1", "pixels:x", "pixels:٣", "pixels:", ":", ""),
     *("dinov2", "dinov2:model", "clip", "clip:no/such", "clip:model", "clip:hf-hub:x", "eyes"),
     *("probe:probe", "probe:", "probe:run", "inception:", "inception:window.safetensors"),
-    *("swav:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
+    *("dinov2:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
     *("probe:a\nb", "pixels:4:4", "inception:x.safetensors", "timm:model"),
 )
 PROMPT_EMBEDDERS = (
@@ -76,7 +74,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--images-per-prompt": SMALL,
     "--steps": SMALL,
     "--trials": SMALL,
-    "--protocol-prompts": SMALL,
     "--images": (*SMALL, "10", "20"),
     "--workers": SMALL,
 }
@@ -193,22 +190,6 @@ def write_inputs() -> None:
     of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
     split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
     Path("attributes.json").write_text(json.dumps(split))
-    Path("tone.json").write_text(json.dumps({"tone": ["light", "dark"]}))
-    Path("labelled").mkdir()
-    with Path("labelled", METADATA).open("w") as labels:
-        for number, tone in enumerate(("light", "dark", "dark", "light")):
-            Image.new("RGB", (16, 16), (60 * number, 0, 90)).save(f"labelled/{number}.png")
-            row = {"file_name": f"{number}.png", "prompt": "a cat", "tone": tone}
-            labels.write(json.dumps(row) + "\n")
-    captions = [{"id": i, "image_id": i // 2, "caption": f"a cat {i}"} for i in range(6)]
-    Path("coco.json").write_text(json.dumps({"annotations": captions}))
-    dense = [
-        {"attribute_type": "tone", "attribute": tone, "dense_prompt": f"a {tone} cat"}
-        for tone in ("light", "dark")
-    ]
-    groups = [{"coarse_prompt": "a cat", "dense_prompts": dense}]
-    asked = [{"concept": "cat", "coarse_dense_prompts": groups}]
-    Path("dimcim.json").write_text(json.dumps(asked))
     features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)
     np.save("features.npy", features)
     np.savez("features.npz", features=features)

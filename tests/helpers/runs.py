@@ -1,12 +1,17 @@
-"""A run read back."""
+"""A run read back or disturbed, and a model where the hub would put it."""
 
+import shutil
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from click.testing import Result
 from PIL import Image
 
+from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.imagefolder import read_metadata
 
@@ -34,3 +39,26 @@ def made(result: Result, folder: Path) -> Run:
 
 def read_run(folder: Path) -> Run:
     return Run([listed.row for listed in read_metadata(folder)], list(as_batch(folder).images))
+
+
+def at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[Any], object]) -> None:
+    """Do something at the beginning of the pipeline's call of this number."""
+    calls = count(1)
+    call_guided = VendiGuidedSDXLPipeline._call_guided
+
+    def counted(self: Any, *args: Any) -> Any:
+        if next(calls) == number:
+            act(self)
+        return call_guided(self, *args)
+
+    patch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
+
+
+def put_in_cache(hub: Path, folder: Path) -> Path:
+    """Lay a model out in the cache as `hf download me/mine` does."""
+    commit = "0" * 40
+    snapshot = hub / "models--me--mine" / "snapshots" / commit
+    shutil.copytree(folder, snapshot)
+    (hub / "models--me--mine" / "refs").mkdir()
+    (hub / "models--me--mine" / "refs" / "main").write_text(commit)
+    return snapshot

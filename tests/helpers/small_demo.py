@@ -11,11 +11,11 @@ ASSETS = SCRIPTS.parent / "assets"
 
 
 def small_demo(folder: Path) -> list[str]:
-    """The options of a training script for steps of two pictures, with a model card that counts
-    one prompt of each kind. Pictures, prompts and, later, the model are in `folder`."""
+    """The options of a training script for steps of two images, with a model card that counts
+    one prompt of each kind. Images, prompts and, later, the model are in `folder`."""
     shades = torch.arange(2 * 3 * 6, dtype=torch.uint8).view(2, 3, 6, 1, 1, 1) * 7
-    pictures = Emoji(("ear", "nose"), shades.expand(2, 3, 6, 3, 64, 64).contiguous())
-    save_sheets(pictures, folder / "pictures")
+    images = Emoji(("ear", "nose"), shades.expand(2, 3, 6, 3, 64, 64).contiguous())
+    save_sheets(images, folder / "pictures")
     for name, prompt in (("demo", "ear"), ("named", "ear, dark skin tone")):
         (folder / f"{name}.txt").write_text(prompt)
     given = {

@@ -6,13 +6,13 @@ from pathlib import Path
 import open_clip
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertModel, BitImageProcessor, Dinov2Config, Dinov2Model
+from transformers import BitImageProcessor, Dinov2Config, Dinov2Model
 
-from tests.conftest import character_tokenizer
+from tests.helpers.tiny_folders import bert
 
 
 def save_dinov2(folder: Path) -> None:
-    """A DINOv2 whose pictures are resized to 32 and cropped to 28."""
+    """A DINOv2 whose images are resized to 32 and cropped to 28."""
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     Dinov2Model(Dinov2Config(image_size=28, patch_size=14, **shape)).save_pretrained(folder)
@@ -25,7 +25,7 @@ def save_dinov2(folder: Path) -> None:
 
 
 def save_open_clip(folder: Path, **preprocessing: object) -> None:
-    """A CLIP for pictures of 32 pixels, which may have preprocessing of its own."""
+    """A CLIP for images of 32 pixels, which may have preprocessing of its own."""
     tower = {"layers": 1, "width": 16}
     config = {
         "embed_dim": 8,
@@ -40,16 +40,6 @@ def save_open_clip(folder: Path, **preprocessing: object) -> None:
 
 def save_bert(folder: Path) -> None:
     """A text encoder of transformers, without any settings of sentence-transformers."""
-    tokenizer = character_tokenizer()
     torch.manual_seed(0)
-    BertModel(
-        BertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-        )
-    ).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    for part in bert().values():
+        part.save_pretrained(folder)

@@ -9,6 +9,7 @@ from diffusers.modular_pipelines.anima import before_denoise as anima_steps, den
 from diffusers.modular_pipelines.stable_diffusion_xl.modular_blocks_stable_diffusion_xl import (
     StableDiffusionXLCoreDenoiseStep,
 )
+from torch import Tensor
 
 from tests.helpers.tiny_pipelines import NEGATIVE, one
 from tests.helpers.tiny_text import TOKENS, WIDTH
@@ -41,13 +42,15 @@ class Modular:
         pipe.update_components(guider=guider, **self._components())
         return pipe
 
-    def embeddings(self, prompts: Sequence[int]) -> dict[str, torch.Tensor]:
+    def embeddings(self, prompts: Sequence[int]) -> dict[str, Tensor]:
         return {
             name: torch.stack([one(name, prompt, shape) for prompt in prompts])
             for name, shape in self._takes.items()
         }
 
-    def draw(self, pipe: Any, prompts: Sequence[int], steps: int = 6, **more: Any) -> torch.Tensor:
+    def generate(
+        self, pipe: Any, prompts: Sequence[int], steps: int = 6, **more: Any
+    ) -> torch.Tensor:
         """Latents of a call from seed 0."""
         negative = self.embeddings([NEGATIVE] * len(prompts))
         given = self.embeddings(prompts) | {f"negative_{name}": it for name, it in negative.items()}

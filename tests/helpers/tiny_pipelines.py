@@ -63,13 +63,13 @@ class Case:
         return rows if self.lists else {name: torch.stack(row) for name, row in rows.items()}
 
     def arguments(
-        self, prompts: Sequence[int], guided: bool = False, pictures: int = 1, text: bool = False
+        self, prompts: Sequence[int], guided: bool = False, images: int = 1, text: bool = False
     ) -> dict[str, Any]:
         """What to call the pipeline with for these prompts.
 
         Args:
             guided: with classifier-free guidance.
-            pictures: how many of each prompt.
+            images: how many of each prompt.
             text: prompts in letters, not as embeddings.
         """
         if text:
@@ -83,7 +83,7 @@ class Case:
             **given,
             **self.fixed,
             **(self.guided if guided else self.plain),
-            **({self.per_prompt: pictures} if self.per_prompt else {}),
+            **({self.per_prompt: images} if self.per_prompt else {}),
             "num_inference_steps": 3,
             "output_type": "latent",
             "return_dict": False,

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import WITH_PROMPTS, every_score, normal, scores_of
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.custom import Pairwise, Precomputed, Sum, as_kernel
+from vendi_guidance.kernels.custom import Pairwise, Precomputed, as_kernel
 from vendi_guidance.kernels.ngrams import NGram, words
-from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
+from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import cluster_vendi, conditional_vendi, rke, vendi
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
@@ -152,13 +152,9 @@ def test_a_kernel_of_your_own_needs_its_blocks_alone():
     assert float(vendi(torch.tensor([[1.0], [2.0], [2.0], [1.0]]), Equal())) == pytest.approx(2)
 
 
-def test_equal_sums_and_equal_ngrams_are_equal_and_hash_alike():
-    for one, other in (
-        (Sum([Cosine(), Gaussian(1.0)]), Sum((Cosine(), Gaussian(1.0)), [0.5, 0.5])),
-        (NGram([1, 2]), NGram((1, 2))),
-    ):
-        assert one == other and hash(one) == hash(other)
-    assert Sum([Cosine()]) != Sum([Gaussian(1.0)]) and NGram((1,)) != NGram((2,))
+def test_equal_ngrams_are_equal_and_hash_alike():
+    assert NGram([1, 2]) == NGram((1, 2)) and hash(NGram([1, 2])) == hash(NGram((1, 2)))
+    assert NGram((1,)) != NGram((2,))
 
 
 # Texts
@@ -247,58 +243,6 @@ def test_texts_without_scikit_learn_say_what_to_install(monkeypatch):
         vendi(["a cat"], NGram())
 
 
-# Sums
-
-
-@small
-@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.floats(0.01, 0.99))
-def test_a_sum_has_the_weighted_sum_of_the_gram_matrices(seed, n, weight):
-    x, weights = normal(seed, n, 3), (weight / 2, weight / 2, 1 - weight)
-    kernels = [Gaussian(0.5), Gaussian(2.0), Cosine()]
-    expected = sum(w * k.gram(x) for k, w in zip(kernels, weights, strict=True))
-    torch.testing.assert_close(Sum(kernels, weights).gram(x), expected)
-    nested = Sum([Sum(kernels[:2]), kernels[2]], [weight, 1 - weight])  # of equal weights
-    torch.testing.assert_close(gram(x, nested), expected)
-
-
-def test_a_sum_of_inner_products_has_a_small_factor():
-    p = normal(0, 30, 4).softmax(dim=1)
-    kernel = Sum([Cosine(), ProbabilityProduct()], [0.3, 0.7])
-    assert kernel.rank(4) == 8
-    z = kernel.factor(p)
-    torch.testing.assert_close(z @ z.T, kernel.gram(p))
-    whole = Entropy().of(torch.linalg.eigvalsh(kernel.gram(p) / 30)).exp()
-    assert float(vendi(p, kernel)) == pytest.approx(float(whole))
-    assert float(vendi(iter(p.split(7)), kernel)) == pytest.approx(float(whole))
-    assert Sum([Cosine(), Gaussian(1.0)]).rank(4) is None
-
-
-def test_random_features_of_a_sum_are_drawn_from_its_kernels():
-    x = normal(0, 40, 3)
-    kernel = Sum([Gaussian(0.7), Gaussian(3.0)], [0.25, 0.75])
-    for one in (kernel, Product(kernel, Gaussian(1.0), split=2)):
-        z = RandomFourier(20_000).map(one, 3)(x)
-        torch.testing.assert_close(z @ z.T, one.gram(x), rtol=0, atol=0.06)
-    one = conditional_vendi(torch.ones(40, 2), x, Gaussian(1.0), kernel, spectrum=RandomFourier(64))
-    assert float(one) == pytest.approx(1, rel=1e-9)  # prompts' errors cancel
-    with pytest.raises(ValueError, match="need a Gaussian kernel"):
-        vendi(x, Sum([Gaussian(1.0), Cosine()]), spectrum=RandomFourier(8))
-
-
-def test_kernels_of_the_same_texts_add():
-    kernel = Sum([NGram((1,)), NGram((2,)), jaccard], [0.25, 0.25, 0.5])
-    pairs = torch.tensor([[jaccard(a, b) for b in CAPTIONS] for a in CAPTIONS])
-    expected = (gram(CAPTIONS, NGram((1, 2))) + pairs) / 2
-    torch.testing.assert_close(gram(CAPTIONS, kernel).float(), expected)
-    matrices = Sum([Precomputed(random_matrix(10)), Precomputed(random_matrix(10, seed=1))])
-    expected = (random_matrix(10) + random_matrix(10, seed=1)) / 2
-    torch.testing.assert_close(gram(range(10), matrices), expected)
-    x = normal(0, 10, 3)
-    for spectrum in SPECTRA:
-        assert conditional_vendi(x, CAPTIONS, Gaussian(1.0), kernel, spectrum=spectrum) >= 1
-        assert conditional_vendi(range(10), x, matrices, Gaussian(1.0), spectrum=spectrum) >= 1
-
-
 # What is refused
 
 
@@ -336,23 +280,10 @@ ITEMS = [
     (["a", math.nan], NGram(), "must be texts, got float in row 1"),
     ([b"a"], NGram(), "must be texts, got bytes in row 0"),
     (torch.eye(2), NGram(), "must be texts, got Tensor in row 0"),
-    ([1, 2], Sum([Precomputed(torch.eye(5)), lambda a, b: float(a == b)]), "in the same way"),
-]
-SUMS = [
-    ([], None, "at least one kernel"),
-    ([Cosine()], [0.5], "1 positive numbers that sum to 1, got .0.5"),
-    ([Cosine(), Cosine()], [1.0], "2 positive numbers"),
-    ([Cosine(), Cosine()], [1.5, -0.5], "2 positive numbers"),
-    ([Cosine(), Cosine()], [1.0, 0.0], "2 positive numbers"),
-    ([Cosine(), Cosine()], [0.5, math.nan], "2 positive numbers"),
-    ([Cosine(), NGram()], None, "some kernels read features, some other items"),
-    ([Sum([Cosine()]), jaccard], None, "some kernels read features, some other items"),
-    ([Cosine(), 3], None, "need a kernel such as"),
 ]
 CALLS = [
     *((lambda matrix=matrix: Precomputed(matrix), message) for matrix, message in MATRICES),
     *((lambda x=x, kernel=kernel: vendi(x, kernel), message) for x, kernel, message in ITEMS),
-    *((lambda kernels=k, weights=w: Sum(kernels, weights), message) for k, w, message in SUMS),
     *(
         (lambda n=n: NGram(n), r"whole numbers? of at least 1")
         for n in ((), (0,), (1, -2), 2, (1.5,))

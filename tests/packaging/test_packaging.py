@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,13 @@ NOT_NEEDED = ("assets", "docs", "scripts", "tests")
 """Folders of the repository that a package must do without, but for the demo."""
 
 
-def run(*words: object, cwd: Path, **variables: str) -> str:
-    """Output of a command that succeeds."""
+def run(*words: object, cwd: Path, given: str = "", **variables: str) -> str:
+    """Output of a command that succeeds, given a text to read."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
+        input=given,
         capture_output=True,
         text=True,
     )
@@ -64,9 +66,9 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def python(installed: Path, *words: object, cwd: Path) -> str:
+def python(installed: Path, *words: object, **how: Any) -> str:
     """Output of Python with the installed package, outside the repository."""
-    return run(sys.executable, *words, cwd=cwd, PYTHONPATH=str(installed))
+    return run(sys.executable, *words, PYTHONPATH=str(installed), **how)
 
 
 def test_the_wheel_has_every_module_and_all_that_belongs_to_them(wheel, sources):
@@ -89,46 +91,50 @@ def test_the_package_comes_from_the_wheel(installed, tmp_path):
         installed / "vendi_guidance",
         installed / "vendi_guidance" / "pipelines",
     ]
+    said = python(installed, installed / "bin" / "vendi-guidance", "--help", cwd=tmp_path)
+    assert "generate" in said
 
 
-def test_generate_evaluate_and_score_run_from_the_wheel(installed, tiny_sdxl_folder, tmp_path):
-    command = installed / "bin" / "vendi-guidance"
-    words = ("cat", "--model", tiny_sdxl_folder, "--images-per-prompt", 3, "--steps", 2)
-    python(installed, command, "generate", *words, "--device", "cpu", "--output", "a", cwd=tmp_path)
-    rows = (tmp_path / "a" / "metadata.jsonl").read_text().splitlines()
-    assert [json.loads(row)["prompt"] for row in rows] == ["cat"] * 3
-    assert len(list((tmp_path / "a").glob("*.png"))) == 3
+ONE_AFTER_THE_OTHER = """
+import json, sys
 
-    embedders = ("--image-embedder", "pixels:8", "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
-    words = ("-m", "vendi_guidance", "evaluate", "a", *embedders, "--output", "report")
-    said = python(installed, *words, cwd=tmp_path)
-    assert "wrote report" in said
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert "<html" in page and "cat" in page
+sys.modules["torchmetrics"] = None  # of an extra
+from vendi_guidance.commands import main
 
-    without = "import sys; sys.modules['torchmetrics'] = None; from vendi_guidance import commands"
-    words = ("score", "a", "--embedder", "pixels:2", "--sigma", 0.5, "--random-features", 16)
-    said = python(installed, "-c", f"{without}; commands.main()", *words, cwd=tmp_path)
-    assert said.startswith("RKE ") and "\nVendi " in said and "n = 3" in said
+for words in json.load(sys.stdin):
+    main([str(word) for word in words], standalone_mode=False)
+"""
 
 
-def test_tune_and_compare_run_from_the_wheel(
+def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
     installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
 ):
     (tmp_path / "prompts.txt").write_text("a fox\na hen\n")
-    words = ["prompts.txt", "--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu"]
-    words += ["--images-per-prompt", 2, "--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
-    words += ["--image-embedder", "pixels:4", "--faithfulness", f"probe:{tiny_probe_folder}"]
-    command = installed / "bin" / "vendi-guidance"
-    search = ("--trials", 1, "--images", 16, "--output", "tuned")
-    said = python(installed, command, "tune", *words, *search, cwd=tmp_path)
-    assert "wrote tuned/settings.json" in said
+    few = ("--images-per-prompt", 2, "--steps", 1, "--device", "cpu")
+    tiny = ("--model", tiny_sdxl_folder, *few)
+    texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
+    judges = ("--image-embedder", "pixels:4", "--faithfulness", f"probe:{tiny_probe_folder}")
+    search, methods = ("--trials", 1, "--images", 16), ("--method", "ours=0.5,1")
+    calls = [
+        ("generate", "cat", *tiny, "--output", "a"),
+        ("evaluate", "a", "--image-embedder", "pixels:8", *texts, "--output", "report"),
+        ("tune", "prompts.txt", *tiny, *texts, *judges, *search, "--output", "tuned"),
+        ("compare", "prompts.txt", *tiny, *texts, *judges, *methods, "--output", "compared"),
+        ("generate", "waving hand", *few, "--output", "demo"),
+        ("evaluate", "demo", "--output", "looks"),
+    ]
+    words = json.dumps(calls, default=str)
+    said = python(installed, "-c", ONE_AFTER_THE_OTHER, cwd=tmp_path, given=words)
+    rows = (tmp_path / "a" / "metadata.jsonl").read_text().splitlines()
+    assert [json.loads(row)["prompt"] for row in rows] == ["cat"] * 2
+    assert len(list((tmp_path / "a").glob("*.png"))) == 2
+    for written in ("report/report.html", "tuned/settings.json", "compared/comparison.html"):
+        assert f"wrote {written}" in said
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "<html" in page and "cat" in page
     assert json.loads((tmp_path / "tuned" / "settings.json").read_text())["settings"]
-
-    methods = ("--method", "ours=0.5", "--method", "select=2", "--output", "compared")
-    said = python(installed, command, "compare", *words, *methods, cwd=tmp_path)
-    assert "wrote compared/comparison.html" in said
-    assert "select from more" in (tmp_path / "compared" / "comparison.html").read_text()
+    assert "Vendi guidance (strength 1)" in (tmp_path / "compared" / "comparison.html").read_text()
+    assert "looks per prompt" in (tmp_path / "looks" / "report.html").read_text()
 
 
 def test_a_whole_session_in_a_browser_works_from_the_wheel(
@@ -144,14 +150,6 @@ def test_a_whole_session_in_a_browser_works_from_the_wheel(
         visits(browser, server.address) as visit,
     ):
         whole_session(visit(), tmp_path)
-
-
-def test_the_demo_model_is_in_the_wheel(installed, tmp_path):
-    command = installed / "bin" / "vendi-guidance"
-    words = ("waving hand", "--images-per-prompt", 2, "--steps", 1, "--device", "cpu")
-    python(installed, command, "generate", *words, "--output", "a", cwd=tmp_path)
-    said = python(installed, command, "evaluate", "a", "--output", "report", cwd=tmp_path)
-    assert "looks" in said
 
 
 def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):

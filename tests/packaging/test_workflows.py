@@ -62,4 +62,4 @@ def test_publishing_waits_for_the_tests():
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
 def test_issue_forms_ask_for_versions_and_devices(form):
     asked = {part["id"]: part for part in read(form)["body"]}
-    assert "vendi-guidance env" in asked["env"]["attributes"]["label"]
+    assert "diffusers-cli env" in asked["env"]["attributes"]["label"]

@@ -17,8 +17,8 @@ def make(kind=VendiGuidedFluxPipeline):
     return pipe
 
 
-def draw(pipe, cfg=False, pictures=1, text=False, **more):
-    given = CASES["Flux"].arguments(PROMPTS, guided=cfg, pictures=pictures, text=text)
+def draw(pipe, cfg=False, images=1, text=False, **more):
+    given = CASES["Flux"].arguments(PROMPTS, guided=cfg, images=images, text=text)
     return pipe(**given | more)[0]
 
 

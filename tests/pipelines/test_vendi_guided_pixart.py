@@ -58,9 +58,9 @@ def make(name, guided=True, **parts):
     return pipe
 
 
-def draw(pipe, name, cfg=False, pictures=1, text=False, **more):
-    """Latents of pictures for `PROMPTS`."""
-    given = CASES[name].arguments(PROMPTS, guided=cfg, pictures=pictures, text=text)
+def draw(pipe, name, cfg=False, images=1, text=False, **more):
+    """Latents of images for `PROMPTS`."""
+    given = CASES[name].arguments(PROMPTS, guided=cfg, images=images, text=text)
     return pipe(**given | more)[0]
 
 

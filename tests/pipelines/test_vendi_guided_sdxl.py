@@ -199,11 +199,8 @@ def test_nan_latents_do_not_stop_a_run(guided, monkeypatch, caplog):
         ({"diversity_objective": "x"}, "objective must be .* got 'x'"),
         ({"diversity_memory": "x"}, "^diversity_memory must be one of session, call, got 'x'"),
         ({"diversity_undistilled": "x"}, '^diversity_undistilled must be "adapters" or a network'),
-        ({"diversity": -0.1}, "^diversity must be between 0, .* got -0.1"),
         ({"diversity": 1.1}, "^diversity must be between 0, .* got 1.1"),
-        ({"diversity": float("nan")}, "^diversity must be between 0, .* got nan"),
         ({"diversity": "high"}, "^diversity must be between 0, .* got 'high'"),
-        ({"diversity": None}, "^diversity must be between 0, .* got None"),
         ({"diversity": 0.5, "diversity_preset": "published"}, "^diversity_preset .* got diversity"),
     ],
 )

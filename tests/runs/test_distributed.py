@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from select import select
 from time import sleep
-from typing import Any
 
 import pytest
 import torch
@@ -19,8 +18,7 @@ from torch.distributed import TCPStore
 
 from tests.helpers.commands import repeatable
 from tests.helpers.processes import fork, fork_team, needs_fork, wait
-from tests.helpers.runs import read_run
-from vendi_guidance import VendiGuidedSDXLPipeline
+from tests.helpers.runs import at_call, read_run
 from vendi_guidance.commands import generate
 from vendi_guidance.runs import launcher
 from vendi_guidance.runs.distributed import process_group
@@ -32,7 +30,7 @@ pytestmark = needs_fork
 IMAGES = 9
 PROMPTS = ["cat", "dog", "cow"]
 
-Event = tuple[Callable[[], object], int, int]
+Event = tuple[Callable[[object], object], int, int]
 """What happens, in which process, at which of its calls of the pipeline."""
 
 
@@ -79,7 +77,7 @@ class Team:
                 sleep(rank)  # while the first could take its old address for the new one
             watch_windows(self.folder / f"{rank}.windows")
             if event is not None and event[1] == rank:
-                let_happen(event[0], event[2])
+                at_call(pytest.MonkeyPatch(), event[2], event[0])
             generate.main([*self.words, *map(str, options)])
 
         logs = [self.folder / f"{rank}.log" for rank in range(count)]
@@ -106,35 +104,21 @@ def watch_windows(file: Path) -> None:
     Runner.rounds = watched
 
 
-def let_happen(act: Callable[[], object], number: int) -> None:
-    calls = 0
-    call = VendiGuidedSDXLPipeline._call_guided
-
-    def counted(pipe: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            act()
-        return call(pipe, *args, **kwargs)
-
-    VendiGuidedSDXLPipeline._call_guided = counted
-
-
 def launched_by_this(environment: dict[str, str]) -> None:
     """Take the process that forked this one for torchrun, which adds to the environment."""
     os.environ |= environment
     launcher.PARENT = os.getppid()
 
 
-def kill() -> None:
+def kill(_pipe: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def terminate() -> None:
+def terminate(_pipe: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def lack_memory() -> None:
+def lack_memory(_pipe: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from tests.helpers.damage import write_bomb
+from tests.helpers.runs import put_in_cache
 from tests.helpers.tiny_folders import save
 from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeline
 from vendi_guidance.runs.lora import WEIGHTS, find_lora
@@ -34,16 +34,11 @@ def test_a_folders_own_weights_or_its_only_file_are_found(folder):
         find_lora(str(folder))
 
 
-def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(folder, tmp_path, monkeypatch):
-    cached = tmp_path / "hub" / "models--me--mine"
-    shutil.copytree(folder, cached / "snapshots" / "0")
-    shutil.copy(folder / WEIGHTS, cached / "snapshots" / "0" / "four.safetensors")
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text("0")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(folder, hub):
+    shutil.copy(folder / WEIGHTS, folder / "four.safetensors")
+    snapshot = put_in_cache(hub, folder)
     for name, file in {"me/mine": WEIGHTS, "me/mine/four.safetensors": "four.safetensors"}.items():
-        assert find_lora(name) == cached / "snapshots" / "0" / file
+        assert find_lora(name) == snapshot / file
     with pytest.raises(FileNotFoundError, match=r"--lora me/yours is no file or folder, and"):
         find_lora("me/yours")
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from diffusers import ModelMixin
 from diffusers.models.autoencoders.vae import AutoencoderMixin
-from huggingface_hub import constants
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from tests.helpers.damage import drop_weight, write_bomb
+from tests.helpers.runs import put_in_cache
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.models import (
     BLOCK,
@@ -208,25 +208,6 @@ def test_of_a_large_model_a_fingerprint_reads_little(model, monkeypatch):
         file.seek(30 * 2**30 // BLOCKS * 7 + BLOCK // 2)
         file.write(b"other")
     assert fingerprint(model) != first
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch) -> Path:
-    """An empty cache of the hub, and no network."""
-    cache = tmp_path / "hub"
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    return cache
-
-
-def put_in_cache(hub: Path, folder: Path) -> Path:
-    """Lay a model out in the cache as `hf download me/mine` does."""
-    commit = "0" * 40
-    snapshot = hub / "models--me--mine" / "snapshots" / commit
-    shutil.copytree(folder, snapshot)
-    (hub / "models--me--mine" / "refs").mkdir()
-    (hub / "models--me--mine" / "refs" / "main").write_text(commit)
-    return snapshot
 
 
 def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(hub, tiny_sdxl_folder):

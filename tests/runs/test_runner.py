@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.helpers.commands import assert_refused, contents, invoke, repeatable
 from tests.helpers.processes import fork, needs_fork, wait
-from tests.helpers.runs import read_run
+from tests.helpers.runs import at_call, read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.adapter import call
 from vendi_guidance.commands import generate
@@ -79,21 +79,6 @@ def finished(peace_folder, tmp_path) -> Path:
 
 def rows(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / METADATA).read_text().splitlines()]
-
-
-def at_call(monkeypatch, number: int, act) -> None:
-    """Do something at the beginning of the pipeline's call of this number."""
-    calls = 0
-    call_guided = VendiGuidedSDXLPipeline._call_guided
-
-    def counted(self, *args, **kwargs):
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            act(self)
-        return call_guided(self, *args, **kwargs)
-
-    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
 
 
 class Crash(Exception):  # noqa: N818
@@ -394,8 +379,14 @@ def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
 
 # Memory ---------------------------------------------------------------------------------------
 
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to ..."),
+    MemoryError(),
+]
 
-def small_memory(monkeypatch, room: int, error: Exception) -> list[int]:
+
+def small_memory(monkeypatch, room: int, error: Exception = OUT_OF_MEMORY[0]) -> list[int]:
     """Let calls with more than `room` prompts fail as if memory was too small; returns how many
     prompts each call has."""
     sizes: list[int] = []
@@ -411,13 +402,6 @@ def small_memory(monkeypatch, room: int, error: Exception) -> list[int]:
 
     monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
     return sizes
-
-
-OUT_OF_MEMORY = [
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
-    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to ..."),
-    MemoryError(),
-]
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
@@ -437,17 +421,17 @@ def test_without_memory_batches_are_halved_and_the_run_goes_on(
 
 
 def test_a_halved_run_goes_on_halved(make, crashed, tmp_path, monkeypatch):
-    small_memory(monkeypatch, 2, OUT_OF_MEMORY[0])
+    small_memory(monkeypatch, 2)
     assert make("--batch-size", 4, output=tmp_path / "peace").exit_code == 0
     crashed(4, "--batch-size", 4)
     assert 0 < len(rows(tmp_path / "out")) < IMAGES
-    sizes = small_memory(monkeypatch, 2, OUT_OF_MEMORY[0])
+    sizes = small_memory(monkeypatch, 2)
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "peace"), "--batch-size", 4)
     assert max(sizes) == 2
 
 
 def test_without_memory_for_one_image_a_sentence_says_so(make, tmp_path, monkeypatch):
-    small_memory(monkeypatch, 0, OUT_OF_MEMORY[0])
+    small_memory(monkeypatch, 0)
     assert_refused(make(), "out of memory with one image at a time", "--dtype float16")
     assert not (tmp_path / "out").exists()
 

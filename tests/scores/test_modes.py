@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
 from vendi_guidance.scores.functional import vendi
-from vendi_guidance.scores.modes import find_modes, group_scores, k_means
+from vendi_guidance.scores.modes import find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
 
 SIZES = [40, 30, 20, 10]
@@ -120,9 +118,6 @@ def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
         find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))
     with pytest.raises(ValueError, match="need a Gaussian kernel"):
         find_modes(x, Cosine())
-    for wrong in (0, 11):
-        with pytest.raises(ValueError, match=f"between 1 and n = 10, got {wrong}"):
-            k_means(x, wrong)
 
 
 @pytest.mark.slow
@@ -157,20 +152,3 @@ def test_groups_of_things_and_of_streams_have_scores():
     assert [(g.label, g.size, round(g.score, 9)) for g in groups] == [(4, 1, 1.0), (3, 3, 3.0)]
     stream = (chunk for chunk in clusters().split(30))
     assert len(group_scores(stream, Gaussian(1.0), cluster_of)) == 4
-
-
-def test_k_means_finds_well_separated_clusters():
-    x = clusters()
-    for given in (x, x.numpy(), list(x.split(30))):
-        found = k_means(given, 4)
-        assert found.shape == (100,) and found.dtype == torch.int64
-        pairs = set(zip(found.tolist(), cluster_of.tolist(), strict=True))
-        assert len(pairs) == 4
-    assert torch.equal(k_means(x, 4, seed=1), k_means(x, 4, seed=1))
-    assert [group.size for group in group_scores(x, Gaussian(1.0), k_means(x, 4))] == SIZES[::-1]
-
-
-def test_without_scikit_learn_k_means_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
-    with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[metrics\]"'):
-        k_means(mixed(10), 2)

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import NAMES, WITH_PROMPTS, every_score, normal, scores_of
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.kernels.custom import Precomputed, Sum
+from vendi_guidance.kernels.custom import Precomputed
 from vendi_guidance.kernels.ngrams import NGram
 from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
 from vendi_guidance.scores.entropy import Entropy
@@ -312,7 +312,6 @@ K = Gaussian(1.0)
 N = 6000
 MEMORY = {
     "order two": (lambda x: rke(x, K), N * N / 50),
-    "order two of a sum": (lambda x: rke(x, Sum([K, Cosine()])), N * N / 50),
     "conditional": (lambda x: conditional_rke(x, x, K, K), N * N / 50),
     "information": (lambda x: information_vendi(x, x, K, Cosine(), order=2), N * N / 50),
     "internal": (lambda x: intdiv(x, Cosine()), N * N / 50),
@@ -447,8 +446,6 @@ FEATURE_KERNELS = [
     Gaussian(1e4),
     Cosine(),
     ProbabilityProduct(),
-    Sum([Gaussian(0.5), Gaussian(2.0)]),
-    Sum([Gaussian(0.5), Cosine()], [0.9, 0.1]),
     lambda a, b: 1.0,
 ]
 

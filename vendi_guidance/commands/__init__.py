@@ -17,8 +17,6 @@ COMMANDS = {
     "app": "Generate in the browser, without guidance and with it, side by side.",
     "tune": "Find the strength of guidance that suits a model and prompts.",
     "compare": "Compare ways to get different images, on a model and prompts.",
-    "score": "Score very many images in one resumable pass.",
-    "env": "Print versions and devices, for a bug report.",
 }
 
 

@@ -12,13 +12,11 @@ from vendi_guidance.commands.cli import Option
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attributes import (
     Attribute,
-    Calibrated,
     ProbeJudge,
     ZeroShot,
     attributes_of_probe,
     load_attributes,
 )
-from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
@@ -40,60 +38,41 @@ attribute_options = together(
         help="What tells values: clip, clip:MODEL/PRETRAINED; or, of finished images, labels, "
         "columns of metadata.jsonl.",
     ),
-    judged(
-        "--attribute-calibration",
-        type=PATH,
-        metavar="FOLDER",
-        help="A few labelled images to calibrate the judge by: a folder with metadata.jsonl, "
-        "whose columns with the attributes' names have the labels.",
-    ),
 )
 
 
 def open_attributes(
     file: Path | None,
     judge: str | None,
-    calibration: Path | None,
     labeler: ProbeLabeler | None,
     device: str,
-    known: list[Attribute] | None = None,
     prompts: Sequence[str] = (),
 ) -> Judges:
     """The judges of `evaluate` that these options and a labeler make.
 
     Args:
         labeler: labels images, and judges attributes where no judge is named.
-        known: the file's attributes, where something else has read it.
         prompts: those of the images, for which a labeler's own attributes are counted where no file
             is given.
 
     Raises:
-        ValueError: there is no such judge, the file is no list of attributes, or the labels do not
-            suit it.
-        FileNotFoundError: the file, the folder or the judge's weights are missing.
+        ValueError: there is no such judge, or the file is no list of attributes.
+        FileNotFoundError: the file or the judge's weights are missing.
     """
     if file is None:
-        if judge is not None or calibration is not None:
-            option = "--attribute-judge" if judge is not None else "--attribute-calibration"
-            raise ValueError(f"{option} needs --attributes FILE, which says what to judge")
+        if judge is not None:
+            raise ValueError("--attribute-judge needs --attributes FILE, which says what to judge")
         if labeler is None or not prompts:
             return Judges(labels=labeler)
         attributes = attributes_of_probe(labeler.probe, prompts)
         return Judges(
             labels=labeler, attributes=attributes, attribute_judge=ProbeJudge(labeler.probe)
         )
-    attributes = load_attributes(file) if known is None else known
+    attributes = load_attributes(file)
     if judge is None and labeler is not None and prompts:
         own = {one.name: one for one in attributes_of_probe(labeler.probe, prompts)}
         attributes = [_as_asked(one, own.get(one.name), prompts) for one in attributes]
     opened = open_judge(judge, labeler, device)
-    if calibration is not None:
-        if opened is None:
-            raise ValueError(
-                "--attribute-calibration corrects a judge, which --attribute-judge labels is not: "
-                "give one of them"
-            )
-        opened = Calibrated(opened, attributes, as_batch(calibration, read_prompts=False))
     return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
 
 
@@ -101,8 +80,8 @@ def _as_asked(given: Attribute, own: Attribute | None, prompts: Sequence[str]) -
     """A probe's attribute as its captions name it: "red hair" says nothing of red clothes."""
     if own is None or given.prompt is not None or {*given.values} != {*own.values}:
         return given
-    said = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or ())
-    return replace(given, asked=tuple(said.items()))
+    said = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or {})
+    return replace(given, asked=said)
 
 
 def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:

@@ -99,7 +99,6 @@ def main(
     faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
-    attribute_calibration: Path | None,
     probe: Path | None,
     keep: float,
     **given: Any,
@@ -113,9 +112,7 @@ def main(
     labeler = open_labeler(probe, prompts)
     if attribute_judge == "labels":
         raise ValueError("--attribute-judge labels: new images have no labels yet")
-    judges = open_attributes(
-        attributes, attribute_judge, attribute_calibration, labeler, options.device
-    )
+    judges = open_attributes(attributes, attribute_judge, labeler, options.device)
     if attributes is not None:
         check_attributes(judges.attributes, judges.attribute_judge, prompts)
     study = Study(runs, open_judging(runs, names, prompts, judges))

@@ -11,7 +11,6 @@ from vendi_guidance.commands.cli import Option, Range
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.batches import Images
 from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.protocols import Features
 from vendi_guidance.features.base import Embedder, load_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import open_prompt_embedder
@@ -46,7 +45,7 @@ CLIP = Usual(
 )
 
 scored = partial(click.option, cls=Option, group="Features and scores")
-known = partial(click.option, cls=Option, group="Demo and benchmarks")
+known = partial(click.option, cls=Option, group="Demo")
 
 
 def sigma(what: str) -> Any:
@@ -105,7 +104,13 @@ class Demo(NamedTuple):
 
 
 def open_embedding(
-    features: Features, has_prompts: bool, demo: Demo | None, device: str
+    has_prompts: bool,
+    demo: Demo | None,
+    device: str,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
+    sigma_image: float | None,
+    sigma_prompt: float | None,
 ) -> tuple[Embedding, list[str]]:
     """What the options name, else the usual embedders, and what it costs if they are not at hand.
 
@@ -116,11 +121,11 @@ def open_embedding(
     notes: list[str] = []
     opened = partial(open_or_fall_back, notes=notes, device=device)
     usual = f"probe:{demo.probe}" if demo else None
-    images, prompts = opened(features.image_embedder or usual, DINOV2), None
+    images, prompts = opened(image_embedder or usual, DINOV2), None
     if has_prompts:
         usual = f"sdxl:{demo.text_encoder}" if demo and demo.text_encoder else None
-        prompts = opened(features.prompt_embedder or usual, CLIP)
-    sigmas = (features.sigma_image, features.sigma_prompt)
+        prompts = opened(prompt_embedder or usual, CLIP)
+    sigmas = (sigma_image, sigma_prompt)
     of_images, of_prompts = (None if sigma is None else Gaussian(sigma) for sigma in sigmas)
     return Embedding(images, prompts or "clip", of_images, of_prompts), notes
 

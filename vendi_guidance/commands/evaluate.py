@@ -1,22 +1,16 @@
 """Score one or two batches of images, and test whether they differ.
 
 FOLDERS are one or two folders of images, with prompts in metadata.jsonl, as `vendi-guidance
-generate` writes it, in a .csv or .tsv of files and captions, in a .txt beside each image, or as the
-names of subfolders. Prints scores with 95% confidence intervals, and writes a report.
+generate` writes it, in metadata.csv or captions.csv, in a .txt beside each image, or as the names
+of subfolders. Prints scores with 95% confidence intervals, and writes a report.
 
 \b
   vendi-guidance evaluate out/waving
   vendi-guidance evaluate out/without out/with --output out/report
   vendi-guidance evaluate photos --image-embedder dinov2
 
-A benchmark's scores are computed with its own features and kernels:
-
-\b
-  vendi-guidance evaluate out/coco --protocol coco1000 --reference val2014 --output report
-
-The report is report.html (one page, works offline), report.md, report.json and PNG figures. Files
-of captions are metadata, captions or prompts, .csv or .tsv, with a column of files and one of
-captions.
+The report is report.html (one page, works offline), report.json and PNG figures. Tables of captions
+have a column of files, such as file_name, and one of captions, such as caption.
 
 The default embedders are DINOv2 and CLIP. Where their weights are not on disk and cannot be
 downloaded, images are compared by their pixels and prompts by their words, and the command says so.
@@ -46,12 +40,10 @@ from vendi_guidance.commands.embedding_options import (
     Demo,
     demo_options,
     embedding_options,
-    known,
     open_embedding,
     open_references,
     scored,
 )
-from vendi_guidance.commands.protocol_options import follow, protocol_options
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
 from vendi_guidance.evaluation.attribute_spread import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
@@ -60,8 +52,7 @@ from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
-from vendi_guidance.evaluation.protocols import Features, ProtocolTable
-from vendi_guidance.evaluation.report.tables import notes, score_table, terminal_table
+from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.storage.files import UNFINISHED
@@ -92,12 +83,6 @@ COMMON = (
 )
 @attribute_options
 @demo_options
-@protocol_options(
-    known,
-    "Features, kernels, CLIPScore and table of a benchmark, whose runs these have to be; with "
-    "dimcim, --attributes is the file of its prompts. Other features are possible, and the table "
-    "says that it is not comparable then.",
-)
 @where(
     "--output",
     type=PATH,
@@ -120,19 +105,17 @@ def main(
     overwrite: bool,
     truncation: int | None,
     reference: Path | None,
+    clip: str | None,
     faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
-    attribute_calibration: Path | None,
     probe: Path | None,
     text_encoder: Path | None,
-    protocol: str | None,
-    protocol_prompts: int | None,
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
     device: str,
-    **features: Any,  # of `Features`
+    **features: Any,  # of `open_embedding`
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -141,32 +124,27 @@ def main(
     batches = [as_batch(folder) for folder in folders]
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
-    given = Features(**features)
-    run = follow(protocol, protocol_prompts, given, batches, attributes, attribute_judge)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
     labeler = open_labeler(probe, prompts)
     demo = Demo(probe, text_encoder) if labeler else None
-    embedding, fallen = open_embedding(run.features, bool(prompts), demo, device)
-    clip = None if run.features.clip is None else open_clip(run.features.clip, device)
-    judging = (attributes, attribute_judge, attribute_calibration, labeler, device)
-    judges = open_attributes(*judging, known=run.attributes, prompts=prompts)
+    embedding, fallen = open_embedding(bool(prompts), demo, device, **features)
+    clips = None if clip is None else open_clip(clip, device)
+    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
     mix = read_mix(probe) if probe and labeler else None
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
         replace(embedding, truncation=truncation),
-        replace(judges, clip=clip, faithfulness=faithfulness, mix=mix),
+        replace(judges, clip=clips, faithfulness=faithfulness, mix=mix),
         open_references(reference, embedding, demo),
         ImageReader(cache, workers, on_bad_image, progress=True),
     )
     for report in reports:
         report.notes.extend(fallen)
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
-    table = run.table(reports)
-    page = save_report(output, reports, comparison, table, folders)
+    page = save_report(output, reports, comparison, folders)
 
-    show(reports, comparison, table, said=fallen)
-    also = "" if table is None else "protocol.md, "
-    click.echo(f"wrote {page} and, beside it, {also}report.md, report.json and figures")
+    show(reports, comparison, said=fallen)
+    click.echo(f"wrote {page} and, beside it, report.json and figures")
 
 
 def evaluate_alike(
@@ -193,17 +171,9 @@ def evaluate_alike(
     return reports
 
 
-def show(
-    reports: Sequence[Report],
-    comparison: Comparison | None,
-    table: ProtocolTable | None,
-    said: Sequence[str],
-) -> None:
+def show(reports: Sequence[Report], comparison: Comparison | None, said: Sequence[str]) -> None:
     """Print scores, what they depend on, and the answer; of the notes, those not yet `said`."""
     Console().print(score_table(reports, comparison))
-    if table is not None:
-        Console().print(terminal_table(table))
-        click.echo("\n".join(notes(table)))
     for report in reports:
         click.echo(remark(report))
         for note in report.notes:

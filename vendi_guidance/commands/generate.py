@@ -10,12 +10,10 @@ PROMPTS is one prompt, or a file of them: .txt (one a line), .jsonl (key "prompt
 
 The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl with the
 prompt, seed and settings of each. run.json holds the settings of the run, timings.jsonl the seconds
-each image took. Image number i is made from seed + i. Settings may come from `vendi-guidance tune`,
-and prompts from a benchmark's own file:
+each image took. Image number i is made from seed + i. Settings may come from `vendi-guidance tune`:
 
 \b
   vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
-  vendi-guidance generate captions_val2014.json --model MODEL --protocol coco1000 --output coco
 
 MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub, which is
 downloaded once. Any text-to-image pipeline of diffusers that takes callback_on_step_end will do;
@@ -54,11 +52,6 @@ from tqdm import tqdm
 from vendi_guidance.adapter.callback import KEEPS
 from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import NONE, Command, Option, Range, tell
-from vendi_guidance.commands.protocol_options import (
-    check_is_given,
-    images_per_prompt,
-    protocol_options,
-)
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
@@ -68,7 +61,6 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.evaluation.benchmarks import open_benchmark
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, STRENGTH
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
@@ -114,11 +106,6 @@ COMMON = (
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @model_options
-@protocol_options(
-    what,
-    "Take the prompts of a benchmark from its own file: coco1000, coco10000 (MS-COCO's "
-    "captions_*.json), geneval or dimcim.",
-)
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
 @what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
@@ -169,11 +156,6 @@ COMMON = (
 @machine_options
 def main(**given: Any) -> None:
     given["model"] = model_of(given["model"])
-    check_is_given(given["protocol"], given["protocol_prompts"])
-    if (protocol := given["protocol"]) is not None:
-        given["images_per_prompt"] = images_per_prompt(protocol, given["images_per_prompt"])
-        fewer = given["protocol_prompts"]
-        given["opener"] = partial(open_benchmark, name=protocol, fewer=fewer)
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
     diversity = {

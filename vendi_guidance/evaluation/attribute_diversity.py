@@ -1,7 +1,7 @@
 """Attribute diversity: entropy and coverage of the values of attributes in a prompt's images.
 
 A prompt that names a value asks whether it is shown (*can it*); one that leaves an attribute open
-asks whether its values vary (*does it*), as DIMCIM does for benchmarks.
+asks whether its values vary (*does it*), after DIMCIM (Teotia et al., 2025).
 
 Values are drawn by a judge's probabilities, and scores are means over the draws: what the true
 values give on average, if the judge is right. The standard error has two parts: how the prompts
@@ -21,14 +21,15 @@ from torch.nn import functional as F
 from vendi_guidance.evaluation.attributes import (
     Attribute,
     AttributeJudge,
-    Calibrated,
     judged,
     labelled,
 )
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.calibration import DRAWN, Calibration, draw_values
 from vendi_guidance.evaluation.intervals import draw_parts
 from vendi_guidance.scores.groups import rows_by_label
+
+DRAWN = 50
+"""Draws of the values."""
 
 TITLES = {
     "entropy": "evenness",
@@ -65,7 +66,6 @@ class AttributeScores:
         by_prompt: of each prompt.
         means: over prompts, by the names of `TITLES`: value, low and high of the 95% confidence
             interval, None where there are too few prompts.
-        calibration: how the judge was corrected by labelled images, or None.
         drawn: (n, draws) places of values, of all images of the batch; 0 of those of prompts that
             the attribute is not for.
     """
@@ -73,7 +73,6 @@ class AttributeScores:
     attribute: Attribute
     by_prompt: list[AttributeDiversity]
     means: dict[str, tuple[float, float | None, float | None]]
-    calibration: Calibration | None = None
     drawn: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
@@ -105,48 +104,50 @@ def attribute_scores(
     for attribute in attributes:
         rows = [row for row, prompt in enumerate(batch.prompts) if attribute.is_for(prompt)]
         if not rows:
-            asked = attribute.asked[0][0] if attribute.asked else attribute.prompt
             raise ValueError(
-                f"attribute {attribute.name!r} is for the prompt {asked!r}, of which there are no "
-                "images"
+                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, of which "
+                "there are no images"
             )
-        some, calibration, told_by = batch.take(rows), None, judge
-        if isinstance(judge, Calibrated):
-            told_by, calibration = judge.judge, judge.calibration(attribute)
-        p = labelled(some, attribute) if told_by is None else judged(some, attribute, told_by)
-        scores, values = _scores(attribute, some.prompts or [], p, calibration)
+        some = batch.take(rows)
+        p = labelled(some, attribute) if judge is None else judged(some, attribute, judge)
+        scores, values = _scores(attribute, some.prompts or [], p)
         drawn = values.new_zeros(len(batch.prompts), values.shape[1])
         drawn[rows] = values
         results.append(replace(scores, drawn=drawn))
     return results
 
 
+def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """(n, count) places of values, as a judge's probabilities p (n, values) have it.
+
+    Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
+    less than those of independent draws.
+    """
+    order = torch.rand(len(p), count, generator=generator).argsort(1)
+    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
+    edges = (p / p.sum(1, keepdim=True)).cumsum(1)
+    places = torch.searchsorted(edges, (order + within) / count, right=True)
+    return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
+
+
 def _scores(
-    attribute: Attribute, prompts: Sequence[str], p: Tensor, calibration: Calibration | None
+    attribute: Attribute, prompts: Sequence[str], p: Tensor
 ) -> tuple[AttributeScores, Tensor]:
     """The scores, and the values that were drawn for each image."""
-    generator = torch.Generator().manual_seed(0)
     # once, not for each part: drawing anew is no sampling without replacement, as parts are scaled
-    if calibration is None:
-        values = believed = draw_values(p, DRAWN, generator)
-    else:
-        # an error of the correction is the same in all images, however many there are
-        believed = torch.cat([draw_values(q, 1, generator) for q in calibration.drawn(p)], dim=1)
-        p = calibration(p)
-        values = draw_values(p, DRAWN, generator)
+    values = draw_values(p, DRAWN, torch.Generator().manual_seed(0))
     of_prompts = _of_prompts(attribute, prompts, values)
     draws = draw_parts([prompts], [len(prompts)])
     parts = [
         _means(_of_prompts(attribute, [prompts[i] for i in rows.tolist()], values[rows]))
         for (rows,) in ([] if draws is None else draws.parts)
     ]
-    doubts = _means(_of_prompts(attribute, prompts, believed))
     means: dict[str, tuple[float, float | None, float | None]] = {}
     for name, of_draws in _means(of_prompts).items():
         value, low, high = float(of_draws.mean()), None, None
         if draws is not None and all(name in part for part in parts):
             of_parts = [float(part[name].mean()) for part in parts]
-            common = float(doubts[name].std())
+            common = float(of_draws.std())
             low, high = draws.interval(value, of_parts, is_ratio=False, common=common)
         if low is not None and high is not None:
             low, high = max(0.0, low), min(1.0, high)
@@ -161,7 +162,7 @@ def _scores(
         )
         for prompt, rows in _rows_of(prompts)
     ]
-    return AttributeScores(attribute, by_prompt, means, calibration), values
+    return AttributeScores(attribute, by_prompt, means), values
 
 
 def _of_prompts(

@@ -6,6 +6,7 @@ the entropy, from 1 to the number of values. Looks are the different combination
 that the prompt leaves open.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores
+from vendi_guidance.evaluation.attribute_diversity import (
+    DRAWN,
+    AttributeScores,
+    draw_values,
+)
 from vendi_guidance.evaluation.attributes import Attribute
-from vendi_guidance.evaluation.benchmarks import read_json
-from vendi_guidance.evaluation.calibration import DRAWN, draw_values
 from vendi_guidance.evaluation.intervals import draw_parts
 from vendi_guidance.scores.groups import rows_by_label
 
@@ -70,7 +73,10 @@ def read_mix(folder: Path) -> Mix | None:
     if not path.is_file():
         return None
     try:
-        mix = [(float(one["share"]), dict(one["values"])) for one in read_json(path)]
+        mix = [
+            (float(one["share"]), dict(one["values"]))
+            for one in json.loads(path.read_text("utf-8"))
+        ]
         if not mix or not all(sum(p.values()) > 0 for _, values in mix for p in values.values()):
             raise ValueError("it has no shares")
     except (TypeError, KeyError, AttributeError, ValueError) as error:

@@ -1,9 +1,9 @@
 """Attributes, such as hair: black, brown, blond; and what judges or labels say of them."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,8 +12,6 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.benchmarks import read_json
-from vendi_guidance.evaluation.calibration import Calibration, calibrate
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -34,8 +32,8 @@ class Attribute:
     """What may vary, and its values; of one prompt, or of all where `prompt` is None.
 
     Attributes:
-        asked: instead of `prompt`, several prompts, each with the value that it names or None;
-            without it, values are looked for in the prompts' texts.
+        asked: the value that each prompt names, or None, by prompt; without it, values are looked
+            for in the prompts' texts.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -45,25 +43,21 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
-    asked: tuple[tuple[str, str | None], ...] | None = field(default=None, repr=False)
+    asked: Mapping[str, str | None] | None = field(default=None, repr=False, hash=False)
 
     @property
     def title(self) -> str:
         """Its name, and the prompt if it is for one only."""
         return self.name if self.prompt is None else f"{self.name} ({self.prompt})"
 
-    @cached_property
-    def _asked(self) -> dict[str, str | None]:
-        return dict(self.asked or ())
-
     def is_for(self, prompt: str) -> bool:
         """Whether it may vary in images of a prompt."""
-        return self.prompt in (None, prompt) if self.asked is None else prompt in self._asked
+        return self.prompt in (None, prompt) and (self.asked is None or prompt in self.asked)
 
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names, as whole words in any case; the longest of several."""
         if self.asked is not None:
-            return self._asked.get(prompt)
+            return self.asked.get(prompt)
         text = prompt.casefold()
         found = [
             value
@@ -103,7 +97,12 @@ def load_attributes(path: Path) -> list[Attribute]:
         ...     load_attributes(path)
         [Attribute(name='hair', values=('black', 'brown'), prompt=None)]
     """
-    content = read_json(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} must be an object such as {{"hair": ["black", "brown"]}}')
     is_split = content.keys() <= {"attributes", "prompts"}
@@ -125,11 +124,7 @@ def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]
     asked = dict(zip(prompts, probe.asked(prompts), strict=True))
     known = {prompt: named for prompt, named in asked.items() if named is not None}
     return [
-        Attribute(
-            name,
-            tuple(values),
-            asked=tuple((prompt, named[place]) for prompt, named in known.items()),
-        )
+        Attribute(name, tuple(values), asked={prompt: one[place] for prompt, one in known.items()})
         for place, (name, values) in enumerate(probe.attributes.items(), 1)
     ]
 
@@ -231,80 +226,3 @@ class ProbeJudge:
         place = [*known].index(attribute.name) + 1
         seen = [look[place] for look in self._probe.looks(images)]
         return one_hot(seen, attribute)
-
-
-class Calibrated:
-    """Any judge, corrected by a few labelled images (see `evaluation.calibration`).
-
-    Images of the kind that are evaluated, with values as frequent as there, calibrate best.
-
-    Args:
-        judge: what is corrected.
-        attributes: the attributes to calibrate it for.
-        labelled: images with `metadata.jsonl`, whose columns with the attributes' names have
-            labels; an image may lack some.
-
-    Raises:
-        ValueError: an attribute has no column, a label that is none of its values, or labels of one
-            value only.
-    """
-
-    def __init__(
-        self, judge: AttributeJudge, attributes: Sequence[Attribute], labelled: Batch
-    ) -> None:
-        self.judge = judge
-        kinds = {(one.name, one.values): one for one in attributes}
-        self._found = {
-            kind: calibrate(*_labelled(judge, one, attributes, labelled))
-            for kind, one in kinds.items()
-        }
-
-    def __call__(
-        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
-    ) -> Tensor:
-        p = torch.as_tensor(self.judge(images, prompts, attribute))
-        return self.calibration(attribute)(p.detach().cpu())
-
-    def calibration(self, attribute: Attribute) -> Calibration:
-        """The correction of what the judge says of an attribute.
-
-        Raises:
-            ValueError: it was not calibrated for it.
-        """
-        kind = attribute.name, attribute.values
-        if kind not in self._found:
-            known = ", ".join(name for name, _ in self._found)
-            raise ValueError(
-                f"the judge is not calibrated for these values of {attribute.name!r}, only {known}"
-            )
-        return self._found[kind]
-
-
-def _labelled(
-    judge: AttributeJudge, attribute: Attribute, attributes: Sequence[Attribute], labelled: Batch
-) -> tuple[Tensor, Tensor]:
-    """What a judge says of the images with a label, and the labels' places among the values."""
-    where = f"{labelled.name or 'the labelled images'}: column {attribute.name!r}"
-    # attributes of several prompts may have a name in common, and other values
-    known = [value for one in attributes if one.name == attribute.name for value in one.values]
-    rows, labels = [], []
-    for number, row in enumerate(labelled.rows or []):
-        label = row.get(attribute.name)
-        if label is not None and label not in known:
-            raise ValueError(
-                f"{where} of {row['file_name']} is {label!r}: it must be one of "
-                f"{', '.join(attribute.values)}, or left out"
-            )
-        if label in attribute.values:
-            rows.append(number)
-            labels.append(label)
-    if len(set(labels)) < 2:
-        found = f"only {labels[0]!r}" if labels else "no label"
-        raise ValueError(
-            f"{where} of metadata.jsonl has {found}: label images of at least two of "
-            f"{', '.join(attribute.values)}"
-        )
-    some = labelled.take(rows)
-    if some.prompts is None:
-        some = replace(some, prompts=[""] * len(rows))
-    return judged(some, attribute, judge), one_hot(labels, attribute).argmax(1)

@@ -211,7 +211,7 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         raise ValueError(f"{folder} contains neither {METADATA} nor images")
     captions = find_captions(folder, files) if read_prompts else None
     if captions is None:
-        wanted = f"no {METADATA}, {', '.join(TABLES[:4])}, .txt beside each image, or subfolders"
+        wanted = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
         return Batch(_from_sequence(files), None, name=name, note=f"No prompts found ({wanted}).")
     kept = [file for file in files if file in captions.of]
     note = _note(captions.source, len(files) - len(kept), len(files))

@@ -12,7 +12,7 @@ from torch import Tensor
 from vendi_guidance.evaluation.batches import Batch, LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
-from vendi_guidance.features.files import BadImage, FileFeatures, collect_features, stream_features
+from vendi_guidance.features.files import BadImage, FileFeatures, file_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 from vendi_guidance.kernels.base import Features, Kernel, as_features
@@ -105,7 +105,7 @@ class ImageReader:
             features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
             found = FileFeatures(features, every, [])
         else:
-            found = collect_features(stream_features(paths, embedder, **vars(self)))
+            found = file_features(paths, embedder, **vars(self))
         features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
         about = {"name": embedder.name, "settings": embedder.settings}
         return found._replace(features=features), about

@@ -49,7 +49,7 @@ class Report(ReportData):
     """
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write `report.html`, `report.md`, `report.json` and figures as PNG files.
+        """Write `report.html`, `report.json` and figures as PNG files.
 
         Returns:
             The path of the page.

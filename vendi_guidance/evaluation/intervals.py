@@ -62,7 +62,7 @@ class Draws:
             of_parts: the same of every part.
             is_ratio: compute it from logarithms; all values have to be positive then.
             common: standard error, of the logarithm if `is_ratio`, of what all parts have in
-                common and more prompts would not lessen, such as a judge's calibration.
+                common and more prompts would not lessen, such as a judge's doubts.
 
         Returns:
             Its ends; None for both where nothing varies.

@@ -1,7 +1,7 @@
 """Features of image files, decoded by worker processes and cached by the files' content."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -39,7 +39,7 @@ class FileFeatures(NamedTuple):
     bad: list[BadImage]
 
 
-def stream_features(
+def file_features(
     paths: Sequence[Path],
     embedder: ImageEmbedder,
     *,
@@ -47,8 +47,8 @@ def stream_features(
     workers: int = 0,
     on_bad_image: Literal["skip", "fail"] = "skip",
     progress: bool = False,
-) -> Iterator[FileFeatures]:
-    """Features of image files, batch by batch, in order.
+) -> FileFeatures:
+    """Features of image files, in order.
 
     Args:
         paths: n files.
@@ -59,11 +59,8 @@ def stream_features(
         on_bad_image: leave out files that cannot be used, or fail at the first.
         progress: show a bar.
 
-    Yields:
-        The features of a batch; without any usable file, `features` is (0, 0).
-
     Raises:
-        ValueError: under "fail", a file that cannot be used; the message names it.
+        ValueError: no file can be used, or under "fail", one cannot; the message names it.
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else FeatureCache(cache, embedder)
@@ -73,32 +70,26 @@ def stream_features(
         num_workers=workers,
         collate_fn=list,
     )
+    rows: list[Tensor] = []
+    kept: list[int] = []
+    bad: list[BadImage] = []
     with tqdm(total=len(paths), disable=None if progress else True) as bar:
         try:
             for batch in loader:
                 found = _features_of(batch, embedder, store)
-                if found.bad and on_bad_image == "fail":
-                    raise ValueError(": ".join(found.bad[0]))
-                yield found
+                rows += found.values()
+                kept += found
+                bad += [read.bad for read in batch if read.bad is not None]
+                if bad and on_bad_image == "fail":
+                    raise ValueError(": ".join(bad[0]))
                 bar.update(len(batch))
         finally:
             if store is not None:
                 store.flush()
-
-
-def collect_features(batches: Iterable[FileFeatures]) -> FileFeatures:
-    """The batches of `stream_features` as one.
-
-    Raises:
-        ValueError: no file can be used.
-    """
-    parts = list(batches)
-    kept = [place for part in parts for place in part.kept]
-    bad = [image for part in parts for image in part.bad]
     if not kept:
         first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
-    return FileFeatures(torch.cat([part.features for part in parts if part.kept]), kept, bad)
+    return FileFeatures(torch.stack(rows), kept, bad)
 
 
 class _DecodedFile(NamedTuple):
@@ -139,7 +130,8 @@ class _ImageFiles(Dataset):
 
 def _features_of(
     batch: list[_DecodedFile], embedder: ImageEmbedder, store: FeatureCache | None
-) -> FileFeatures:
+) -> dict[int, Tensor]:
+    """(d,) features by place, of the files that can be used, in order."""
     good = [read for read in batch if read.bad is None]
     new = [read for read in good if read.image is not None]
     rows: dict[int, Tensor] = {}
@@ -154,6 +146,4 @@ def _features_of(
         for read in new:
             store.add(read.digest, rows[read.place])
         rows |= {read.place: store.read(read.digest) for read in good if read.image is None}
-    kept = [read.place for read in good]
-    features = torch.stack([rows[place] for place in kept]) if kept else torch.empty(0, 0)
-    return FileFeatures(features, kept, [read.bad for read in batch if read.bad is not None])
+    return {read.place: rows[read.place] for read in good}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torchvision.models import Inception_V3_Weights, ResNet50_Weights, inception_v3, resnet50
+from torchvision.models import Inception_V3_Weights, inception_v3
 from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 
 from vendi_guidance.checks import optional_import
@@ -18,7 +18,7 @@ from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, Parts, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import all_weights, conversion, model_folder, reason
+from vendi_guidance.features.weights import all_weights, conversion, model_folder
 from vendi_guidance.storage.tensors import load_tensors
 
 
@@ -37,15 +37,11 @@ def open_image_embedder(
               and PRETRAINED by OpenCLIP's names, or `hf-hub:NAME`, or a folder;
             - `inception:FILE`: the last features of torchvision's InceptionV3. It is not the
               network of published FIDs, which was trained in TensorFlow;
-            - `swav:FILE`: the last features of SwAV's ResNet-50 of 800 epochs;
             - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
               folder;
-            - `dreamsim[:TYPE]`: DreamSim, which follows people's judgements of similarity; TYPE as
-              its library names it, such as dino_vitb16, "ensemble" by default. The library loads
-              its own weights, which are not safetensors;
             - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE, 32 x 32 by default.
 
-            All other weights are safetensors. FILE is the file that the authors publish, converted;
+            All weights are safetensors. FILE is the file that the authors publish, converted;
             the message for a missing FILE says where it is and how to convert it.
         device: where it computes; half precision on a GPU.
         batch_size, progress: how many images at once, and whether to show a bar.
@@ -151,28 +147,12 @@ def _timm(name: str) -> Parts:
 
 
 INCEPTION_URL = Inception_V3_Weights.IMAGENET1K_V1.url
-SWAV_URL = "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar"
-SWAV_STD = (0.228, 0.224, 0.225)
-"""The rest of SwAV's preprocessing is that of torchvision's ResNet-50."""
-TRAINING_HEADS = ("projection_head.", "prototypes.")
-"""Layers in SwAV's file that only its training needs."""
 
 
 def _inception(file: str) -> Parts:
     network = inception_v3(weights=None, init_weights=False, transform_input=True)
     network.load_state_dict(_tensors(file, INCEPTION_URL))
     return _torchvision(file, network, Inception_V3_Weights.IMAGENET1K_V1.transforms())
-
-
-def _swav(file: str) -> Parts:
-    network = resnet50(weights=None)
-    network.fc = nn.Identity()  # its file has none
-    tensors = _tensors(file, SWAV_URL).items()
-    weights = {name.removeprefix("module."): value for name, value in tensors}
-    network.load_state_dict(
-        {name: value for name, value in weights.items() if not name.startswith(TRAINING_HEADS)}
-    )
-    return _torchvision(file, network, ResNet50_Weights.IMAGENET1K_V1.transforms(std=SWAV_STD))
 
 
 def _tensors(file: str, url: str) -> dict[str, Tensor]:
@@ -198,25 +178,6 @@ def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:
     return {"weights": weights, "preprocessing": preprocessing}, network, transform
 
 
-def _dreamsim(which: str) -> Parts:
-    library = optional_import("dreamsim", "dreamsim", "dreamsim", extra="dreamsim")
-    kind = which or "ensemble"
-    try:
-        cache = Path(torch.hub.get_dir()) / "dreamsim"
-        model, preprocess = library.dreamsim(
-            pretrained=True, device="cpu", cache_dir=str(cache), dreamsim_type=kind
-        )
-    except (OSError, KeyError, ValueError) as error:
-        raise FileNotFoundError(
-            f"DreamSim's weights {kind!r} cannot be loaded ({reason(error)}): on a machine with a "
-            f'network, run `python -c "from dreamsim import dreamsim; dreamsim(pretrained=True, '
-            f'cache_dir={str(cache)!r}, dreamsim_type={kind!r})"`'
-        ) from error
-    # of this embedding DreamSim takes cosines (Fu et al., NeurIPS 2023)
-    network = Calling(model, lambda model, pixels: model.embed(pixels))
-    return {"weights": kind}, network, lambda image: preprocess(image)[0]
-
-
 def shrunk(image: Image.Image, size: int) -> Tensor:
     """An image as `size` x `size` pixels in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
@@ -235,8 +196,6 @@ KINDS: dict[str, Callable[[str], Parts]] = {
     "dinov2": _dinov2,
     "clip": _clip,
     "inception": _inception,
-    "swav": _swav,
-    "dreamsim": _dreamsim,
     "timm": _timm,
     "pixels": _pixels,
 }

@@ -1,10 +1,10 @@
-"""Custom kernels: a given similarity matrix, any function of two items, weighted sums of kernels.
+"""Custom kernels: a given similarity matrix, and any function of two items.
 
 The `bind` of a kernel of other items than features returns row numbers as (n, 1) features, so that
 code that selects rows of features selects items too.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
@@ -41,8 +41,6 @@ def as_kernel(similarity: Similarity) -> Kernel:
 
 def reads_features(kernel: Kernel) -> bool:
     """Whether it compares rows of features, rather than items that it must keep."""
-    if isinstance(kernel, Sum):
-        return reads_features(kernel.kernels[0])
     return type(kernel).bind is Kernel.bind
 
 
@@ -139,86 +137,6 @@ class Pairwise(ItemKernel):
             if isfinite(number := float(value)):
                 return number
         raise ValueError(f"{self.f} must return finite numbers, got {value!r}")
-
-
-@dataclass(init=False, unsafe_hash=True)
-class Sum(Kernel):
-    """sum_k w_k k(a, b), a kernel again: the weighted mean of several similarities.
-
-    Args:
-        kernels: at least one kernel or function of pairs (see `as_kernel`). Either all of them read
-            features, or all read the same other items.
-        weights: the w_k > 0, one for each, that sum to 1; None is equal ones.
-
-    Raises:
-        ValueError: no kernels, no such weights, kernels of features beside kernels of other items;
-            on use, kernels that do not read the items in the same way.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Gaussian, Sum
-        >>> Sum([Gaussian(1.0), Gaussian(2.0)])(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
-        tensor([[0.3709]])
-    """
-
-    kernels: tuple[Kernel, ...]
-    weights: tuple[float, ...]
-
-    def __init__(
-        self, kernels: Sequence[Similarity], weights: Sequence[float] | None = None
-    ) -> None:
-        self.kernels = tuple(as_kernel(kernel) for kernel in kernels)
-        count = len(self.kernels)
-        if not count:
-            raise ValueError("a sum needs at least one kernel, got none")
-        self.weights = tuple([1 / count] * count if weights is None else map(float, weights))
-        wrong = len(self.weights) != count or not min(self.weights) > 0
-        if wrong or not abs(sum(self.weights) - 1) < 1e-6:
-            raise ValueError(
-                f"weights must be {count} positive numbers that sum to 1, got {weights}"
-            )
-        if len({reads_features(kernel) for kernel in self.kernels}) > 1:
-            raise ValueError(f"some kernels read features, some other items: {self.kernels}")
-
-    def bind(self, items: Any) -> tuple[Tensor, Kernel]:
-        if reads_features(self):
-            return super().bind(items)
-        kept = items if hasattr(items, "__len__") else list(items)
-        rows, parts = zip(*(part.bind(kept) for part in self.kernels), strict=True)
-        widest = max(rows, key=Tensor.element_size)
-        if not all(torch.equal(x.to(widest), widest) for x in rows):
-            raise ValueError(f"the kernels of a sum must read items in the same way: {parts}")
-        return widest, Sum(parts, self.weights)
-
-    def blocks(self, x: Tensor) -> Blocks:
-        parts = [part.blocks(x) for part in self.kernels]
-
-        def block(rows: slice, columns: slice) -> Tensor:
-            total = parts[0](rows, columns).mul_(self.weights[0])
-            for part, weight in zip(parts[1:], self.weights[1:], strict=True):
-                total.add_(part(rows, columns), alpha=weight)
-            return total
-
-        return block
-
-    def rank(self, d: int) -> int | None:
-        widths = [part.rank(d) for part in self.kernels]
-        known = [width for width in widths if width is not None]
-        return sum(known) if len(known) == len(widths) else None
-
-    def factor(self, x: Tensor) -> Tensor:
-        parts = zip(self.kernels, self.weights, strict=True)
-        return torch.cat([part.factor(x) * weight**0.5 for part, weight in parts], dim=1)
-
-    def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
-        """Each from a kernel that is drawn with its weight as probability."""
-        draws = [part.frequencies(d, count, generator) for part in self.kernels]
-        known = [draw for draw in draws if draw is not None]
-        if len(known) < len(draws):
-            return None
-        shares = torch.tensor(self.weights)
-        drawn = torch.multinomial(shares, count, replacement=True, generator=generator)
-        return torch.stack(known)[drawn, :, torch.arange(count)].T
 
 
 def row_numbers(items: Any, size: int) -> Tensor:

@@ -33,7 +33,7 @@ from vendi_guidance.runs.sampling import Sampling, SamplingOptions, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.undistilled import Base, find_undistilled
 from vendi_guidance.storage.files import sha256_of
-from vendi_guidance.storage.prompt_files import Prompts, open_prompts
+from vendi_guidance.storage.prompt_files import open_prompts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,6 @@ class RunOptions(SamplingOptions, LoadingOptions):
 
     Attributes:
         dtype: one of `precision.DTYPES`.
-        opener: of what `prompts` names.
-        protocol: the benchmark that they are of, and `protocol_prompts` how many of its prompts
-            were asked for; None takes all.
         undistilled: what predicts in the rounds: "adapters", a folder or a name on the hub; None
             is the model's own network.
         diversity: those given that begin with `diversity_`, except the window's size: a preset,
@@ -65,9 +62,6 @@ class RunOptions(SamplingOptions, LoadingOptions):
     no_metadata: bool = False
     device: str
     dtype: str
-    opener: Callable[[str], Prompts] = open_prompts
-    protocol: str | None = None
-    protocol_prompts: int | None = None
     undistilled: str | None = None
     diversity: dict[str, Any] = field(default_factory=dict)
 
@@ -249,10 +243,7 @@ def settled(options: RunOptions, model: Model) -> RunOptions:
 def _plan(
     options: RunOptions, found: Model, guidance: VendiGuidance, about: dict[str, Any]
 ) -> Plan:
-    protocol: dict[str, Any] = {}
-    prompts = options.opener(options.prompts)
-    if options.protocol is not None:
-        protocol = {"protocol": options.protocol, "protocol_prompts": options.protocol_prompts}
+    prompts = open_prompts(options.prompts)
     look = {"pipeline": found.pipeline.stock.__name__, **about, **found.sampling.about}
     look |= {"batch_size": options.batch_size, "dtype": found.precision.dtype}
     if options.vae_tiling:
@@ -269,18 +260,14 @@ def _plan(
     else:
         chosen["exemplars"] = len(exemplars)
     look |= {f"diversity_{name}": value for name, value in chosen.items()}
-    settings = (
-        look
-        | protocol
-        | {
-            "images_per_prompt": options.images_per_prompt,
-            "seed": options.seed,
-            "device": torch.device(options.device).type,
-            "no_metadata": options.no_metadata,
-            # at scale 0, samples are remembered only for --window-out
-            "window_out": options.window_out is not None or guidance.settings.scale > 0,
-        }
-    )
+    settings = look | {
+        "images_per_prompt": options.images_per_prompt,
+        "seed": options.seed,
+        "device": torch.device(options.device).type,
+        "no_metadata": options.no_metadata,
+        # at scale 0, samples are remembered only for --window-out
+        "window_out": options.window_out is not None or guidance.settings.scale > 0,
+    }
     window = options.window_in
     of_model = inputs_of(options, found)
     inputs = {

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count, missing
-from vendi_guidance.kernels.base import Kernel, as_features
+from vendi_guidance.checks import check_count
+from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.streams import Rows, Stream, as_stream, chunks, gather, width
+from vendi_guidance.kernels.streams import Rows, Stream, chunks, gather, width
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Groups, Items, bind, vendi_by_label
 from vendi_guidance.scores.linalg import (
@@ -123,7 +123,7 @@ def group_scores(
 
     Args:
         x, kernel, order, truncation, spectrum: as in `vendi`.
-        groups: (n,) labels of any kind, such as prompts or what `k_means` finds.
+        groups: (n,) labels of any kind, such as prompts or the clusters of k-means.
 
     Raises:
         ValueError: order <= 0, truncation < 1, or not n labels.
@@ -138,35 +138,6 @@ def group_scores(
     found = vendi_by_label(x, groups, kernel, Entropy(order, truncation), spectrum)
     scores = [GroupScore(label, size, float(score)) for label, size, score in found]
     return sorted(scores, key=lambda group: group.score)
-
-
-def k_means(x: Items, clusters: int, *, seed: int = 0) -> Tensor:
-    """(n,) cluster numbers, from 0, by k-means; on the CPU.
-
-    Args:
-        x: (n, d) features, or a stream of them.
-        clusters: how many, 1 <= clusters <= n.
-        seed: of the ten initialisations, of which the best is used.
-
-    Raises:
-        ValueError: clusters is not between 1 and n.
-        ImportError: scikit-learn is not installed.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import k_means
-        >>> sorted(k_means(torch.tensor([[0.0], [0.1], [9.0]]), 2).bincount().tolist())
-        [1, 2]
-    """
-    try:
-        from sklearn.cluster import KMeans
-    except ImportError:
-        raise missing("k-means", "scikit-learn", "metrics") from None
-    features = gather(as_stream(x) or as_features(x))
-    if not 1 <= clusters <= len(features):
-        raise ValueError(f"clusters must be between 1 and n = {len(features)}, got {clusters}")
-    fitted = KMeans(clusters, n_init=10, random_state=seed).fit(features.detach().cpu().numpy())
-    return torch.from_numpy(fitted.labels_).long()
 
 
 def _feature_map(rows: Rows, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:

@@ -1,34 +1,18 @@
 """Captions of a folder of images, from wherever people keep them.
 
-In this order: a table (`metadata.csv`, `captions.csv`, `captions.tsv`, ...), a `.txt` file beside
-each image, or names of subfolders. (`metadata.jsonl`, which comes before all of these, is read by
-`imagefolder`.)
+In this order: a table (`metadata.csv` or `captions.csv`), a `.txt` file beside each image, or names
+of subfolders. (`metadata.jsonl`, which comes before all of these, is read by `imagefolder`.)
 """
 
 import csv
-from collections import Counter
-from collections.abc import Callable, Sequence
-from io import StringIO
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-TABLES: tuple[str, ...] = (
-    "metadata.csv",
-    "metadata.tsv",
-    "captions.csv",
-    "captions.tsv",
-    "captions.txt",
-)
-TABLES += ("prompts.csv", "prompts.tsv")
-
-DELIMITERS = ",;\t|"
-
-FILE_COLUMNS = (
-    *("filename", "file", "filepath", "path", "image", "imagename", "imagefile", "imagepath"),
-    *("img", "imgname", "imgpath", "picture", "name"),
-)
-CAPTION_COLUMNS = ("prompt", "text", "caption", "description", "sentence", "comment")
-"""In lower case, without spaces, underscores and a plural's s; the first that there is counts."""
+TABLES = ("metadata.csv", "captions.csv")
+FILE_COLUMNS = ("file_name", "file", "image", "path")
+CAPTION_COLUMNS = ("prompt", "text", "caption")
+"""The first of these that a table has counts."""
 
 
 class Captions(NamedTuple):
@@ -43,7 +27,7 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
 
     Raises:
         ValueError: a table that is not UTF-8 or not CSV, or that names none of the images; or a
-            `captions.csv` or `.tsv` without columns of files and captions.
+            `captions.csv` without columns of files and captions.
     """
     for name in TABLES:
         if (folder / name).is_file():
@@ -61,58 +45,40 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
 
 
 def _of_table(path: Path, folder: Path, files: Sequence[Path]) -> dict[Path, str] | None:
-    """None without columns of files and captions, which other tables need not have."""
+    """None without columns of files and captions, which a `metadata.csv` need not have."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            rows = csv.DictReader(lines, strict=True)
+            header = list(rows.fieldnames or [])
+            named, caption = (
+                next((name for name in names if name in header), None)
+                for names in (FILE_COLUMNS, CAPTION_COLUMNS)
+            )
+            if named is not None and caption is not None:
+                pairs = [(row[named], (row[caption] or "").strip()) for row in rows]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
-    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        header = next(reader, [])
-        named, captions = (_column(header, names) for names in (FILE_COLUMNS, CAPTION_COLUMNS))
-        if named is None or captions is None:
-            if path.name in ("captions.csv", "captions.tsv"):
-                raise ValueError(
-                    f"{path} has the columns {', '.join(header) or '(none)'}: name that of the "
-                    "files 'file' and that of their captions 'caption'"
-                )
-            return None
-        rows = list(reader)
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
-    find = _finder(folder, files)
+        raise ValueError(f"{path}, line {rows.reader.line_num} is not CSV: {error}") from None
+    if named is None or caption is None:
+        if path.name == "captions.csv":
+            raise ValueError(
+                f"{path} has the columns {', '.join(header) or '(none)'}: name that of the "
+                "files 'file_name' and that of their captions 'caption'"
+            )
+        return None
+    known = {file.relative_to(folder).as_posix(): file for file in files}
     found: dict[Path, str] = {}
-    for row in rows:
-        if len(row) == len(header) and row[captions].strip() and (file := find(row[named])):
-            found.setdefault(file, row[captions].strip())  # the first, where an image has several
+    for name, text in pairs:
+        if text and name in known:
+            found.setdefault(known[name], text)  # the first, where an image has several
     if not found:
-        example = repr(rows[0][named]) if rows and rows[0] else "nothing"
+        example = repr(pairs[0][0]) if pairs else "nothing"
         raise ValueError(
-            f"{path} has no caption of an image in {folder}: its column {header[named]!r} starts "
-            f"with {example}, and the first image is {files[0].relative_to(folder)}"
+            f"{path} has no caption of an image in {folder}: its column {named!r} starts with "
+            f"{example}, and the first image is {files[0].relative_to(folder)}"
         )
     return found
-
-
-def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
-    """The number of the column that has the first of these names that there is."""
-    keys = ["".join(filter(str.isalnum, cell.lower())).removesuffix("s") for cell in header]
-    return next((keys.index(name) for name in names if name in keys), None)
-
-
-def _finder(folder: Path, files: Sequence[Path]) -> Callable[[str], Path | None]:
-    """Finds the image that a table names: by its path in the folder, or, where only one image has
-    it, by its name, with its suffix or without."""
-    exact = {file.relative_to(folder).as_posix(): file for file in files}
-    count = Counter(name for file in files for name in {file.name, file.stem})
-    loose = {name: file for file in files for name in (file.name, file.stem) if count[name] == 1}
-
-    def find(name: str) -> Path | None:
-        path = PurePosixPath(name.strip().replace("\\", "/"))
-        return exact.get(str(path)) or loose.get(path.name) or loose.get(path.stem)
-
-    return find
 
 
 def _of_text_files(files: Sequence[Path]) -> dict[Path, str]:

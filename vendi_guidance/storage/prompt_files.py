@@ -23,13 +23,12 @@ NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
 
 @dataclass(frozen=True)
 class Prompts:
-    """Checked prompts from `source`, a file or the prompt itself; each iteration reads them anew,
-    unless some were `chosen` of a file. `sha256` is that of the file's bytes, or of the prompt."""
+    """Checked prompts from `source`, a file or the prompt itself; each iteration reads them anew.
+    `sha256` is that of the file's bytes, or of the prompt."""
 
     source: str
     count: int
     sha256: str
-    chosen: tuple[str, ...] | None = None
 
     def __iter__(self) -> Iterator[str]:
         return self.starting_at(0)
@@ -46,9 +45,7 @@ class Prompts:
             ValueError: the file has changed.
         """
         prompts: Iterable[str] = [self.source]
-        if self.chosen is not None:
-            prompts = self.chosen
-        elif is_prompt_file(self.source):
+        if is_prompt_file(self.source):
             prompts = _read(Path(self.source))
         for prompt in islice(prompts, number, self.count):
             yield prompt

@@ -1,4 +1,4 @@
-"""Reports as files: a page, Markdown, JSON and figures."""
+"""Reports as files: a page, JSON and figures."""
 
 import json
 import os
@@ -8,11 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.evaluation.protocols import ProtocolTable
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_attributes, draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
-from vendi_guidance.evaluation.report.tables import as_markdown, as_protocol_markdown
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_folder
 
@@ -24,16 +22,14 @@ def save_report(
     folder: Path,
     reports: Sequence[ReportData],
     comparison: ComparisonData | None = None,
-    table: ProtocolTable | None = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
-    """Write `report.html`, `report.md`, `report.json` and PNG figures: all, or none if one fails.
+    """Write `report.html`, `report.json` and PNG figures: all, or none if one fails.
 
     They replace files of these names; what an earlier report in the folder has besides is deleted.
 
     Args:
         reports: one, or two and their comparison.
-        table: also written as `protocol.md`.
         inputs: the folders with the images, which `report.json` names.
 
     Returns:
@@ -48,12 +44,9 @@ def save_report(
         for name, figure in figures.items():
             save_png(figure, new / f"{name}.png")
         save_contact_sheet(new / "comparison.png", reports)
-        _write(new / "report.md", as_markdown(reports, comparison, list(figures)))
-        if table is not None:
-            _write(new / "protocol.md", as_protocol_markdown(table))
         _write(new / PAGE, as_page(reports, comparison, figures))
         written = sorted([*(file.name for file in new.iterdir()), DATA])
-        content = as_json(reports, comparison, table)
+        content = as_json(reports, comparison)
         content |= {"inputs": relative(inputs, folder), "files": written}
         _write(new / DATA, json.dumps(content, indent=2, allow_nan=False) + "\n")
     for name in earlier.get("files", []):
@@ -82,11 +75,7 @@ def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
     return [str(p) if p.drive != here.drive else os.path.relpath(p, here) for p in places]
 
 
-def as_json(
-    reports: Sequence[ReportData],
-    comparison: ComparisonData | None,
-    table: ProtocolTable | None = None,
-) -> dict[str, Any]:
+def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) -> dict[str, Any]:
     """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
         "format": FORMAT,
@@ -94,7 +83,6 @@ def as_json(
         "made_with": f"vendi-guidance {version('vendi-guidance')}",
         "runs": [_run(report) for report in reports],
         "comparison": None if comparison is None else _compared(comparison),
-        "protocol": None if table is None else asdict(table),
     }
 
 
