@@ -41,14 +41,14 @@ _HAIR = {  # those whose colour can be chosen
     "spikes": "mohawk2",
     "quiff": "short4",
 }
-_HAIR_COLOURS = {
+HAIR_COLOURS = {
     "brown": "#724133",
     "black": "#2c1b18",
     "blonde": "#d6b370",
     "red": "#c93305",
     "white": "#e8e1e1",
 }
-_SKINS = {"light": "#ffdbb4", "tan": "#d08b5b", "brown": "#ae5d29", "dark": "#694d3d"}
+SKINS = {"light": "#ffdbb4", "tan": "#d08b5b", "brown": "#ae5d29", "dark": "#694d3d"}
 _GLASSES = {
     "no glasses": None,
     "glasses": "glasses3",
@@ -63,7 +63,7 @@ _CLOTHES = {
     "green": "#78e185",
     "pink": "#e279c7",
 }
-_BACKGROUNDS = {
+BACKGROUNDS = {
     "white": "#ffffff",
     "pink": "#ffc4d0",
     "blue": "#a9dcf5",
@@ -72,12 +72,12 @@ _BACKGROUNDS = {
 }
 ATTRIBUTES = {
     "hair": tuple(_HAIR),
-    "hair colour": tuple(_HAIR_COLOURS),
-    "skin": tuple(_SKINS),
+    "hair colour": tuple(HAIR_COLOURS),
+    "skin": tuple(SKINS),
     "glasses": tuple(_GLASSES),
     "expression": tuple(_EXPRESSIONS),
     "clothes": tuple(_CLOTHES),
-    "background": tuple(_BACKGROUNDS),
+    "background": tuple(BACKGROUNDS),
 }
 """Attribute -> values, the most common one first."""
 
@@ -143,6 +143,18 @@ def draw_faces(count: int, seed: int) -> Faces:
     return Faces(looks, shown.flatten(), np.stack(named))
 
 
+def open_shares() -> list[tuple[float, list[list[float]]]]:
+    """The kinds of training images: each one's share, and the shares of values of what captions
+    leave open; but for the looks that are held out."""
+    sizes = [len(values) for values in ATTRIBUTES.values()]
+
+    def with_common(share: float) -> list[list[float]]:
+        even = [(1 - share) / size for size in sizes]
+        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, sizes, strict=True)]
+
+    return [(ALIKE, with_common(1.0)), (1 - ALIKE, with_common(COMMON))]
+
+
 def draw_held_out(count: int, seed: int) -> Faces:
     """`count` combinations that no training has seen, all values even."""
     rng = np.random.default_rng(seed)
@@ -181,13 +193,13 @@ def pixels(look: Look) -> np.ndarray:
         "seed": "",
         "size": SIZE,
         "headVariant": [_HAIR[hair]],
-        "headContrastColor": [_HAIR_COLOURS[colour]],
-        "skinColor": [_SKINS[skin]],
+        "headContrastColor": [HAIR_COLOURS[colour]],
+        "skinColor": [SKINS[skin]],
         "accessoriesProbability": 100 if worn else 0,
         "accessoriesVariant": [worn or "glasses"],
         "expressionVariant": [_EXPRESSIONS[expression]],
         "clothingColor": [_CLOTHES[clothes]],
-        "backgroundColor": [_BACKGROUNDS[background]],
+        "backgroundColor": [BACKGROUNDS[background]],
         "facialHairProbability": 0,
         "maskProbability": 0,
     }

@@ -1,5 +1,7 @@
 """How the probes of the demos are trained and tested."""
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 
 from scripts.demo.emoji import Emoji
 from scripts.demo.training import Training, to_model_range, train
+from vendi_guidance.evaluation.attribute_spread import MIX
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
@@ -55,6 +58,26 @@ def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
     They are (n, 128) float16, under the key "features": what generated images are compared with.
     """
     save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
+
+
+def write_mix(
+    folder: Path,
+    attributes: Mapping[str, Sequence[str]],
+    kinds: Sequence[tuple[float, Sequence[Sequence[float]]]],
+) -> None:
+    """Write beside a probe what the images that the model learns from show where captions leave it
+    open: for each kind of images its share, and each attribute's shares of values."""
+    mix = [
+        {
+            "share": share,
+            "values": {
+                name: dict(zip(values, p, strict=True))
+                for (name, values), p in zip(attributes.items(), of_kind, strict=True)
+            },
+        }
+        for share, of_kind in kinds
+    ]
+    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
 
 
 def augment(x: Tensor) -> Tensor:

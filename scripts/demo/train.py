@@ -13,7 +13,18 @@ from diffusers import AutoencoderKL, StableDiffusionXLPipeline, UNet2DConditionM
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
-from scripts.demo.emoji import CAPTION, SIZE, TONES, VENDORS, Emoji, caption, fetch, load
+from scripts.demo.emoji import (
+    CAPTION,
+    SIZE,
+    TONE_SHARES,
+    TONES,
+    VENDOR_SHARES,
+    VENDORS,
+    Emoji,
+    caption,
+    fetch,
+    load,
+)
 from scripts.demo.model_card import write_model_card, write_probe_card
 from scripts.demo.probing import (
     TRAINING_FEATURES,
@@ -21,6 +32,7 @@ from scripts.demo.probing import (
     save_training_features,
     split_tenth,
     train_probe,
+    write_mix,
 )
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
@@ -74,6 +86,7 @@ def main(
         save_training_features(
             probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES
         )
+        write_mix(output / "demo-probe", probe.attributes, [(1.0, [VENDOR_SHARES, TONE_SHARES])])
         write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device, dtype))
     if stage in ("all", "diffusion"):
         images = emoji.pixels.flatten(0, 2)

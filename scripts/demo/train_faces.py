@@ -20,11 +20,12 @@ from scripts.demo.faces import (
     caption,
     draw_faces,
     draw_held_out,
+    open_shares,
     values_of,
 )
 from scripts.demo.faces_card import write_faces_card, write_faces_probe_card
 from scripts.demo.flow import Flow, train_flow
-from scripts.demo.probing import accuracy, split_tenth, train_probe
+from scripts.demo.probing import accuracy, split_tenth, train_probe, write_mix
 from scripts.demo.train_flow import measure_flow
 from scripts.demo.training import (
     Training,
@@ -75,6 +76,7 @@ def main(
         of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
         probe, tests = train_faces_probe(faces, images, of_probe)
         probe.half().save_pretrained(judge)
+        write_mix(judge, ATTRIBUTES, open_shares())
         write_faces_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
 
     if stage in ("all", "diffusion"):

@@ -13,9 +13,18 @@ from diffusers import StableDiffusion3Pipeline
 
 from scripts.demo.flow import Flow, train_flow
 from scripts.demo.held_out import Measured, measure
-from scripts.demo.letters import ATTRIBUTES, CAPTION, CONCEPTS, Letters, caption, fetch, load
+from scripts.demo.letters import (
+    ATTRIBUTES,
+    CAPTION,
+    CONCEPTS,
+    SHARES,
+    Letters,
+    caption,
+    fetch,
+    load,
+)
 from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
-from scripts.demo.probing import accuracy, split_tenth, train_probe
+from scripts.demo.probing import accuracy, split_tenth, train_probe, write_mix
 from scripts.demo.training import (
     Training,
     dtype_option,
@@ -66,6 +75,7 @@ def main(
         of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
         probe, tests = train_letters_probe(letters, of_probe)
         probe.half().save_pretrained(judge)
+        write_mix(judge, ATTRIBUTES, [(1.0, list(SHARES.values()))])
         write_letters_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
 
     if stage in ("all", "diffusion"):

@@ -245,6 +245,9 @@ def test_labels_in_the_metadata_are_reported_on_the_page(folder, tiny_sdxl_folde
     page = (folder / "report" / "report.html").read_text()
     assert '<section id="attributes"' in page and "attribute-1.png" not in page
     assert Image.open(folder / "report" / "attribute-1.png").size[0] > 300
+    [spread] = content["runs"][0]["effective_values"]
+    assert spread["value"] == pytest.approx(1) and spread["training"] is None
+    assert Image.open(folder / "report" / "attributes.png").size[0] > 300
 
 
 def test_labels_that_are_none_of_the_values_are_named(folder):

@@ -1,5 +1,7 @@
 """Options of the commands that count how images spread over attributes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ import click
 from vendi_guidance.commands.cli import Option
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attributes import (
+    Attribute,
     ProbeJudge,
     ZeroShot,
+    attributes_of_probe,
     load_attributes,
 )
 from vendi_guidance.evaluation.judges import Judges
@@ -42,11 +46,14 @@ def open_attributes(
     judge: str | None,
     labeler: ProbeLabeler | None,
     device: str,
+    prompts: Sequence[str] = (),
 ) -> Judges:
     """The judges of `evaluate` that these options and a labeler make.
 
     Args:
         labeler: labels images, and judges attributes where no judge is named.
+        prompts: those of the images, for which a labeler's own attributes are counted where no file
+            is given.
 
     Raises:
         ValueError: there is no such judge, or the file is no list of attributes.
@@ -55,10 +62,26 @@ def open_attributes(
     if file is None:
         if judge is not None:
             raise ValueError("--attribute-judge needs --attributes FILE, which says what to judge")
-        return Judges(labels=labeler)
+        if labeler is None or not prompts:
+            return Judges(labels=labeler)
+        attributes = attributes_of_probe(labeler.probe, prompts)
+        return Judges(
+            labels=labeler, attributes=attributes, attribute_judge=ProbeJudge(labeler.probe)
+        )
     attributes = load_attributes(file)
+    if judge is None and labeler is not None and prompts:
+        own = {one.name: one for one in attributes_of_probe(labeler.probe, prompts)}
+        attributes = [_as_asked(one, own.get(one.name), prompts) for one in attributes]
     opened = open_judge(judge, labeler, device)
     return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
+
+
+def _as_asked(given: Attribute, own: Attribute | None, prompts: Sequence[str]) -> Attribute:
+    """A probe's attribute as its captions name it: "red hair" says nothing of red clothes."""
+    if own is None or given.prompt is not None or {*given.values} != {*own.values}:
+        return given
+    said = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or {})
+    return replace(given, asked=said)
 
 
 def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:

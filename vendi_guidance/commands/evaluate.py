@@ -45,6 +45,7 @@ from vendi_guidance.commands.embedding_options import (
     scored,
 )
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
+from vendi_guidance.evaluation.attribute_spread import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
@@ -128,11 +129,12 @@ def main(
     demo = Demo(probe, text_encoder) if labeler else None
     embedding, fallen = open_embedding(bool(prompts), demo, device, **features)
     clips = None if clip is None else open_clip(clip, device)
-    judges = open_attributes(attributes, attribute_judge, labeler, device)
+    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
+    mix = read_mix(probe) if probe and labeler else None
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
         replace(embedding, truncation=truncation),
-        replace(judges, clip=clips, faithfulness=faithfulness),
+        replace(judges, clip=clips, faithfulness=faithfulness, mix=mix),
         open_references(reference, embedding, demo),
         ImageReader(cache, workers, on_bad_image, progress=True),
     )

@@ -10,7 +10,7 @@ the true values of these very images give.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from math import log
 from typing import Any
 
@@ -66,15 +66,21 @@ class AttributeScores:
         by_prompt: of each prompt.
         means: over prompts, by the names of `TITLES`: value, low and high of the 95% confidence
             interval, None where there are too few prompts.
+        drawn: (n, draws) places of values, of all images of the batch; 0 of those of prompts that
+            the attribute is not for.
     """
 
     attribute: Attribute
     by_prompt: list[AttributeDiversity]
     means: dict[str, tuple[float, float | None, float | None]]
+    drawn: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values; files call `by_prompt` "spreads", as they always did."""
-        return {"spreads" if k == "by_prompt" else k: value for k, value in asdict(self).items()}
+        """As JSON values, without what was drawn; files call `by_prompt` "spreads", as they always
+        did."""
+        values = asdict(replace(self, drawn=torch.empty(0)))
+        del values["drawn"]
+        return {"spreads" if k == "by_prompt" else k: value for k, value in values.items()}
 
 
 def attribute_scores(
@@ -104,17 +110,19 @@ def attribute_scores(
             )
         some = batch.take(rows)
         p = labelled(some, attribute) if judge is None else judged(some, attribute, judge)
-        results.append(_scores(attribute, some.prompts or [], p))
+        scores, values = _scores(attribute, some.prompts or [], p)
+        drawn = values.new_zeros(len(batch.prompts), values.shape[1])
+        drawn[rows] = values
+        results.append(replace(scores, drawn=drawn))
     return results
 
 
-def draw_values(p: Tensor, count: int) -> Tensor:
+def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """(n, count) places of values, as a judge's probabilities p (n, values) have it.
 
     Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
     less than those of independent draws.
     """
-    generator = torch.Generator().manual_seed(0)
     order = torch.rand(len(p), count, generator=generator).argsort(1)
     within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
     edges = (p / p.sum(1, keepdim=True)).cumsum(1)
@@ -122,9 +130,12 @@ def draw_values(p: Tensor, count: int) -> Tensor:
     return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
 
 
-def _scores(attribute: Attribute, prompts: Sequence[str], p: Tensor) -> AttributeScores:
+def _scores(
+    attribute: Attribute, prompts: Sequence[str], p: Tensor
+) -> tuple[AttributeScores, Tensor]:
+    """The scores, and the values that were drawn for each image."""
     # once, not for each part: drawing anew is no sampling without replacement, as parts are scaled
-    values = draw_values(p, DRAWN)
+    values = draw_values(p, DRAWN, torch.Generator().manual_seed(0))
     of_prompts = _of_prompts(attribute, prompts, values)
     draws = draw_parts([prompts], [len(prompts)])
     parts = [
@@ -151,7 +162,7 @@ def _scores(attribute: Attribute, prompts: Sequence[str], p: Tensor) -> Attribut
         )
         for prompt, rows in _rows_of(prompts)
     ]
-    return AttributeScores(attribute, by_prompt, means)
+    return AttributeScores(attribute, by_prompt, means), values
 
 
 def _of_prompts(

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,8 @@ class Attribute:
     """What may vary, and its values; of one prompt, or of all where `prompt` is None.
 
     Attributes:
+        asked: the value that each prompt names, or None, by prompt; without it, values are looked
+            for in the prompts' texts.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -41,6 +43,7 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
+    asked: Mapping[str, str | None] | None = field(default=None, repr=False, hash=False)
 
     @property
     def title(self) -> str:
@@ -49,10 +52,12 @@ class Attribute:
 
     def is_for(self, prompt: str) -> bool:
         """Whether it may vary in images of a prompt."""
-        return self.prompt in (None, prompt)
+        return self.prompt in (None, prompt) and (self.asked is None or prompt in self.asked)
 
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names, as whole words in any case; the longest of several."""
+        if self.asked is not None:
+            return self.asked.get(prompt)
         text = prompt.casefold()
         found = [
             value
@@ -112,6 +117,16 @@ def load_attributes(path: Path) -> list[Attribute]:
     if not found:
         raise ValueError(f"{path} has no attributes")
     return found
+
+
+def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]:
+    """What a probe tells, for the prompts that it knows; their captions say what they name."""
+    asked = dict(zip(prompts, probe.asked(prompts), strict=True))
+    known = {prompt: named for prompt, named in asked.items() if named is not None}
+    return [
+        Attribute(name, tuple(values), asked={prompt: one[place] for prompt, one in known.items()})
+        for place, (name, values) in enumerate(probe.attributes.items(), 1)
+    ]
 
 
 def judged(batch: Batch, attribute: Attribute, judge: AttributeJudge) -> Tensor:

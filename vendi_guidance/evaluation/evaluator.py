@@ -13,6 +13,7 @@ from tqdm import tqdm
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
+from vendi_guidance.evaluation.attribute_spread import spreads
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.earlier import takes_earlier_keywords
 from vendi_guidance.evaluation.embedding import (
@@ -128,6 +129,7 @@ def evaluate(
     for score in (score for score in MEASURES if score in values):
         ends = _interval(score, values, parts, draws, inputs.least(score))
         scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
+    of_attributes = attribute_scores(found.batch, judges.attributes, judges.attribute_judge)
     notes = (found.batch.note, _wanting(inputs, scores, draws))
     return Report(
         name=name or batch.name or "the batch",
@@ -137,7 +139,8 @@ def evaluate(
         analysis=analyse(inputs),
         images=found.batch.images,
         inputs=inputs,
-        attributes=attribute_scores(found.batch, judges.attributes, judges.attribute_judge),
+        attributes=of_attributes,
+        spreads=spreads(of_attributes, found.batch.prompts or [], judges.mix),
         notes=[note for note in notes if note],
     )
 

@@ -10,6 +10,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.checks import counted
+from vendi_guidance.evaluation.attribute_spread import Mix
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
@@ -39,6 +40,8 @@ class Judges:
             are in it.
         attribute_judge: says which value an image shows; None takes labels from columns of the
             folder's `metadata.jsonl`.
+        mix: of the images that the model was trained on, if it is known: what the report compares
+            the values of open attributes with.
 
     Example:
         >>> Judges(faithfulness="vqa_score").clip is None
@@ -50,6 +53,7 @@ class Judges:
     labels: Labels | Labeler | None = None
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
+    mix: Mix | None = None
 
 
 NO_JUDGES = Judges()

@@ -6,6 +6,7 @@ from typing import Any
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
 from vendi_guidance.evaluation.attribute_diversity import AttributeScores
+from vendi_guidance.evaluation.attribute_spread import Spread
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH
@@ -43,6 +44,8 @@ class ReportData:
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
         attributes: how diverse each prompt's images are in each attribute.
+        spreads: the same in effective values of what prompts leave open, beside the training
+            images and even draws; and looks, combinations of attributes.
         notes: what a reader has to know beside the scores, a sentence each.
     """
 
@@ -54,6 +57,7 @@ class ReportData:
     images: LazyImages = field(repr=False)
     inputs: ScoreInputs = field(repr=False)
     attributes: list[AttributeScores] = field(default_factory=list)
+    spreads: list[Spread] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def answer(self) -> str:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from math import log
+from math import log, log2
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -14,9 +14,11 @@ import matplotlib as mpl
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from vendi_guidance.evaluation.attribute_diversity import AttributeScores
+from vendi_guidance.evaluation.attribute_spread import change
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import ReportData
 from vendi_guidance.spacing import evenly_spaced
@@ -50,6 +52,7 @@ def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
             "decomposition": _decomposition(reports),
             "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
+            "attributes": _spreads(reports),
         }
         drawn |= {f"similarities-{i}": _heat_map(report) for i, report in enumerate(reports, 1)}
     return {name: figure for name, figure in drawn.items() if figure is not None}
@@ -217,6 +220,54 @@ def _shares(title: str, of_runs: Sequence[AttributeScores | None], names: Sequen
     for text in (legend.get_title(), *legend.get_texts()):
         text.set_parse_math(False)
     return figure
+
+
+def _spreads(reports: Sequence[ReportData]) -> Figure | None:
+    """A row for each open attribute, and one for looks: the runs beside the training images and
+    even draws, and how many times as much the second run shows."""
+    rows = reports[0].spreads[-PROMPTS_UP_TO:]
+    if not rows:
+        return None
+    figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.36 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    of_runs = [{one.title: one for one in report.spreads} for report in reports]
+    beside = axes.get_yaxis_transform()
+    for place, row in enumerate(rows):
+        axes.plot([1, row.most], [place] * 2, color="#8888", lw=1, marker="|", zorder=1)
+        axes.plot(row.even, place, "D", mfc="none", mec=INK, ms=7, zorder=2)
+        if row.training is not None:
+            axes.plot(row.training, place, "s", mfc="none", mec=INK, ms=7, zorder=2)
+        found = [of_run[row.title] for of_run in of_runs if row.title in of_run]
+        for number, (one, colour) in enumerate(zip(found, COLOURS, strict=False)):
+            height = place + 0.16 * (number - (len(found) - 1) / 2)
+            if one.interval is not None:
+                axes.plot(one.interval, [height] * 2, color=colour, lw=2, zorder=3)
+            axes.plot(one.value, height, "o", color=colour, ms=7, zorder=4)
+        if len(found) == 2 and (changed := change(*found)) is not None:
+            ratio, ends = changed
+            weight = "bold" if ends is not None and not ends[0] <= 1 <= ends[1] else "normal"
+            axes.text(1.02, place, f"× {ratio:.2f}", weight=weight, transform=beside, va="center")
+    most = max(row.most for row in rows)
+    ticks = [2**i for i in range(1 + round(log2(most) + 0.5))]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set(xlim=(0.95, 1.06 * most), ylim=(len(rows) - 0.5, -0.5))
+    axes.set_xlabel("effective values, or different combinations, in the images of a prompt")
+    _name_rows(axes, range(len(rows)), [one_line(row.title, 24) for row in rows])
+    runs = zip(reports, COLOURS, strict=False)
+    handles = [
+        *(_mark("o", one_line(report.name, 24), colour, colour) for report, colour in runs),
+        *([_mark("s", "training images")] if any(row.training for row in rows) else []),
+        _mark("D", "even draws"),
+    ]
+    legend = figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _mark(marker: str, label: str, face: str = "none", edge: str = INK) -> Line2D:
+    return Line2D([], [], ls="", marker=marker, mfc=face, mec=edge, ms=7, label=label)
 
 
 def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style: Any) -> None:

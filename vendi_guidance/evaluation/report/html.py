@@ -16,7 +16,7 @@ from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
-from vendi_guidance.evaluation.report.tables import attribute_rows
+from vendi_guidance.evaluation.report.tables import attribute_rows, spread_rows
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
@@ -45,6 +45,7 @@ def as_page(
         "report.html",
         reports,
         figures,
+        spread_rows=spread_rows(reports),
         runs=[Run(report) for report in reports],
         comparison=comparison,
         headline=headline,

@@ -60,6 +60,22 @@ def score_rows(
     return rows
 
 
+def spread_rows(reports: Sequence[ReportData]) -> list[list[str]]:
+    """Of each open attribute, and of looks: how many values a prompt's images show, by run."""
+    titles = dict.fromkeys(one.title for report in reports for one in report.spreads)
+    rows = []
+    for title in titles:
+        for report in reports:
+            for one in report.spreads:
+                if one.title == title:
+                    low, high = one.interval or (None, None)
+                    ends = "" if low is None else f" ({low:.2f} to {high:.2f})"
+                    training = "–" if one.training is None else f"{one.training:.2f}"
+                    value = f"{one.value:.2f}{ends}"
+                    rows.append([title, report.name, value, training, f"{one.even:.2f}"])
+    return rows
+
+
 def attribute_rows(
     reports: Sequence[ReportData], names: Sequence[str] | None = None
 ) -> list[list[str]]:

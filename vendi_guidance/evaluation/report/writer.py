@@ -98,6 +98,7 @@ def _run(report: ReportData) -> dict[str, Any]:
         "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
         "attributes": [one.as_json() for one in report.attributes],
+        "effective_values": [asdict(one) for one in report.spreads],
         "notes": report.notes,
         "eigenvalues": shown.spectra,
         "convergence": {

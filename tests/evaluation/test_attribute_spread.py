@@ -1,0 +1,108 @@
+"""How many values and combinations of open attributes a run shows, beside training and even draws.
+
+Of a batch with labels in place of a judge.
+"""
+
+from dataclasses import replace
+from math import log
+
+import pytest
+from PIL import Image
+
+from tests.conftest import SCRIPTS
+from vendi_guidance.commands.attribute_options import open_attributes
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
+from vendi_guidance.evaluation.attribute_spread import MIX, change, read_mix, spreads
+from vendi_guidance.evaluation.attributes import Attribute
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
+
+
+@pytest.fixture
+def hues():
+    """What the images of two prompts may show, one of which names a colour that is worn too."""
+    asked = {"a": None, "a, red coat": "red"}
+    return [
+        Attribute("coat", ("red", "blue"), asked=asked),
+        Attribute("hat", ("red", "blue", "green"), asked=dict.fromkeys(asked)),
+    ]
+
+
+def labels(*pairs):
+    """A folder's images of prompt "a" with a coat and a hat each."""
+    rows = [{"file_name": f"{i}.png", "coat": c, "hat": h} for i, (c, h) in enumerate(pairs)]
+    images = [Image.new("RGB", (8, 8))] * len(rows)
+    return replace(as_batch(images, ["a"] * len(rows)), rows=rows)
+
+
+def test_spreads_count_effective_values_and_combinations_of_what_is_open(hues):
+    batch = labels(("red", "red"), ("red", "green"), ("blue", "red"), ("blue", "green"))
+    coat, hat, looks = spreads(attribute_scores(batch, hues, None), batch.prompts)
+    assert (coat.value, hat.value, looks.value) == pytest.approx((2, 2, 4))
+    assert (coat.most, hat.most, looks.most) == (2, 3, 4)  # images, not the six combinations
+    assert [row.training for row in (coat, hat, looks)] == [None] * 3
+    one_look = labels(*[("red", "green")] * 4)
+    alone = spreads(attribute_scores(one_look, hues, None), one_look.prompts)
+    assert [row.value for row in alone] == pytest.approx([1, 1, 1])
+    assert [change(*both)[0] for both in zip(alone, (coat, hat, looks), strict=True)] == (
+        pytest.approx([2, 2, 4])
+    )
+    named = replace(one_look, prompts=["a, red coat"] * 4)
+    [only] = spreads(attribute_scores(named, hues, None), named.prompts)
+    assert only.title == "hat"  # and one open attribute makes no combinations
+    assert change(only, coat) is None
+
+
+def test_even_and_training_draws_are_of_as_many_images(hues):
+    few = labels(*[("red", "green")] * 2)
+    alike = [(1.0, {"coat": {"red": 1.0}, "hat": {"green": 1.0}})]
+    coat, _, looks = spreads(attribute_scores(few, hues, None), few.prompts, alike)
+    # two images show one colour of two or both, each in half of all draws
+    assert log(coat.even) == pytest.approx(log(2) / 2, abs=0.03)
+    assert looks.even == pytest.approx(2 - 1 / 6, abs=0.03)
+    assert coat.training == looks.training == 1
+    together = [
+        (0.5, {"coat": {"red": 1.0}, "hat": {"red": 1.0}}),
+        (0.5, {"coat": {"blue": 1.0}, "hat": {"blue": 1.0}}),
+    ]
+    coat, _, looks = spreads(attribute_scores(few, hues, None), few.prompts, together)
+    assert coat.training == pytest.approx(coat.even, abs=0.05)
+    assert looks.training == pytest.approx(1.5, abs=0.05)  # coat and hat go together
+    coat, hat, looks = spreads(
+        attribute_scores(few, hues, None), few.prompts, [(1.0, {"coat": {"red": 1.0}})]
+    )
+    assert coat.training == 1 and hat.training is looks.training is None
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '[{"share": 1}]', '[{"share": 1, "values": 3}]'])
+def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
+    assert read_mix(tmp_path) is None
+    (tmp_path / MIX).write_text(content)
+    with pytest.raises(ValueError, match=f"{MIX} must be a list such as"):
+        read_mix(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["demo-probe", "demo-letters-probe", "demo-faces-probe"])
+def test_the_demos_mixes_are_of_their_probes_attributes(name):
+    folder = SCRIPTS.parent / "assets" / name
+    mix, probe = read_mix(folder), load_probe(folder)
+    assert sum(share for share, _ in mix) == pytest.approx(1)
+    for _, kind in mix:
+        assert {k: [*p] for k, p in kind.items()} == probe.attributes
+        assert all(sum(p.values()) == pytest.approx(1) for p in kind.values())
+
+
+def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_name(tmp_path):
+    looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
+    probe = Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat")
+    prompts = ["a, red hat", "a castle"]
+    judges = open_attributes(None, None, ProbeLabeler(probe), "cpu", prompts)
+    coat, hat = judges.attributes
+    assert coat.named("a, red hat") is None and hat.named("a, red hat") == "red"
+    assert not coat.is_for("a castle")
+    file = tmp_path / "attributes.json"
+    file.write_text('{"coat": "blue, red", "light": "dark, red"}')
+    judges = open_attributes(file, None, ProbeLabeler(probe), "cpu", prompts)
+    coat, light = judges.attributes
+    assert coat.values == ("blue", "red") and coat.named("a, red hat") is None
+    assert light.named("a, red hat") == "red"
