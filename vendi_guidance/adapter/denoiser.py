@@ -40,6 +40,10 @@ from vendi_guidance.patching import Patch
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Components that denoise; some pipelines have two, for different noise levels."""
 
+CFG_EVERY = 2
+"""Steps between two evaluations without the prompt: what CFG adds changes slowly, so that a step
+can take it from the one before. (Steps where a pipeline's CFG is left as it is have their own.)"""
+
 TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
 
@@ -52,6 +56,13 @@ class _Evaluation(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any
+
+
+class _Apart(NamedTuple):
+    """How far outputs without the prompt were from those for it, at a step."""
+
+    outputs: Tensor
+    step: int
 
 
 class Network:
@@ -78,6 +89,7 @@ class Network:
         self._evaluations: list[_Evaluation] = []
         self._step = -1  # whose evaluations they are
         self._share = 1.0  # of CFG at that step
+        self._apart: _Apart | None = None
         self._undistilled = undistilled
         found = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in found if isinstance(module, nn.Module)]
@@ -228,22 +240,40 @@ class Network:
             return forward(*args, **kwargs)
         if self._evaluations:  # for the prompt, at this step; this one is without it
             prompts = self._evaluations[0].output
+            apart = self._known_apart()
             if self._share == 0:
                 return prompts
+            if apart is not None:
+                return in_form_of(prompts, tensor_of(prompts) + self._share * apart)
             raw = forward(*args, **kwargs)
+            self._keep_apart(tensor_of(raw) - tensor_of(prompts))
             return in_form_of(raw, tensor_of(prompts).lerp(tensor_of(raw), self._share))
         rows, own = self._rows(call), self._own(call)
         if own == slice(0, rows):
             return forward(*args, **kwargs)
-        if self._share == 0 and self._is_divisible:
+        apart = self._known_apart()
+        if (self._share == 0 or apart is not None) and self._is_divisible:
             args, kwargs = only_rows(args, kwargs, rows, own)
             raw = forward(*args, **kwargs)
             output = tensor_of(raw)
-            return in_form_of(raw, torch.cat([output] * (rows // len(output))))
+            output = torch.cat([output] * (rows // len(output)))
+            return in_form_of(raw, output if apart is None else output + self._share * apart)
         raw = forward(*args, **kwargs)
         output = tensor_of(raw)
         of_prompts = torch.cat([output[own]] * (rows // len(output[own])))
+        self._keep_apart(output - of_prompts)
         return in_form_of(raw, of_prompts.lerp(output, self._share))
+
+    def _known_apart(self) -> Tensor | None:
+        """How far the network's outputs without the prompt are from those for it, from an earlier
+        step that is near enough."""
+        known = self._apart
+        if known is None or not 0 < self._share < 1 or self._step - known.step >= CFG_EVERY:
+            return None
+        return known.outputs
+
+    def _keep_apart(self, outputs: Tensor) -> None:
+        self._apart = _Apart(outputs, self._step)
 
     def _rows(self, call: _Evaluation) -> int:
         return len(input_of(call.args, call.kwargs))
