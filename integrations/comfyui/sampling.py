@@ -164,7 +164,9 @@ class _Run:
         if not 0 <= at < len(sigmas) - 1:
             return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
         index = at + self._first
-        here = _Here((levels[index - follows], levels[index]), guided, self._undistilled)
+        between = levels[index - follows], levels[index]
+        ahead = levels[index + 1 : count]
+        here = _Here(between, guided, self._undistilled, done=index, ahead=ahead)
         step = Step(index - follows, count, x, prompts=self._prompts, network=here)
         self._progress.rounds = self._engine.evaluations(step)
         if at > 0:
@@ -238,6 +240,8 @@ class _Here:
     Args:
         model: says which levels there are, what the prompts are, and whether the sampler evaluates
             it with CFG.
+        done: how many steps were made before.
+        ahead: the levels at which later steps begin.
 
     Attributes:
         denoise: the prediction for other latents, at any level.
@@ -250,11 +254,19 @@ class _Here:
     denoised: Any = None
     found: Any = None
     is_inserted = False
+    can_repeat_cfg = False
 
     def __init__(
-        self, levels: tuple[Level, Level], model: "_Model", undistilled: Any = None
+        self,
+        levels: tuple[Level, Level],
+        model: "_Model",
+        undistilled: Any = None,
+        done: int = 0,
+        ahead: Sequence[Level] = (),
     ) -> None:
         self.levels = levels
+        self.spent = 1 + done
+        self.ahead = [level.ratio for level in ahead]
         self.has_prompt = has_tokens(model.guider)
         self.is_undistilled = undistilled is not None
         self.at = model.at

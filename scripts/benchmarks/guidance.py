@@ -126,7 +126,7 @@ class Step:
         view = SPACES[self.space].view(None, self.latents, prediction)
         ascent = self.objective.gradient(view.features, self.prompts, self.window)
         if self.space == "denoised":
-            candidates = torch.stack([view.features] * Rounds.candidates)
+            candidates = torch.stack([view.features] * USUAL[1])
             self.objective.choose(candidates, self.prompts, self.window)
         return view.pull_back(ascent.gradient)
 

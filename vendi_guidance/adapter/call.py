@@ -91,6 +91,7 @@ class Call:
         if self._network is not None:
             level, due = self._network.levels[1], self.is_due(step)
             self._network.cfg = self._engine.share_of_cfg(level, due)
+            self._network.repeats_cfg = self._engine.repeats_cfg
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
         """The step with what tells its prompts apart; their bandwidth may be known from that.

@@ -40,10 +40,6 @@ from vendi_guidance.patching import Patch
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Components that denoise; some pipelines have two, for different noise levels."""
 
-CFG_EVERY = 2
-"""Steps between two evaluations without the prompt: what CFG adds changes slowly, so that a step
-can take it from the one before. (Steps where a pipeline's CFG is left as it is have their own.)"""
-
 TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
 
@@ -76,6 +72,8 @@ class Network:
     Attributes:
         cfg: the share of CFG at the next steps: 1, as the pipeline is called, to 0, none. The first
             step always uses full CFG, because the batch size is not known yet.
+        repeats_cfg: whether every other step with less than full CFG takes from the one before how
+            far the predictions with and without the prompt are apart.
 
     Raises:
         ValueError: the undistilled network does not fit the pipeline.
@@ -83,6 +81,7 @@ class Network:
 
     def __init__(self, pipeline: Any, watch: Watch, undistilled: Undistilled = None) -> None:
         self.cfg = 1.0
+        self.repeats_cfg = False
         self._pipeline = pipeline
         self._family = family_of(pipeline)
         self._watch = watch
@@ -90,6 +89,7 @@ class Network:
         self._step = -1  # whose evaluations they are
         self._share = 1.0  # of CFG at that step
         self._apart: _Apart | None = None
+        self._rows_spent = 0
         self._undistilled = undistilled
         found = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in found if isinstance(module, nn.Module)]
@@ -112,6 +112,7 @@ class Network:
         for patch in self._patches:
             patch.remove()
         self._evaluations = []
+        self._apart = None
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -123,6 +124,21 @@ class Network:
         """How many rows for each sample the pipeline gave the network at the last step."""
         rows = sum(self._rows(one) for one in self._evaluations)
         return max(1, rows // len(self._watch.step.sample))
+
+    @property
+    def spent(self) -> int:
+        """How many rows for each sample the network has evaluated since the start."""
+        return self._rows_spent // len(self._watch.step.sample)
+
+    @property
+    def ahead(self) -> list[float]:
+        """The noise-to-signal ratios at which the steps still to come begin."""
+        return self._watch.ahead
+
+    @property
+    def can_repeat_cfg(self) -> bool:
+        """Whether `repeats_cfg` has an effect."""
+        return self.repeats_cfg and self._is_divisible
 
     @property
     def denoised(self) -> Tensor:
@@ -235,45 +251,44 @@ class Network:
 
     def _evaluate(self, call: _Evaluation) -> Any:
         """The network's output, with the share of CFG that is due."""
-        forward, args, kwargs = call.forward, call.args, call.kwargs
         if self._share == 1:
-            return forward(*args, **kwargs)
+            return self._forward(call)
+        apart = self._known_apart()
         if self._evaluations:  # for the prompt, at this step; this one is without it
             prompts = self._evaluations[0].output
-            apart = self._known_apart()
             if self._share == 0:
                 return prompts
+            output = tensor_of(prompts)
             if apart is not None:
-                return in_form_of(prompts, tensor_of(prompts) + self._share * apart)
-            raw = forward(*args, **kwargs)
-            self._keep_apart(tensor_of(raw) - tensor_of(prompts))
-            return in_form_of(raw, tensor_of(prompts).lerp(tensor_of(raw), self._share))
+                return in_form_of(prompts, output + self._share * apart)
+            raw = self._forward(call)
+            self._apart = _Apart(tensor_of(raw) - output, self._step)
+            return in_form_of(raw, output.lerp(tensor_of(raw), self._share))
         rows, own = self._rows(call), self._own(call)
         if own == slice(0, rows):
-            return forward(*args, **kwargs)
-        apart = self._known_apart()
+            return self._forward(call)
         if (self._share == 0 or apart is not None) and self._is_divisible:
-            args, kwargs = only_rows(args, kwargs, rows, own)
-            raw = forward(*args, **kwargs)
+            args, kwargs = only_rows(call.args, call.kwargs, rows, own)
+            raw = self._forward(call._replace(args=args, kwargs=kwargs))
             output = tensor_of(raw)
             output = torch.cat([output] * (rows // len(output)))
             return in_form_of(raw, output if apart is None else output + self._share * apart)
-        raw = forward(*args, **kwargs)
+        raw = self._forward(call)
         output = tensor_of(raw)
         of_prompts = torch.cat([output[own]] * (rows // len(output[own])))
-        self._keep_apart(output - of_prompts)
+        self._apart = _Apart(output - of_prompts, self._step)
         return in_form_of(raw, of_prompts.lerp(output, self._share))
 
-    def _known_apart(self) -> Tensor | None:
-        """How far the network's outputs without the prompt are from those for it, from an earlier
-        step that is near enough."""
-        known = self._apart
-        if known is None or not 0 < self._share < 1 or self._step - known.step >= CFG_EVERY:
-            return None
-        return known.outputs
+    def _forward(self, call: _Evaluation) -> Any:
+        self._rows_spent += self._rows(call)
+        return call.forward(*call.args, **call.kwargs)
 
-    def _keep_apart(self, outputs: Tensor) -> None:
-        self._apart = _Apart(outputs, self._step)
+    def _known_apart(self) -> Tensor | None:
+        """How far outputs without the prompt are from those for it, if the step before found it."""
+        known = self._apart
+        if known is None or not self.can_repeat_cfg or self._share == 0:
+            return None
+        return known.outputs if self._step == known.step + 1 else None
 
     def _rows(self, call: _Evaluation) -> int:
         return len(input_of(call.args, call.kwargs))

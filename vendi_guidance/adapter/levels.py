@@ -88,6 +88,17 @@ class Reader(NamedTuple):
         timestep = float(np.interp(math.atan(ratio), np.arctan(trained), np.arange(len(trained))))
         return round(timestep) if is_whole else timestep
 
+    def ratio(self, scheduler: Any, timestep: float) -> float:
+        """Noise to signal at a timestep of the schedule: the inverse of `timestep`."""
+        if self.unit == "flow":
+            noise = timestep / scheduler.config.num_train_timesteps
+            return noise / (1 - noise) if noise < 1 else math.inf
+        is_continuous = scheduler.config.get("timestep_type") == "continuous"
+        if is_continuous and self.predicts == "v_prediction":
+            return math.exp(4 * timestep)
+        trained = np.arctan(_trained(scheduler))
+        return math.tan(np.interp(timestep, np.arange(len(trained)), trained))
+
     def input_scale(self, level: Level) -> float:
         """What the scheduler multiplies latents of this level by before the network sees them."""
         return 1.0 if self.unit == "flow" else 1 / math.hypot(*level)

@@ -99,6 +99,14 @@ class Watch:
         _, given = self._known
         return float(torch.as_tensor(given["timestep"]).flatten()[0])
 
+    @property
+    def ahead(self) -> list[float]:
+        """The noise-to-signal ratios at which the steps after the last one begin."""
+        timesteps = self.scheduler.timesteps.tolist()
+        away = [abs(one - self.timestep) for one in timesteps]
+        last = max(index for index, one in enumerate(away) if one == min(away))
+        return [self._reader.ratio(self.scheduler, one) for one in timesteps[last + 1 :]]
+
     def at(self, ratio: float) -> Level:
         """The level of a noise-to-signal ratio in the scheduler's units, or `highest`."""
         return self._reader.at(self.scheduler, ratio)

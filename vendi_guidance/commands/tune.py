@@ -93,7 +93,7 @@ COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "outpu
     help="Most settings to try; more trials mean fewer images in each. The search ends sooner "
     "when it would try the same again.",
 )
-@search("--all", "expert", is_flag=True, help="Search rounds, candidates, level and cfg too.")
+@search("--all", "expert", is_flag=True, help="Search budget, level and cfg too.")
 @judge_options
 @where("--output", type=PATH, required=True, help="Folder for the search.")
 @machine_options

@@ -13,11 +13,6 @@ from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Level, Step
 
-CFG_STOP = 0.75
-"""The noise-to-signal ratio below which CFG is off after rounds: it only makes pictures more
-alike there (Kynkäänniemi et al., NeurIPS 2024)."""
-
-
 WAYS: dict[str, ModuleType] = {"gradient": rounds, "prompt": nearby}
 """What can propose moves, by the names that the settings have for it: each a module with the
 functions `is_due`, `repeat` and `evaluations`."""
@@ -110,7 +105,12 @@ class Engine:
         if not isinstance(self.settings, Rounds):
             return 0.0
         are_made = are_made or self._are_made
-        return self.settings.cfg if are_made and level.ratio > CFG_STOP else 0.0
+        return rounds.share_of_cfg(level.ratio, self.settings) if are_made else 0.0
+
+    @property
+    def repeats_cfg(self) -> bool:
+        """Whether steps after the rounds may take what CFG adds from the step before."""
+        return isinstance(self.settings, Rounds) and rounds.repeats_cfg(self.settings)
 
     def remember(self, step: Step) -> None:
         """Let the samples of a call's last step enter the memory, except those that hold NaN or

@@ -31,6 +31,20 @@ ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
+USUAL = 8, 2
+"""Rounds, and candidates of each, whose moves have the usual length."""
+
+LEAST = 8
+"""Evaluations of the network that rounds take even if the budget leaves less."""
+
+CFG_STOP = 0.75
+"""The noise-to-signal ratio below which CFG is off after rounds: it only makes images more alike
+there (Kynkäänniemi et al., NeurIPS 2024)."""
+
+CFG_EVERY = 2
+"""Every so many steps with CFG predict without the prompt too; those between take the difference
+from the step before, where it changes little."""
+
 LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
 images show less of what prompts say."""
@@ -119,23 +133,50 @@ def wanted_ratio(step: Step, settings: Rounds) -> float:
     return settings.level * step.latents[0].numel() ** 0.5
 
 
+def share_of_cfg(ratio: float, settings: Rounds) -> float:
+    """The share of classifier-free guidance at a step after the rounds that begins at this
+    noise-to-signal ratio."""
+    return settings.cfg if ratio > CFG_STOP else 0.0
+
+
+def repeats_cfg(settings: Rounds) -> bool:
+    """Whether steps take what CFG adds from the step before: not where the settings say how many
+    rounds there are, which leaves nothing to be saved for."""
+    return settings.rounds is None
+
+
 def evaluations(step: Step, settings: Rounds) -> int:
     """How many evaluations of the network `repeat` takes for each sample."""
     return math.prod(affordable(step, settings))
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
-    """How many rounds, and of how many candidates, take no more evaluations of the network for each
-    sample than the call does without guidance. Rounds come first: they keep more of what prompts
-    say than candidates do."""
-    most = step.count * network_of(step).evaluations_per_step
-    rounds = min(settings.rounds, most)
-    return rounds, min(settings.candidates, most // rounds)
+    """How many rounds, and of how many candidates, the budget or the settings allow; never more
+    evaluations of the network for each sample than the call has without guidance."""
+    network = network_of(step)
+    stock = step.count * network.evaluations_per_step
+    rounds, candidates = settings.rounds, settings.candidates
+    most = stock
+    if rounds is None and network.evaluations_per_step > 1:
+        left = math.floor(settings.budget * stock) - network.spent - _cost_ahead(network, settings)
+        most = min(max(left, LEAST), math.floor(settings.budget * math.prod(USUAL)), stock)
+        # rounds of two candidates, with longer moves, rather than more rounds of one
+        rounds = most // (candidates or USUAL[1])
+    rounds = min(rounds or USUAL[0], most)
+    return rounds, min(candidates or USUAL[1], most // rounds)
+
+
+def _cost_ahead(network: Denoiser, settings: Rounds) -> int:
+    """How many evaluations for each sample the steps after the rounds take."""
+    with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
+    every = CFG_EVERY if network.can_repeat_cfg and settings.cfg < 1 else 1
+    return len(network.ahead) + math.ceil(with_cfg / every)
 
 
 def _lengthening(evaluations: int, settings: Rounds) -> float:
     """With half the evaluations, moves are twice as long; with fewer still, no longer than that."""
-    return min(settings.rounds * settings.candidates / evaluations, LONGER)
+    rounds, candidates = settings.rounds or USUAL[0], settings.candidates or USUAL[1]
+    return min(max(rounds * candidates / evaluations, 1.0), LONGER)
 
 
 def network_of(step: Step) -> Denoiser:

@@ -227,8 +227,8 @@ class Rounds(Settings):
         ValueError: a value out of its range, named in the message.
 
     Example:
-        >>> Rounds(strength=1).scale, Rounds(level=0.3).rounds
-        (5.3, 8)
+        >>> Rounds(strength=1).scale, Rounds(level=0.3).budget
+        (5.3, 1.0)
     """
 
     strength: InitVar[float] = NOT_GIVEN
@@ -239,22 +239,33 @@ class Rounds(Settings):
         range=(0, LARGEST_SCALE),
         typical="1.3 to 5.3",
     )
-    rounds: int = _setting(
-        8,
+    budget: float = _setting(
+        1.0,
+        "How many evaluations of the network a call takes, as a multiple of the stock call's. "
+        "Steps with less classifier-free guidance (CFG) leave some to the rounds, which have at "
+        "least 8, so that short calls take more, and at most 16 times the budget. Without CFG "
+        "nothing is left, and the rounds' evaluations, up to as many as steps, come on top.",
+        range=(0, math.inf),
+        above=True,
+        typical="1 to 1.5",
+    )
+    rounds: int | None = _setting(
+        None,
         "How many times the denoising step at the noise level `level` is repeated. Each round adds "
         "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
-        "CFG is off until then. Calls of few steps have fewer rounds and candidates, so that the "
-        "evaluations of the network at most double, and longer guidance steps instead.",
+        "CFG is off until then. Fewer rounds have longer guidance steps.",
         int,
         least=0,  # for the keyword and the option, where 0 stands for `Published`
         typical="4 to 12",
+        none="what the budget allows",
     )
-    candidates: int = _setting(
-        2,
+    candidates: int | None = _setting(
+        None,
         "How many draws of noise a round tries for each sample, to keep the one that differs most "
         "from the others. Each is one evaluation of the network.",
         int,
         typical="1 to 3",
+        none="2, or 1 where the budget is small",
     )
     level: float = _setting(
         0.2,

@@ -63,6 +63,19 @@ class Denoiser(Protocol):
         CFG."""
 
     @property
+    def spent(self) -> int:
+        """How many times it has evaluated its network for each sample up to this step."""
+
+    @property
+    def ahead(self) -> Sequence[float]:
+        """The noise-to-signal ratios at which the steps still to come begin."""
+
+    @property
+    def can_repeat_cfg(self) -> bool:
+        """Whether every other step with less than full CFG takes from the one before how far the
+        predictions with and without the prompt are apart."""
+
+    @property
     def denoised(self) -> Tensor:
         """(b, ...) the step's prediction of clean latents."""
 

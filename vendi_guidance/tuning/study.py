@@ -30,7 +30,7 @@ FIRST: tuple[float, ...] = (STRENGTH, 1.0, 0.25, 0.75)
 
 WEAKEST = 0.02
 
-EXPERT = ("rounds", "candidates", "level", "cfg")
+EXPERT = ("budget", "level", "cfg")
 """What is searched beside the dial with `--all`."""
 
 
@@ -232,8 +232,7 @@ def suggest(trial: Any, expert: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"strength": trial.suggest_float("strength", WEAKEST, 1.0)}
     if expert:
         settings |= {
-            "rounds": trial.suggest_int("rounds", 4, 12),
-            "candidates": trial.suggest_int("candidates", 1, 3),
+            "budget": trial.suggest_float("budget", 1.0, 1.5),
             "level": trial.suggest_float("level", 0.05, 0.8, log=True),
             "cfg": trial.suggest_float("cfg", 0.0, 1.0),
         }
