@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from vendi_guidance import Gaussian, vendi
-from vendi_guidance.guidance.engine import CFG_STOP, Engine
+from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.rounds import CFG_STOP
 from vendi_guidance.guidance.settings import PRESETS, SIGMA_PROMPT, Published, Rounds, Settings
 from vendi_guidance.guidance.step import Level, Step
 

@@ -13,7 +13,7 @@ from tests.adapter import test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.engine import CFG_STOP
+from vendi_guidance.guidance.rounds import CFG_STOP
 from vendi_guidance.guidance.score import spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
 from vendi_guidance.guidance.step import Level

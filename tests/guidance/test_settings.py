@@ -72,7 +72,7 @@ def test_none_can_be_set_where_it_is_a_value(name, value):
     assert getattr(given.changed(**{name: None}), name) is None
 
 
-@pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "rounds", "cfg"])
+@pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "budget", "cfg"])
 def test_none_is_refused_where_it_is_no_value(name):
     with pytest.raises(ValueError, match=f"{name} must be .* got None"):
         Rounds().changed(**{name: None})
@@ -131,7 +131,7 @@ def test_keyword_arguments_pick_the_algorithm_that_they_mean(given, settings):
 
 def test_each_type_has_only_its_own_settings():
     assert {*vars(Rounds())} - {*vars(Published())} == {
-        *("rounds", "candidates", "level", "cfg", "proposal")
+        *("budget", "rounds", "candidates", "level", "cfg", "proposal")
     }
     assert {*vars(Published())} - {*vars(Rounds())} == {"every"}
     for kind, name in ((Rounds, "every"), (Published, "level")):

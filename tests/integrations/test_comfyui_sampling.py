@@ -14,7 +14,7 @@ from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import rounds
-from vendi_guidance.guidance.engine import CFG_STOP, Engine
+from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level
 
@@ -25,13 +25,8 @@ AT = 2
 CFG = 5.0
 
 
-def evaluations(steps):
-    """How many the rounds of a run with CFG take: all that were set, or as many as the run."""
-    rounds = min(Rounds.rounds, 2 * steps)
-    return rounds * min(Rounds.candidates, 2 * steps // rounds)
-
-
-EVALUATIONS = evaluations(len(SIGMAS) - 1)
+EVALUATIONS = rounds.LEAST
+"""Of the rounds: steps with less CFG leave fewer."""
 
 
 class Noise:
@@ -240,7 +235,7 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     after = guider.seen[AT + 1 + EVALUATIONS :]
     assert {cfg for _, cfg in guider.seen[: AT + 1 + EVALUATIONS]} == {1.0}
     half = 1 + Rounds.cfg * (CFG - 1)
-    assert [cfg for _, cfg in after] == [half if sigma > CFG_STOP else 1.0 for sigma, _ in after]
+    assert [cfg for _, cfg in after] == [half if sigma > rounds.CFG_STOP else 1.0 for sigma, _ in after]
     assert guider.cfg == CFG
 
 
@@ -334,7 +329,7 @@ def test_progress_counts_steps_and_evaluations_of_the_rounds(tmp_path, sigmas):
     told = []
     draw(memory(tmp_path), sigmas=sigmas, callback=lambda i, *rest: told.append((i, rest[-1])))
     steps = len(sigmas) - 1
-    count = steps + evaluations(steps)
+    count = steps + min(EVALUATIONS, 2 * steps)
     assert told == [(i, count) for i in range(count)]
 
 
@@ -399,7 +394,7 @@ def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, 
 
     in_two_runs(memory(tmp_path), sigmas, cut, apart, guider=guider)
     steps = len(sigmas) - 1
-    assert len(guider.seen) - steps in {evaluations(cut), evaluations(steps - cut)}
+    assert len(guider.seen) - steps == EVALUATIONS
 
 
 @pytest.mark.parametrize(("start", "latents"), [(AT, torch.zeros(SHAPE)), (4, noise_of(5))])
@@ -409,8 +404,9 @@ def test_an_image_begins_wherever_its_schedule_begins_and_at_low_noise_is_guided
     """KSampler with denoise below 1."""
     guider, steps = Guider(), len(SIGMAS[start:]) - 1
     draw(memory(tmp_path), guider, sigmas=SIGMAS[start:], latents=latents)
-    assert len(guider.seen) == steps + evaluations(steps)
-    assert [sigma for sigma, _ in guider.seen].count(float(SIGMAS[start])) == 1 + evaluations(steps)
+    evaluations = min(EVALUATIONS, 2 * steps)
+    assert len(guider.seen) == steps + evaluations
+    assert [sigma for sigma, _ in guider.seen].count(float(SIGMAS[start])) == 1 + evaluations
 
 
 # What is read of conditionings, and what is refused
@@ -487,7 +483,7 @@ def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp
     guider = Conditioned()
     own = guider.conds["positive"][0]["model_conds"]
     draw(memory(tmp_path), guider)
-    assert len(asked) == Rounds.rounds
+    assert len(asked) == EVALUATIONS // 2
     assert [given for given in guider.given if given is not own] == asked
     tokens, near = own["c_crossattn"].cond, asked[0]["c_crossattn"].cond
     assert near.shape == (len(noise_of(0)), 5, 16)

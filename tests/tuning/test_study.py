@@ -53,7 +53,7 @@ def test_a_trial_is_read_from_what_the_journal_says(tmp_path):
 
 
 def test_first_trials_try_the_default_before_all():
-    defaults = {"rounds": 8, "candidates": 2, "level": 0.2, "cfg": 0.5, "other": 1}
+    defaults = {"budget": 1.0, "level": 0.2, "cfg": 0.5, "other": 1}
     assert first_trials(False, defaults)[0] == {"strength": 0.5}
     assert "other" not in first_trials(True, defaults)[0]
     assert first_trials(True, defaults)[0]["level"] == 0.2
