@@ -41,7 +41,8 @@ from scripts.benchmarks.measuring import (
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
-from vendi_guidance.guidance.settings import SIGMA_SHARE, Rounds
+from vendi_guidance.guidance.rounds import USUAL
+from vendi_guidance.guidance.settings import SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow

@@ -54,11 +54,11 @@ def module_of(pipe):
 
 
 @contextmanager
-def watching(pipe, cfg=1.0):
-    """A network whose CFG has this share from the second step on."""
+def watching(pipe, cfg=1.0, repeats=False):
+    """A network whose CFG has this share from the second step on, or repeats."""
     with Watch(pipe.scheduler) as watch:
         network = Network(pipe, watch).start()
-        network.cfg = cfg
+        network.cfg, network.repeats_cfg = cfg, repeats
         try:
             yield network, watch
         finally:
@@ -85,10 +85,10 @@ def scaled(name, cfg, **how):
         return call(name, **how)
 
 
-def rows_evaluated(name, cfg, guided=True):
+def rows_evaluated(name, cfg, guided=True, repeats=False):
     """By step, the rows of each evaluation of the network."""
     evaluations = []
-    with watching(pipeline(name), cfg):
+    with watching(pipeline(name), cfg, repeats):
         rows = []
 
         def at_step(index, latents):
@@ -208,6 +208,23 @@ def test_a_share_of_cfg_is_a_smaller_scale(share):
 def test_half_of_cfg_lies_halfway(name):
     none, half, full = (scaled(name, cfg, num_inference_steps=2) for cfg in (0.0, 0.5, 1.0))
     torch.testing.assert_close(half, (none + full) / 2, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["SDXL", "Z-Image", *IN_TWO_EVALUATIONS])
+def test_every_other_step_takes_what_cfg_adds_from_the_one_before(name):
+    [first, *plain] = rows_evaluated(name, 0.0)
+    [_, *repeated] = rows_evaluated(name, 0.5, repeats=True)
+    whole = [first if step % 2 == 0 else one for step, one in enumerate(plain)]
+    assert repeated == whole
+
+
+@pytest.mark.parametrize("name", ["SDXL", "Z-Image", "Flux 2 Klein"])
+def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name):
+    with watching(pipeline(name), 0.5, repeats=True):
+        found = call(name)
+    expected = scaled(name, 0.5)
+    apart = (expected - scaled(name, 0.0)).norm()
+    assert 0 < (found - expected).norm() < apart
 
 
 @pytest.mark.parametrize("name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff"])

@@ -297,6 +297,18 @@ def base(tiny_sdxl_folder, tmp_path):
     return folder
 
 
+def test_a_run_from_before_there_was_a_budget_goes_on_with_its_rounds(make, tmp_path):
+    older = ("--diversity-rounds", 8, "--diversity-candidates", 2, *GUIDED)
+    usual = ("--images-per-prompt", 2, "--batch-size", 2)
+    first = made(make("cat", *usual, *older, "--seed", 3), tmp_path / "out").rows[0]
+    assert first["diversity_rounds"] == 8 and "diversity_budget" not in first
+    for given in (older, GUIDED):
+        again = make("cat", *usual, *given, "--seed", 3, "--resume")
+        assert again.exit_code == 0 and "nothing was left to do" in again.output
+    again = make("cat", *usual, *GUIDED, "--diversity-budget", 2, "--seed", 3, "--resume")
+    assert again.exit_code == 2 and "--diversity-budget" in again.output
+
+
 def test_another_network_makes_the_rounds_and_the_run_says_which(make, base, tmp_path):
     options = ("--images-per-prompt", 4, *GUIDED)
     own = made(make("a cat", *options), tmp_path / "out").pixels

@@ -13,7 +13,7 @@ from tests.adapter import test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.rounds import CFG_STOP
+from vendi_guidance.guidance.rounds import CFG_STOP, LEAST, USUAL
 from vendi_guidance.guidance.score import spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
 from vendi_guidance.guidance.step import Level
@@ -177,6 +177,26 @@ def test_cfg_is_on_at_the_first_step_and_from_the_rounds_to_low_noise(sdxl):
     assert made > 0 and 2 < len(twice) < 12 - made
     rows = evaluations(sdxl, making(level=0.25, cfg=0.0), steps=12, guided=True)
     assert rows == [6] + [3] * (11 + ROUNDS)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_call_takes_as_many_evaluations_as_the_stock_call_and_more_of_a_larger_budget(sdxl, kind):
+    pipe = with_scheduler(sdxl, kind)
+    how = {"steps": 20, "guided": True}
+    stock, usual, more = (
+        sum(evaluations(pipe, guidance, **how)) / 3
+        for guidance in (None, *(VendiGuidance(budget=it, level=0.25) for it in (1.0, 1.25)))
+    )
+    assert usual <= stock
+    if kind != "HeunDiscrete":  # whose steps, each evaluated twice, leave more than rounds need
+        assert usual > stock - USUAL[1]
+    assert usual < more <= 1.25 * stock
+
+
+def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_as_steps(sdxl):
+    short = evaluations(sdxl, VendiGuidance(level=0.25), steps=5, guided=True)
+    assert 3 * (5 + LEAST) <= sum(short) <= 3 * (2 * 5 + LEAST)
+    assert evaluations(sdxl, VendiGuidance(level=0.25), steps=12) == [3] * (12 + USUAL[0])
 
 
 @pytest.mark.parametrize("guided", [False, True])

@@ -235,7 +235,9 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     after = guider.seen[AT + 1 + EVALUATIONS :]
     assert {cfg for _, cfg in guider.seen[: AT + 1 + EVALUATIONS]} == {1.0}
     half = 1 + Rounds.cfg * (CFG - 1)
-    assert [cfg for _, cfg in after] == [half if sigma > rounds.CFG_STOP else 1.0 for sigma, _ in after]
+    assert [cfg for _, cfg in after] == [
+        half if sigma > rounds.CFG_STOP else 1.0 for sigma, _ in after
+    ]
     assert guider.cfg == CFG
 
 

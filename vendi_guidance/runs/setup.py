@@ -11,7 +11,7 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
-from vendi_guidance.guidance.settings import SETTINGS, Rounds, Settings
+from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
@@ -121,6 +121,7 @@ def open_run(
             record=options.window_out is not None,
             **options.diversity,
         )
+        guidance.settings = _as_began(guidance.settings, options)
         check_prompts_are_seen(model.pipeline, guidance.settings)
         plan = _plan(options, model, guidance, sampler.about)
         return plan, guidance, window, opening
@@ -210,6 +211,20 @@ def _dtype_of_run(folder: Path) -> str | None:
     return dtype if dtype in DTYPES else None
 
 
+def _as_began(settings: Rounds | Published, options: RunOptions) -> Rounds | Published:
+    """The settings, with the rounds of the run that is resumed if it began before there was a
+    budget."""
+    if not isinstance(settings, Rounds) or settings.rounds or settings.budget != Rounds.budget:
+        return settings
+    if not (options.resume and (options.output / MANIFEST).is_file()):
+        return settings
+    began = Manifest.load(options.output).settings
+    if "diversity_budget" in began or not began.get("diversity_rounds"):
+        return settings
+    older = {name: began[f"diversity_{name}"] for name in ("rounds", "candidates")}
+    return settings.changed(**older)
+
+
 def load(options: RunOptions, model: Model, device: str) -> Any:
     """The model on its device.
 
@@ -254,6 +269,8 @@ def _plan(
     chosen |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
     if chosen.get("proposal") == Rounds.proposal:
         chosen.pop("proposal", None)  # `Published` has none
+    if chosen["rounds"] is not None:
+        chosen.pop("budget", None)  # which then has no effect
     exemplars = guidance.memory.exemplars
     if exemplars is None:
         del chosen["beta"]  # it belongs to exemplars
