@@ -23,7 +23,7 @@ from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.step import Level, Step
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -109,17 +109,29 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
         next(index for index, (_, after) in enumerate(levels) if after.ratio < wanted),
         timestep,
         len(levels) * (1 + model["cfg"]),
-        _added(model, len(levels), settings),
+        _added(model, levels, settings),
     )
 
 
-def _added(model: dict[str, Any], steps: int, settings: Rounds) -> int:
-    """Evaluations of the network in the rounds of a call; they depend on no more than this."""
-    network: Any = SimpleNamespace(
-        evaluations_per_step=1 + model["cfg"], has_prompt=True, is_undistilled=False
-    )
+def _added(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settings: Rounds) -> int:
+    """Evaluations of the network in the rounds of a call, made at the step that is due."""
     latents = torch.empty(1, *model["latent"], device="meta")
-    return Engine(settings, Memory(1)).evaluations(Step(0, steps, latents, network=network))
+    engine, found = Engine(settings, Memory(1)), 0
+    for index, between in enumerate(levels):
+        network: Any = SimpleNamespace(
+            levels=between,
+            evaluations_per_step=1 + model["cfg"],
+            spent=index + 1 + model["cfg"],  # CFG is on at the first step alone
+            ahead=[before.ratio for before, _ in levels[index + 1 :]],
+            can_repeat_cfg=True,
+            has_prompt=True,
+            is_undistilled=False,
+        )
+        step = Step(index, len(levels), latents, network=network)
+        found = engine.evaluations(step)
+        if engine.is_due(step):
+            break
+    return found
 
 
 def tables() -> list[str]:

@@ -135,7 +135,7 @@ def test_expert_settings_are_searched_if_asked(words, tmp_path):
     result = search(words, tmp_path / "out", "--all", "--trials", 2)
     assert result.exit_code == 0, result.output
     settings = load_settings(tmp_path / "out" / "settings.json", prefix="")
-    assert settings.keys() == {"strength", "rounds", "candidates", "level", "cfg"}
+    assert settings.keys() == {"strength", "budget", "level", "cfg"}
 
 
 def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatch):

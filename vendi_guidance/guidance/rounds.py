@@ -174,9 +174,13 @@ def _cost_ahead(network: Denoiser, settings: Rounds) -> int:
 
 
 def _lengthening(evaluations: int, settings: Rounds) -> float:
-    """With half the evaluations, moves are twice as long; with fewer still, no longer than that."""
-    rounds, candidates = settings.rounds or USUAL[0], settings.candidates or USUAL[1]
-    return min(max(rounds * candidates / evaluations, 1.0), LONGER)
+    """Fewer evaluations have longer moves. With a quarter of the usual ones, as many as short calls
+    have, they are twice as long, and never longer."""
+    if settings.rounds is None:
+        factor = math.sqrt(math.prod(USUAL) / evaluations)
+    else:  # fewer than were asked for
+        factor = settings.rounds * (settings.candidates or USUAL[1]) / evaluations
+    return min(max(factor, 1.0), LONGER)
 
 
 def network_of(step: Step) -> Denoiser:
