@@ -32,10 +32,11 @@ ALONE = 2.0
 a prediction moves under fresh noise (measured: about 2)."""
 
 USUAL = 8, 2
-"""Rounds, and candidates of each, whose moves have the usual length."""
+"""Rounds, and candidates of each, at most with a budget of 1."""
 
 LEAST = 8
-"""Evaluations of the network that rounds take even if the budget leaves less."""
+"""Evaluations of the network that rounds take even if the budget leaves less. With fewer, in calls
+that have no more themselves, moves are longer."""
 
 CFG_STOP = 0.75
 """The noise-to-signal ratio below which CFG is off after rounds: it only makes images more alike
@@ -160,7 +161,7 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     if rounds is None and network.evaluations_per_step > 1:
         left = math.floor(settings.budget * stock) - network.spent - _cost_ahead(network, settings)
         most = min(max(left, LEAST), math.floor(settings.budget * math.prod(USUAL)), stock)
-        # rounds of two candidates, with longer moves, rather than more rounds of one
+        # rounds of two candidates rather than more rounds of one
         rounds = most // (candidates or USUAL[1])
     rounds = min(rounds or USUAL[0], most)
     return rounds, min(candidates or USUAL[1], most // rounds)
@@ -174,13 +175,11 @@ def _cost_ahead(network: Denoiser, settings: Rounds) -> int:
 
 
 def _lengthening(evaluations: int, settings: Rounds) -> float:
-    """Fewer evaluations have longer moves. With a quarter of the usual ones, as many as short calls
-    have, they are twice as long, and never longer."""
-    if settings.rounds is None:
-        factor = math.sqrt(math.prod(USUAL) / evaluations)
-    else:  # fewer than were asked for
-        factor = settings.rounds * (settings.candidates or USUAL[1]) / evaluations
-    return min(max(factor, 1.0), LONGER)
+    """With half the evaluations, moves are twice as long; with fewer still, no longer than that."""
+    usual = LEAST
+    if settings.rounds is not None:  # as many as were asked for
+        usual = settings.rounds * (settings.candidates or USUAL[1])
+    return min(max(usual / evaluations, 1.0), LONGER)
 
 
 def network_of(step: Step) -> Denoiser:

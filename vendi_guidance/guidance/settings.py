@@ -253,7 +253,7 @@ class Rounds(Settings):
         None,
         "How many times the denoising step at the noise level `level` is repeated. Each round adds "
         "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
-        "CFG is off until then. Fewer rounds have longer guidance steps.",
+        "CFG is off until then. Calls that cannot afford so many have fewer, with longer steps.",
         int,
         least=0,  # for the keyword and the option, where 0 stands for `Published`
         typical="4 to 12",
