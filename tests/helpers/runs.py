@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from PIL import Image
 
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.runs import folder as run_folder
+from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints
 from vendi_guidance.storage.imagefolder import read_metadata
 
 
@@ -52,6 +55,25 @@ def at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[Any], object]
         return call_guided(self, *args)
 
     patch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
+
+
+def hold_images(patch: pytest.MonkeyPatch) -> None:
+    """Let images be saved only once the second batch is being made, and fail where a checkpoint is
+    written before the images that it counts."""
+    begun = Event()
+    at_call(patch, 2, lambda _: begun.set())
+    save, add = run_folder.save_image, Checkpoints.add
+
+    def save_late(*given: Any) -> None:
+        assert begun.wait(60), "the next batch waits for the images of this one"
+        save(*given)
+
+    def add_checked(self: Checkpoints, checkpoint: Checkpoint) -> None:
+        assert len(list(self.folder.parent.glob("[0-9]*.png"))) >= checkpoint.progress.done
+        add(self, checkpoint)
+
+    patch.setattr(run_folder, "save_image", save_late)
+    patch.setattr(Checkpoints, "add", add_checked)
 
 
 def put_in_cache(hub: Path, folder: Path) -> Path:

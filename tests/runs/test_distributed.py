@@ -18,7 +18,7 @@ from torch.distributed import TCPStore
 
 from tests.helpers.commands import repeatable
 from tests.helpers.processes import fork, fork_team, needs_fork, wait
-from tests.helpers.runs import at_call, read_run
+from tests.helpers.runs import at_call, hold_images, read_run
 from vendi_guidance.commands import generate
 from vendi_guidance.runs import launcher
 from vendi_guidance.runs.distributed import process_group
@@ -60,11 +60,13 @@ class Team:
         *options: object,
         count: int = 2,
         event: Event | None = None,
+        hold: bool = False,
         launch: dict[str, str] | None = None,
     ) -> list[int]:
         """Exit statuses of that many processes.
 
         Args:
+            hold: let images be written late, see `hold_images`.
             launch: what torchrun adds to the environment.
         """
         for file in self.folder.glob("[0-9].*"):
@@ -75,6 +77,9 @@ class Team:
             launched_by_this(launch or {})
             if launch is not None and launch["TORCHELASTIC_RESTART_COUNT"] != "0":
                 sleep(rank)  # while the first could take its old address for the new one
+            refuse_pickles()
+            if hold:
+                hold_images(pytest.MonkeyPatch())
             watch_windows(self.folder / f"{rank}.windows")
             if event is not None and event[1] == rank:
                 at_call(pytest.MonkeyPatch(), event[2], event[0])
@@ -97,11 +102,23 @@ def watch_windows(file: Path) -> None:
             digest = hashlib.sha256()
             for tensor in (window.features, window.prompts, window.inner_products):
                 digest.update(tensor.contiguous().numpy().tobytes())
+                with open(f"/tmp/writing/{file.parent.name}-{file.name}-{run.progress.done}.raw", "ab") as f:
+                    f.write(tensor.contiguous().numpy().tobytes())
             with file.open("a") as lines:
                 lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
             yield made
 
     Runner.rounds = watched
+
+
+def refuse_pickles() -> None:
+    """Fail where this process reads a pickle, from now on."""
+
+    def hook(event: str, _: object) -> None:
+        if event == "pickle.find_class":
+            raise ValueError("a pickle is read")
+
+    sys.addaudithook(hook)
 
 
 def launched_by_this(environment: dict[str, str]) -> None:
@@ -140,7 +157,7 @@ def assert_whole(folder: Path) -> None:
 def peace(tiny_sdxl_folder, tmp_path_factory) -> Team:
     """With a run that two processes have made in peace."""
     team = Team(tmp_path_factory.mktemp("processes") / "peace", tiny_sdxl_folder)
-    assert team.run() == [0, 0], team.said
+    assert team.run(hold=True) == [0, 0], team.said
     assert f"{IMAGES} images in " in team.said[0]
     assert "images" not in team.said[1]
     return team
@@ -187,9 +204,9 @@ def test_accelerate_starts_them(peace, team):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_process_that_dies_ends_the_run_which_goes_on(peace, team, count):
-    assert team.run(event=(kill, 1, 2)) == [2, -signal.SIGKILL]
-    assert "another process of this run has ended" in team.said[0]
-    assert "Traceback" not in team.said[0]
+    assert team.run(event=(kill, 0, 3)) == [-signal.SIGKILL, 2]
+    assert "another process of this run has ended" in team.said[1]
+    assert "Traceback" not in team.said[1]
     assert (team.output / METADATA).read_bytes().count(b"\n") == 4
     assert team.run("--resume", count=count) == [0] * count, team.said
     assert_whole(team.output)
@@ -205,8 +222,8 @@ def test_restarted_processes_continue_the_run_of_their_launch(peace, team, launc
     if options:
         shutil.copytree(peace.output, team.output)
         (team.output / "000008.png").write_bytes(b"of the run that is replaced")
-    statuses = team.run(*options, event=(kill, 1, 2), launch=launch(0))
-    assert statuses == [2, -signal.SIGKILL], team.said
+    statuses = team.run(*options, event=(kill, 0, 3), launch=launch(0))
+    assert statuses == [-signal.SIGKILL, 2], team.said
     assert team.run(*options, launch=launch(1)) == [0, 0], team.said
     assert "restarted" in team.said[0] and "restarted" not in team.said[1]
     assert repeatable(team.output) == repeatable(peace.output)
@@ -271,11 +288,28 @@ def test_what_is_wrong_is_said_once(peace, team):
     assert repeatable(team.output) == repeatable(peace.output)
 
 
+def test_processes_exchange_values_and_tensors_of_any_size(tmp_path):
+    def exchange(rank: int) -> None:
+        refuse_pickles()
+        with process_group("cpu") as group:
+            latents = torch.full((3 * rank + 1, 2), rank, dtype=torch.bfloat16)
+            prompts = torch.tensor([[0.1]]) if rank else None
+            shared = group.share([rank, 0.1, None], latents=latents.T, prompts=prompts)
+        assert [values for values, _ in shared] == [[0, 0.1, None], [1, 0.1, None]]
+        assert [list(tensors) for _, tensors in shared] == [["latents"], ["latents", "prompts"]]
+        for number, (_, tensors) in enumerate(shared):
+            expected = torch.full((2, 3 * number + 1), number, dtype=torch.bfloat16)
+            assert torch.equal(tensors["latents"], expected)
+
+    logs = [tmp_path / "0", tmp_path / "1"]
+    assert fork_team(exchange, logs) == [0, 0], [log.read_text() for log in logs]
+
+
 def test_one_process_where_several_were_meant_is_told(monkeypatch, caplog):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`
     with process_group("cpu") as group:
         assert (group.rank, group.count, group.device) == (0, 1, "cpu")
-        assert group.share(3) == [3]
+        assert group.share(3) == [(3, {})]
     assert "accelerate has started one process only" in caplog.text
     assert "--multi_gpu" in caplog.text

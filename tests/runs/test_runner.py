@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.helpers.commands import assert_refused, contents, invoke, repeatable
 from tests.helpers.processes import fork, needs_fork, wait
-from tests.helpers.runs import at_call, read_run
+from tests.helpers.runs import at_call, hold_images, read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.adapter import call
 from vendi_guidance.commands import generate
@@ -125,6 +125,15 @@ def test_a_resumed_run_keeps_the_precision_that_it_began_in(
     assert f"computing in {later}, " in make(output=tmp_path / "new").stderr
 
 
+def test_images_are_written_while_the_next_are_made_and_count_once_they_are_safe(
+    make, peace, tmp_path, monkeypatch
+):
+    hold_images(monkeypatch)
+    result = make()
+    assert result.exit_code == 0, result.output
+    assert repeatable(tmp_path / "out") == peace
+
+
 # Stopping -------------------------------------------------------------------------------------
 
 
@@ -214,7 +223,7 @@ def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_pat
         return loaded[0]
 
     monkeypatch.setattr(setup, "load_model", load_once)
-    small = [*words, "--images-per-prompt", 1, "--batch-size", 1, "--steps", 1, "--resume"]
+    small = [*words, "--images-per-prompt", 2, "--batch-size", 1, "--steps", 1, "--resume"]
 
     def die_at(number: int, folder: Path) -> None:
         writes = count()
@@ -242,7 +251,7 @@ def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_pat
         result = invoke(generate.main, *small, "--output", folder)
         assert result.exit_code == 0, result.output
         assert repeatable(folder) == repeatable(tmp_path / "whole")
-    assert number > 15
+    assert number > 25
 
 
 def test_resuming_depends_on_no_order_of_options(crashed, peace, words, tmp_path):

@@ -149,6 +149,7 @@ class Studio:
             group = ProcessGroup(0, 1, options.device)
             run = open_run(options, group, Stop(), stack, self._pipe)
             guidance = run.pipe.guidance
+        run.waits = True  # the page shows each batch as soon as it is made
         arm = Arm(options.output, run.window, run.window.entered, run.window.entered)
         generation.arms[name] = arm
         return _Turn(run, guidance, run.rounds(), arm)

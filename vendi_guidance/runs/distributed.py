@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +10,20 @@ from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from accelerate.utils import gather
+from torch import Tensor
 from torch.distributed import PrefixStore, Store, TCPStore
 from torch.distributed.constants import default_pg_timeout
 
 from vendi_guidance.runs.launcher import end_with_launcher, is_launched, restarts
+from vendi_guidance.storage.tensors import pack, unpack
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Shared = tuple[Any, Mapping[str, Tensor | None]]
+"""JSON values, and tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +38,32 @@ class ProcessGroup:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def share(self, mine: T) -> list[T]:
-        """What each process gave, by rank. Every process has to call this; tensors in it must be
-        on the CPU.
+    def share(self, values: Any, **tensors: Tensor | None) -> list[Shared]:
+        """What each process gave, by rank; every process has to call this.
+
+        Args:
+            values: JSON values.
+            tensors: the others get those that are not None, and get them on the CPU.
 
         Raises:
             ConnectionError: another process has ended.
         """
         if self.count == 1:
-            return [mine]
+            return [(values, tensors)]
+        device = PartialState().device  # that of the processes' connection
+        message = torch.frombuffer(bytearray(pack(tensors, values)), dtype=torch.uint8)
         try:
-            return gather_object([mine])
+            sizes = gather(torch.tensor([len(message)], device=device)).tolist()
+            padded = torch.zeros(max(sizes), dtype=torch.uint8, device=device)
+            padded[: len(message)] = message
+            rows = gather(padded).cpu().view(self.count, -1)
         except RuntimeError as error:
             raise ConnectionError(
                 "another process of this run has ended: see its message; finished images are "
                 "safe, and --resume goes on"
             ) from error
+        cut = (row[:size] for row, size in zip(rows, sizes, strict=True))
+        return [unpack(content.numpy().tobytes()) for content in cut]
 
     def agree(self, step: Callable[[], T]) -> T:
         """What `step()` returned here, if it succeeded everywhere; every process has to call this.
@@ -62,7 +77,7 @@ class ProcessGroup:
             result = step()
         except (ValueError, OSError) as caught:
             error = caught
-        succeeded = self.share(error is None)
+        succeeded = [succeeds for succeeds, _ in self.share(error is None)]
         if error is not None and succeeded.index(False) == self.rank:
             raise error
         if not all(succeeded):

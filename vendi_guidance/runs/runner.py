@@ -2,13 +2,17 @@
 
 Work goes in rounds. In a round, each of W processes makes the next b images, guided away from the
 window and from one another, but not from those that the other processes are making. When all are
-finished, every process adds all W b to its window, in their order. A round is saved whole or not at
-all, so a run resumed with the same W makes the same images. A run begun by W processes makes W
-prompts side by side, so that images of one prompt are made by one process.
+finished, every process adds all W b to its window, in their order. A run begun by W processes makes
+W prompts side by side, so that images of one prompt are made by one process.
+
+A thread in each process writes the images of a round while the next one is made. A round counts
+once its images are safe in all processes, and all of it or nothing, so a run resumed with the same
+W makes the same images.
 """
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -22,7 +26,6 @@ from torch import Tensor
 
 from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
 from vendi_guidance.features.weights import reason
-from vendi_guidance.guidance.memory import Samples
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, note_begun
 from vendi_guidance.runs.folder import RunFolder
@@ -67,13 +70,26 @@ class Sampler:
 class _Result(NamedTuple):
     """What one process tells the others of a round."""
 
-    finished: list[Samples]  # for the window
     seconds: float = 0.0
     skipped: int = 0  # guidance steps
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has settled on
     evaluations: int | None = None
     signal: int | None = None  # a request to stop
     out_of_memory: bool = False  # nothing was made
+    latents: Tensor | None = None  # (b, ...), for the window
+    prompts: Tensor | None = None  # (b, m)
+
+
+class _Round(NamedTuple):
+    """What has been made, and is not yet safe."""
+
+    items: list[Item]
+    images: list[Image]  # of this process
+    results: list[_Result]  # of each process
+    checkpoint: Checkpoint  # after it
+
+
+Written = tuple[_Round, Future[Progress]]
 
 
 @dataclass(eq=False)
@@ -89,6 +105,7 @@ class Runner:
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
     sampler: Sampler = field(default_factory=Sampler)
     on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
+    waits: bool = field(default=False, init=False)  # until a round is safe, to make the next
     made: int = field(default=0, init=False)  # images, since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # how long these took
     stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
@@ -102,7 +119,8 @@ class Runner:
         return cast(RunWindow, self.pipe.guidance.window)
 
     def rounds(self) -> Iterator[int]:
-        """Make what is missing; yields the number of images of each round once they are safe.
+        """Make what is missing; yields the number of images of each round once they are safe, which
+        is when the next round has been made, unless `waits`.
 
         Raises:
             OSError: the folder cannot be written; what was yielded is safe.
@@ -110,30 +128,43 @@ class Runner:
         """
         items = self.plan.items(self.progress.done, self.progress.side_by_side)
         waiting: list[Item] = []
+        done = self.progress.done  # with the round that is being written
         self.stop.in_batch = True
-        while self.progress.done < self.plan.total and self.stopped_by is None:
-            count = self.progress.batch_size * self.group.count
-            waiting += islice(items, max(0, count - len(waiting)))
-            batch, rest = waiting[:count], waiting[count:]
-            if self._make_and_save(batch):
-                waiting = rest
-                yield len(batch)
+        # however this ends, the round that is being written is written first
+        with ThreadPoolExecutor(1, "images") as writer:
+            written: list[Written] = []
+            while done < self.plan.total and self.stopped_by is None:
+                count = self.progress.batch_size * self.group.count
+                waiting += islice(items, max(0, count - len(waiting)))
+                batch, rest = waiting[:count], waiting[count:]
+                images: list[Image] = []
+                results = self._make_everywhere(batch, images)
+                yield from self._count(written)  # first, so that what follows is of one round
+                if any(result.out_of_memory for result in results):
+                    self.group.agree(self._halve_batches)
+                    continue
+                waiting, done = rest, done + len(batch)
+                made = self._enter_all(batch, images, results)
+                written.append((made, writer.submit(self._write, made)))
+                if self.waits:
+                    yield from self._count(written)
+            yield from self._count(written)
 
-    def _make_and_save(self, items: list[Item]) -> bool:
-        """One round; False if memory was too small for it."""
-        images: list[Image] = []
-        mine = self.group.agree(lambda: self._make(self._part(items, self.group.rank), images))
-        results = self.group.share(mine)
-        if any(result.out_of_memory for result in results):
-            self.group.agree(self._halve_batches)
-            return False
+    def _make_everywhere(self, items: list[Item], images: list[Image]) -> list[_Result]:
+        """One round, of which this process makes `images`."""
+        part = self._part(items, self.group.rank)
+        *values, latents, prompts = self.group.agree(lambda: self._make(part, images))
+        shared = self.group.share(values, latents=latents, prompts=prompts)
+        return [_Result(*values, **tensors) for values, tensors in shared]
+
+    def _enter_all(self, items: list[Item], images: list[Image], results: list[_Result]) -> _Round:
+        """Add a round to the window, and let its images be written."""
         before = self.window.entered
         entered = self.group.agree(lambda: self._enter(results))
         self._settle(next((result.sigma_prompt for result in results if result.sigma_prompt), None))
         if self.opening is not None:  # only now is it certain that this run replaces an old one
             self.group.agree(self._begin)
-        self.group.agree(lambda: self._save(items, images))
-        self.progress = replace(
+        progress = replace(
             self.progress,
             done=self.progress.done + len(items),
             entered_before=before,
@@ -141,11 +172,25 @@ class Runner:
             skipped=self.progress.skipped + sum(result.skipped for result in results),
             sigma_prompt=self.pipe.guidance.sigma_prompt,
         )
-        self.group.agree(lambda: self._finish(items, results, entered))
-        self.made += len(items)
-        self.seconds += max(result.seconds for result in results)
         self.stopped_by = next((result.signal for result in results if result.signal), None)
-        return True
+        return _Round(items, images, results, Checkpoint(progress, *entered))
+
+    def _write(self, made: _Round) -> Progress:
+        """The images of this process, and if there is no other, what makes the round count."""
+        self._save(made.items, made.images)
+        return self._finish(made) if self.group.count == 1 else made.checkpoint.progress
+
+    def _count(self, written: list[Written]) -> Iterator[int]:
+        """Wait until the round that is being written, if any, is safe in all processes; yields its
+        number of images."""
+        if written:
+            made, writing = written.pop()
+            self.progress = self.group.agree(writing.result)
+            if self.group.count > 1:
+                self.progress = self.group.agree(lambda: self._finish(made))
+            self.made += len(made.items)
+            self.seconds += max(result.seconds for result in made.results)
+            yield len(made.items)
 
     def _part(self, items: list[Item], rank: int) -> list[Item]:
         size = self.progress.batch_size
@@ -154,7 +199,7 @@ class Runner:
     def _make(self, items: list[Item], images: list[Image]) -> _Result:
         """Make images into `images`, which stays empty if memory is too small."""
         if not items:
-            return _Result([], signal=self.stop.signal)
+            return _Result(signal=self.stop.signal)
         seeds = [self.plan.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
         started = perf_counter()
@@ -167,7 +212,9 @@ class Runner:
         try:
             with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
                 generated = self.sampler.generate(self.pipe, arguments)
-                images += generated.images
+            latents = _joined([latents for latents, _ in finished])
+            prompts = _joined([prompts for _, prompts in finished if prompts is not None])
+            images += generated.images
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except BROKEN as error:
@@ -175,16 +222,15 @@ class Runner:
                 raise ValueError(f"the model cannot be sampled: {reason(error)}") from error
         if not images:  # the error, and the memory that it held, are gone by now
             clear_device_cache(garbage_collection=True)
-            return _Result([], out_of_memory=True)
-        if self.group.count > 1:
-            finished = [(z.cpu(), None if t is None else t.cpu()) for z, t in finished]
+            return _Result(out_of_memory=True)
         return _Result(
-            finished,
             perf_counter() - started,
             self.pipe.guidance.skipped - skipped,
             self.pipe.guidance.sigma_prompt,
             generated.evaluations,
             self.stop.signal,
+            latents=latents,
+            prompts=prompts,
         )
 
     def _halve_batches(self) -> None:
@@ -202,13 +248,11 @@ class Runner:
 
     def _enter(self, results: list[_Result]) -> Entered:
         """Add all that was finished to the window, by rank; returns what of it stays there."""
-        finished = [samples for result in results for samples in result.finished]
-        if not finished:
-            return None, None
         device = self.group.device
-        latents = torch.cat([z.to(device) for z, _ in finished])
-        known = [t.to(device) for _, t in finished if t is not None]
-        prompts = torch.cat(known) if known else None
+        latents = _joined([r.latents.to(device) for r in results if r.latents is not None])
+        prompts = _joined([r.prompts.to(device) for r in results if r.prompts is not None])
+        if latents is None:
+            return None, None
         try:
             self.window.append(latents, prompts)
         except (RuntimeError, MemoryError) as error:
@@ -238,21 +282,26 @@ class Runner:
             about = None if origin is None else self._row(item) | origin
             self.folder.save_image(item.number, image, about)
 
-    def _finish(self, items: list[Item], results: list[_Result], entered: Entered) -> None:
+    def _finish(self, made: _Round) -> Progress:
+        """Let a round count, all of whose images are safe."""
+        rows, timings = [], []
         if self.group.is_first:
-            rows, timings = [], []
-            for rank, result in enumerate(results):
-                part = [self._row(item) for item in self._part(items, rank)]
+            for rank, result in enumerate(made.results):
+                part = [self._row(item) for item in self._part(made.items, rank)]
                 cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
                 if result.evaluations is not None:
                     cost["evaluations"] = result.evaluations / max(1, len(part))
                 rows += part
                 timings += [{"file_name": row["file_name"], **cost} for row in part]
-            batch = Checkpoint(self.progress, *entered)
-            self.progress = self.folder.finish_batch(rows, timings, batch)
+            return self.folder.finish_batch(rows, timings, made.checkpoint)
+        return made.checkpoint.progress
 
     def _row(self, item: Item) -> dict[str, object]:
         return self.plan.row(item, self.progress.batch_size, self.group.count)
+
+
+def _joined(parts: list[Tensor]) -> Tensor | None:
+    return torch.cat(parts) if parts else None
 
 
 @contextmanager

@@ -127,7 +127,8 @@ def open_run(
         return plan, guidance, window, opening
 
     model = group.agree(lambda: find(options))
-    model = model._replace(precision=group.share(model.precision)[0])
+    precision, _ = group.share(model.precision)[0]
+    model = model._replace(precision=Precision(*precision))
     plan, guidance, window, opening = group.agree(prepare)
     if group.is_first and pipe is None:
         for remark in model.remarks:
