@@ -287,18 +287,6 @@ def test_a_window_in_half_precision_gives_nearly_the_same_gradient(name, dtype):
     assert error.max() < (2e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
-@pytest.mark.parametrize("name", ["rke", "conditional-rke"])
-def test_the_rke_pair_takes_a_window_on_another_device_and_waits_for_no_number(name):
-    # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
-    z, prompts = torch.empty(3, 4, 2, 2, device="meta"), torch.empty(3, 5, device="meta")
-    window = SlidingWindow(40, dtype=torch.float16, device="cpu")
-    window.append(torch.rand(40, 4, 2, 2), torch.rand(40, 5))
-    for _ in range(2):
-        ascent = objectives()[name].gradient(z, prompts, window)
-        assert {x.device.type for x in ascent} == {"meta"}
-        assert ascent.gradient.shape == z.shape and ascent.gradient.dtype == torch.float32
-
-
 @pytest.mark.parametrize("name", list(objectives()))
 def test_rounding_does_not_move_exact_copies(name):
     latents, prompts = torch.randn(1, 300), torch.ones(1, 4)
