@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -26,12 +27,7 @@ STEPS = 10
 SCALE = 3.0
 PROMPTS = ["a cat", "a cat", "a dog"]
 
-STRONG = [
-    LimitedInterval(0.3, 0.7),
-    CADS(),
-    SeedVariance(3.0),
-    ParticleGuidance(5.0),
-]
+STRONG = [LimitedInterval(0.3, 0.7), CADS(), SeedVariance(3.0), ParticleGuidance(5.0)]
 WEAKEST = [
     LimitedInterval(0, 1),
     CADS(scale=0),
@@ -50,11 +46,10 @@ def pipe(tiny_sdxl_folder):
     return loaded
 
 
-@pytest.fixture
-def euler(pipe, monkeypatch):
-    monkeypatch.setattr(
-        pipe, "scheduler", EulerDiscreteScheduler.from_config(pipe.scheduler.config)
-    )
+@pytest.fixture(params=[DDIMScheduler, EulerDiscreteScheduler])
+def either(request, pipe, monkeypatch):
+    """The pipeline with this scheduler."""
+    monkeypatch.setattr(pipe, "scheduler", request.param.from_config(pipe.scheduler.config))
     return pipe
 
 
@@ -88,14 +83,12 @@ def seeds(first, count):
 def draw(pipe, method, prompts=PROMPTS, first_seed=0, guidance_scale=SCALE, steps=STEPS):
     call = PipelineCall(pipe, prompts, seeds(first_seed, len(prompts)), guidance_scale)
     options = {"num_inference_steps": steps, "output_type": "latent", "generator": call.generators}
-    with method.attached(call) as given:
+    with nullcontext({}) if method is None else method.attached(call) as given:
         return pipe(prompts, guidance_scale=guidance_scale, **given, **options).images
 
 
-def stock(pipe, prompts=PROMPTS, guidance_scale=SCALE, steps=STEPS):
-    generator = seeds(0, len(prompts))
-    options = {"num_inference_steps": steps, "output_type": "latent", "generator": generator}
-    return pipe(prompts, guidance_scale=guidance_scale, **options).images
+def stock(pipe, *given, **options):
+    return draw(pipe, None, *given, **options)
 
 
 def own_embeddings(pipe, prompts=PROMPTS):
@@ -113,14 +106,11 @@ def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method):
     assert torch.equal(draw(pipe, method), stock(pipe))
 
 
-@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
 @pytest.mark.parametrize("method", named(STRONG))
 def test_a_method_changes_samples_but_neither_their_start_nor_pipeline_and_generators(
-    request, pipe, seen, method, scheduler
+    either, seen, method
 ):
-    if scheduler == "euler":
-        request.getfixturevalue("euler")
-    plain = stock(pipe)
+    pipe, plain = either, stock(either)
     start = seen[0].sample[-len(PROMPTS) :]
     seen.clear()
     generators, untouched = seeds(0, 3), seeds(0, 3)
@@ -188,11 +178,18 @@ def test_annealed_embeddings_keep_each_samples_mean_and_deviation(gamma):
     torch.testing.assert_close(annealed.std(dim=(1, 2)), y.std(dim=(1, 2)))
 
 
-def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_prompt(pipe, seen):
-    draw(pipe, CADS(tau1=0.5, tau2=0.8))
+def embeddings_seen(pipe, seen):
+    """Of tokens and of pooled ones: what prompts were given at each step, and the prompts' own. No
+    method may touch those of negative prompts."""
     for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
         negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
         assert all(torch.equal(one, negative[0]) for one in negative)
+        yield given, plain
+
+
+def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_prompt(pipe, seen):
+    draw(pipe, CADS(tau1=0.5, tau2=0.8))
+    for given, plain in embeddings_seen(pipe, seen):
         # t is 1, 0.9, ..., and gamma 0 at the first three steps
         for before, after in itertools.pairwise(given[:6]):
             assert (before != after).any(dim=-1).all()
@@ -205,9 +202,7 @@ def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_promp
 
 def test_variance_noise_is_the_same_at_the_first_steps_and_gone_after_them(pipe, seen):
     draw(pipe, SeedVariance(3.0, stop=0.3))
-    for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
-        negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
-        assert all(torch.equal(one, negative[0]) for one in negative)
+    for given, plain in embeddings_seen(pipe, seen):
         assert not torch.equal(given[0], plain)
         assert all(torch.equal(one, given[0]) for one in given[:3])
         assert all(torch.equal(one, plain) for one in given[3:])
@@ -252,13 +247,10 @@ def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
     assert torch.equal(repulsion(torch.ones(n, 4)), torch.zeros(n, 4))  # duplicates do not move
 
 
-@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
 def test_particle_guidance_does_to_a_step_what_the_authors_do_to_its_noise(
-    request, pipe, seen, monkeypatch, scheduler
+    either, seen, monkeypatch
 ):
-    if scheduler == "euler":
-        request.getfixturevalue("euler")
-    scale, constant = 5.0, random(3, 4, 8, 8, seed=9).float()
+    pipe, scale, constant = either, 5.0, random(3, 4, 8, 8, seed=9).float()
     forward = pipe.unet.forward  # which notes what it is given
     monkeypatch.setattr(
         pipe.unet,
