@@ -296,14 +296,6 @@ def test_a_pipeline_that_never_calls_its_callback_is_told(caplog):
     ]
 
 
-def test_too_few_prompts_or_none_are_said_plainly():
-    latents, prompts = batch(3)
-    with pytest.raises(ValueError, match="2 rows for 3 latents"):
-        denoise(published(), latents, prompts[:2], at=0)
-    with pytest.raises(ValueError, match='objective "rke" or "vendi"'):
-        denoise(published(), latents, None, at=0)
-
-
 def test_one_window_may_serve_two_guidances():
     window = SlidingWindow(10)
     denoise(published(window=window), *batch(3))

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
 from vendi_guidance.adapter.schedule import Watch
 
@@ -267,20 +266,6 @@ def test_as_many_tokens_as_rows_are_not_taken_for_rows():
 
 
 # The module is left as it was
-
-
-def test_the_network_is_left_as_it_was_after_a_call_and_after_an_error():
-    pipe = pipeline("SDXL")
-    for at_step, error in ((None, None), (lambda index, latents: 1 / 0, ZeroDivisionError)):
-        guidance = VendiGuidance(rounds=2)
-        with guidance.attached(pipe) as given:
-            assert "forward" in vars(pipe.unet)
-            if error is None:
-                pipe(**CASES["SDXL"].arguments(PROMPTS), **given)
-            else:
-                with pytest.raises(error):
-                    call("SDXL", at_step=at_step)
-        assert "forward" not in vars(pipe.unet)
 
 
 def test_a_forward_of_the_instance_stays_in_force_and_in_place():
