@@ -371,6 +371,7 @@ def test_a_broken_sample_leaves_the_others_whole(sdxl, monkeypatch, caplog, valu
     assert final[1:].isfinite().all()
     assert guidance.skipped > 0
     assert sum("NaN or infinity" in message for message in caplog.messages) == 1
+    assert len(guidance.window) == final.flatten(1).isfinite().all(dim=1).sum()
     assert guidance.window.features.isfinite().all()
 
 

@@ -126,14 +126,6 @@ def test_what_left_a_window_comes_back_if_the_block_of_the_other_size_fails(size
     assert len(window) == 4 and (window.features == before).all(dim=1).sum() == 3
 
 
-def test_another_size_holds_after_a_block_that_succeeds():
-    window = SlidingWindow(4)
-    window.append(*samples(4))
-    with window.resized(2):
-        pass
-    assert window.size == len(window) == 2
-
-
 @pytest.mark.parametrize("size", [0, -3, 2.5])
 def test_a_bad_size_is_named(size):
     with pytest.raises(ValueError, match=f"at least 1, got {size}"):
