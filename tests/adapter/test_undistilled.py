@@ -13,7 +13,7 @@ from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters
+from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters, one_at_a_time
 
 LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
 
@@ -165,7 +165,10 @@ def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
         guidances += [VendiGuidance(rounds=2)]
         return [("SDXL", sharing(pipe), guidance) for guidance in guidances]
 
+    waiting = one_at_a_time(pipe.unet, "forward")
+    waiting.apply()  # for all the time: evaluations that began before a call are not waited for
     check_in_threads(work)
+    waiting.remove()
     assert "forward" not in vars(pipe.unet)
 
 
