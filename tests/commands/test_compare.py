@@ -134,6 +134,53 @@ def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, pea
     assert compared(words, peace, *METHODS).exit_code == 0
 
 
+def test_settings_of_a_method_are_a_run_and_a_curve_of_their_own(words, peace):
+    asked = ("seed-variance=8:tokens_from=0.5:stop=0.5", "select=2:preview_steps=1")
+    more = [word for one in asked for word in ("--method", one)]
+    result = compared(words, peace, *METHODS, *more)
+    assert result.exit_code == 0, result.output
+    names = ["seed-variance-8-stop-0.5-tokens_from-0.5", "select-2-preview_steps-1"]
+    rows = rows_of(peace)
+    assert [*rows] == [*RUNS, *names]
+    assert rows[names[0]]["settings"] == {"stop": 0.5, "tokens_from": 0.5}
+    assert rows[names[1]]["evaluations_per_image"] == 2 * 2 + 4
+    assert read_run(peace / names[0]).rows[0]["method_stop"] == 0.5
+    page = (peace / "comparison.html").read_text()
+    assert "seed-variance noise, stop 0.5, tokens_from 0.5 (strength 8)" in page
+
+
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [
+        ("seed-variance:share=2", "share must lie between 0 and 1, got 2"),
+        ("seed-variance=8:stp=1", "got 'stp' (did you mean 'stop'?)"),
+        ("select:pool=2", "the settings of select are preview_steps, got 'pool'"),
+        ("cads:tau1=low", "tau1 is a number, true or false, got 'low'"),
+        ("ours:scale=1", "it has no settings, got 'scale'"),
+        ("undistilled-first=0.5", "steps must be a whole number"),
+        ("undistilled-first", "has none loaded: load one"),
+    ],
+)
+def test_what_a_method_cannot_be_given_is_refused(words, tmp_path, method, named):
+    assert_refused(compared(words, tmp_path / "out", "--method", method), named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_undistilled_network_adds_its_method_and_predicts_in_the_rounds(words, tmp_path):
+    model = words[words.index("--model") + 1]
+    few = ["--guidance-scale", 0, "--images-per-prompt", 2, "--steps", 3]
+    result = compared(words, tmp_path / "out", *few, "--undistilled", model)
+    assert result.exit_code == 0, result.output
+    rows = rows_of(tmp_path / "out")
+    assert rows["undistilled-first-1"]["evaluations_per_image"] == 3
+    assert rows["ours-0.5"]["evaluations_per_image"] == 6
+    first, plain = (
+        [image.tobytes() for image in read_run(tmp_path / "out" / name).images]
+        for name in ("undistilled-first-1", "unguided")
+    )
+    assert first == plain  # by the model's own network, loaded once more
+
+
 def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):
     file = tmp_path / "attributes.json"
     file.write_text('{"fur": ["red", "grey"]}')

@@ -17,6 +17,7 @@ from diffusers import (
 from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
+    UndistilledFirst,
     Unguided,
     repulsion,
 )
@@ -35,6 +36,7 @@ WEAKEST = [
     SeedVariance(0),
     SeedVariance(3.0, share=0),
     SeedVariance(3.0, stop=0),
+    SeedVariance(3.0, tokens_to=0, pooled=False),
     ParticleGuidance(0),
 ]
 
@@ -226,6 +228,32 @@ def test_variance_noise_is_uniform_on_a_share_of_entries_of_each_sample(pipe, se
             assert drawn.std() == pytest.approx(3 / math.sqrt(3), rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("about", "noised"),
+    [
+        ({"tokens_from": 0.25}, slice(8, 32)),
+        ({"tokens_to": 0.5, "pooled": False}, slice(0, 16)),
+        ({"tokens_from": 0.2, "tokens_to": 0.4}, slice(6, 13)),
+    ],
+)
+def test_variance_noise_may_leave_some_tokens_and_the_pooled_embedding_alone(
+    pipe, seen, about, noised
+):
+    draw(pipe, SeedVariance(3.0, **about), steps=1)
+    tokens, pooled = own_embeddings(pipe)
+    changed = (seen[0].tokens.chunk(2)[1] != tokens).any(dim=-1)
+    assert changed.shape == (3, 32) and changed[:, noised].all()
+    assert changed.sum() == changed[:, noised].numel()
+    assert torch.equal(seen[0].pooled.chunk(2)[1], pooled) == ("pooled" in about)
+
+
+@pytest.mark.parametrize(("stop", "steps"), [(0.2, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
+def test_of_few_steps_the_first_ones_have_variance_noise(pipe, seen, stop, steps):
+    draw(pipe, SeedVariance(3.0, stop=stop), steps=4, guidance_scale=0)
+    plain, _ = own_embeddings(pipe)
+    assert [torch.equal(it.tokens, plain) for it in seen] == [step >= steps for step in range(4)]
+
+
 def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
     draw(pipe, CADS(), ["a cat"], steps=1)
     latents = seen[0].sample.chunk(2)[1].flatten()
@@ -323,6 +351,13 @@ def test_particle_guidance_names_a_scheduler_it_does_not_know(pipe, monkeypatch)
         (SeedVariance, {"strength": math.nan}, "strength must be .* got nan"),
         (SeedVariance, {"share": 1.5}, "share must .* got 1.5"),
         (SeedVariance, {"stop": -0.5}, "stop must .* got -0.5"),
+        (SeedVariance, {"tokens_to": 2.0}, "tokens_from <= tokens_to .* got 0.0 and 2.0"),
+        (
+            SeedVariance,
+            {"tokens_from": 0.5, "tokens_to": 0.4},
+            "tokens_from <= tokens_to .* got 0.5 and",
+        ),
+        (UndistilledFirst, {"steps": 0}, "steps must .* got 0"),
         (ParticleGuidance, {"scale": -2.0}, "scale must be .* got -2.0"),
     ],
 )

@@ -1,6 +1,5 @@
 """One call of a diffusers pipeline: what guidance reads of it, and lets go of at its end."""
 
-import logging
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
@@ -15,8 +14,6 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.rounds import is_distilled
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
-
-logger = logging.getLogger(__name__)
 
 
 class Call:
@@ -124,18 +121,13 @@ class Call:
             generator = local_of(step.pipeline, "generator")
         step = replace(step, prediction=prediction, network=self._network, generator=generator)
         self.is_guided = True
-        if self._undistilled is None and is_distilled(step):
-            self._suggest_adapters(step.pipeline)
-        return self._engine.modify(step)
-
-    @staticmethod
-    def _suggest_adapters(pipeline: Any) -> None:
-        if names := distillation_adapters(pipeline):
-            logger.info(
-                'with undistilled="adapters" (--undistilled adapters) %s would rest in the rounds: '
-                "more looks, and more of what prompts say",
-                ", ".join(names),
-            )
+        is_alone = self._undistilled is None and is_distilled(step)
+        names = distillation_adapters(step.pipeline) if is_alone else []
+        remark = (
+            '; undistilled="adapters" (--undistilled adapters) would switch off '
+            f"{', '.join(names)} in the rounds: more looks, and more of what prompts say"
+        )
+        return self._engine.modify(step, remark if names else "")
 
     def why_unguided(self, step: Step | None) -> str | None:
         """Why the call ends without a guided step; None where one was guided, or none was wanted.

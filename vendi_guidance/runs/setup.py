@@ -11,6 +11,7 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
@@ -95,6 +96,7 @@ def open_run(
     pipe: Any = None,
     sampler: Sampler | None = None,
     tell: Callable[[str], object] = lambda remark: None,
+    undistilled: Undistilled = None,
 ) -> Runner:
     """A run with these options, new or resumed; every process calls this.
 
@@ -103,6 +105,7 @@ def open_run(
         pipe: the model, if an earlier run with it has loaded it (see `load`).
         sampler: None calls the pipeline.
         tell: called in the first process with what the user should know, a sentence each.
+        undistilled: what `options.undistilled` names, if it is loaded.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
@@ -143,8 +146,8 @@ def open_run(
     def begin() -> Runner:
         nonlocal pipe
         pipe = load(options, model, group.device) if pipe is None else pipe
-        pipe.guidance = guidance
-        if guidance.settings.scale:
+        pipe.guidance, guidance.undistilled = guidance, undistilled
+        if guidance.settings.scale and undistilled is None:
             dtype = model.precision.dtype
             guidance.undistilled = model.base.load(dtype, group.device, options.offload)
         done = folder.checkpoints.last() if options.resume else None
