@@ -89,7 +89,7 @@ class Call:
                 "of its own"
             )
         self.has_begun, self._thread = True, get_ident()
-        self._can_modify = self.settings.scale != 0 and self._follow(step.pipeline)
+        self._can_modify = self._follow(step.pipeline)
         if not self._can_modify:
             return
         self._engine.observe(replace(step, network=self._network))

@@ -106,7 +106,7 @@ COMMON = (
 @click.argument("prompts")
 @model_options
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
     "--diversity",
