@@ -164,7 +164,7 @@ def test_calls_that_overlap_leave_nothing_behind(sdxl):
         guidance.on(pipe)
     for guidance in guidances:  # the first to begin is the first to end
         assert "forward" in vars(sdxl.unet)
-        guidance._let_go()
+        guidance._end()
     assert "forward" not in vars(sdxl.unet)
 
 

@@ -163,8 +163,9 @@ def test_a_call_that_raises_leaves_the_window_as_it_was():
         raise KeyboardInterrupt
     assert torch.equal(guidance.window.features, before)
     assert guidance.settings.scale == 0.03
-    with guidance.attached(pipeline()):
+    with guidance.attached(pipeline(), scale=0.1):
         denoise(guidance, *batch(3, seed=1))
+        assert guidance.settings.scale == 0.1  # of every call in the block
     assert len(guidance.window) == 6
 
 

@@ -51,7 +51,7 @@ COMMON = (
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @model_options
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @undistilled_option
 @what(
     "--image-embedder",

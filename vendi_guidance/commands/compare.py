@@ -85,7 +85,7 @@ COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
 @model_options
 @undistilled_option
 @what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
 @judge_options
 @attribute_options
