@@ -47,7 +47,8 @@ from vendi_guidance.guidance.step import Level, Step
 class Network:
     levels = Level(1.0, 2.0), Level(1.0, 1.0)
     evaluations_per_step, spent, ahead = 2, 3, [1.0, 0.5]
-    can_repeat_cfg = has_prompt = is_undistilled = False
+    cfg_every = 1
+    has_prompt = is_undistilled = False
     highest = Level(1.0, 9.0)
     denoised = torch.randn(3, 4, 8, 8)
     def at(self, ratio): return Level(1.0, min(ratio, 9.0))

@@ -16,7 +16,7 @@ from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_h
 from vendi_guidance.adapter.undistilled import Undistilled, distillation_adapters
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import is_distilled
+from vendi_guidance.guidance.rounds import cfg_every, is_distilled
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 
@@ -92,8 +92,7 @@ class Call:
         self._engine.observe(replace(step, network=self._network))
         if self._network is not None:
             level, due = self._network.levels[1], self.is_due(step)
-            self._network.cfg = self._engine.share_of_cfg(level, due)
-            self._network.repeats_cfg = self._engine.repeats_cfg
+            self._network.cfg.share = self._engine.share_of_cfg(level, due)
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
         """The step with what tells its prompts apart. Pooled CLIP embeddings settle the prompt
@@ -177,6 +176,7 @@ class Call:
         self.close()
         watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here)
         if isinstance(self.settings, Rounds):
-            self._network = Network(pipeline, watch, self._undistilled).start()
+            every = cfg_every(self.settings)
+            self._network = Network(pipeline, watch, self._undistilled, every).start()
         self._watch = watch.start()
         return False

@@ -108,11 +108,6 @@ class Engine:
         are_made = are_made or self._are_made
         return rounds.share_of_cfg(level.ratio, self.settings) if are_made else 0.0
 
-    @property
-    def repeats_cfg(self) -> bool:
-        """Whether steps after the rounds may take what CFG adds from the step before."""
-        return isinstance(self.settings, Rounds) and rounds.repeats_cfg(self.settings)
-
     def remember(self, step: Step) -> None:
         """Let the samples of a call's last step enter the memory, except those that hold NaN or
         infinity."""
