@@ -10,7 +10,7 @@ import torch
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_features, prompt_inputs
-from vendi_guidance.guidance.window import unit_rows
+from vendi_guidance.guidance.samples import unit_rows
 
 PROMPTS = [0, 1]
 published = partial(VendiGuidance, preset="published")

@@ -10,7 +10,8 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.calling import then
-from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.scores.bandwidth import median_distance
 
 STEPS = 20

@@ -18,7 +18,8 @@ from vendi_guidance.guidance.objectives import (
     Objective,
     Vendi,
 )
-from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores
 from vendi_guidance.scores.entropy import renyi_entropy

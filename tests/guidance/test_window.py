@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 
 LATENT, PROMPT = Gaussian(0.8), Gaussian(0.3)

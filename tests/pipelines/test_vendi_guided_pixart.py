@@ -8,7 +8,7 @@ from tests.adapter.test_denoiser import SCHEDULERS
 from tests.adapter.test_mixins import EVERY_STEP, PIXART, PROMPTS, generate, make
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.window import unit_rows
+from vendi_guidance.guidance.samples import unit_rows
 
 TRAINED = {"num_train_timesteps": 1000, "beta_schedule": "linear"}
 

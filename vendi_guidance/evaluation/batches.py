@@ -229,7 +229,7 @@ def _from_metadata(
         next((row[key] for key in PROMPT_COLUMNS if row.get(key) is not None), None)
         for _, _, row in listed
     ]
-    kept, note = range(len(listed)), ""
+    kept, note = [*range(len(listed))], ""
     has_prompts = read_prompts and any(prompt is not None for prompt in prompts)
     if has_prompts:
         kept = [i for i in kept if prompts[i] is not None]

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.objectives import Objective
+from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
-from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.scores.bandwidth import median_distance
 

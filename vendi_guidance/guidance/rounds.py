@@ -22,10 +22,10 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient, move
+from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Denoiser, Level, Prediction, Step
-from vendi_guidance.guidance.window import as_rows
 
 ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far

@@ -39,7 +39,8 @@ def write_window(path: Path, stored: Stored) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    first, *others = [shape for shape, *_ in stored.samples] or [None]
+    shapes: list[Any] = [shape for shape, *_ in stored.samples]
+    first, others = next(iter(shapes), None), shapes[1:]
     header = {
         "format": FORMAT,
         "version": VERSION_OF_SHAPES if others else VERSION,
