@@ -254,7 +254,7 @@ class _Here:
     denoised: Any = None
     found: Any = None
     is_inserted = False
-    can_repeat_cfg = False
+    cfg_every = 1
 
     def __init__(
         self,

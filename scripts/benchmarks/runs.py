@@ -5,9 +5,7 @@ are opening a long file of prompts, and what follows each batch: samples are exc
 processes (gloo, on this machine), appended to the window and saved as a checkpoint, and images are
 saved as PNG; then reading images and listing their files, and the sums of a score by random Fourier
 features. Times are CPU time of this process, so that a busy machine changes little; where it waits
-for a disk or another process, wall-clock time is printed too. The last line compares runs of the
-demo model, with images of 512 pixels in place of its own, that wait for each batch's files and that
-write them beside the next batch: on two idle cores or more.
+for a disk or another process, wall-clock time is printed too.
 
 \b
   python -m scripts.benchmarks.runs --prompts 1000000
@@ -19,25 +17,20 @@ import tempfile
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from socket import socket
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import torch
 from PIL import Image, ImageFilter
 from torch.multiprocessing import spawn
 
-from scripts.benchmarks.measuring import machine, measure
-from vendi_guidance.adapter.mixins import DiversityGuided
+from scripts.benchmarks.measuring import machine
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
-from vendi_guidance.runs.distributed import ProcessGroup, process_group
-from vendi_guidance.runs.runner import Generated, Sampler, call
-from vendi_guidance.runs.setup import RunOptions, find, load, open_run
-from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.scores.metrics import VendiScore
 from vendi_guidance.scores.spectra import RandomFourier
 from vendi_guidance.storage.imagefolder import image_name, save_image
@@ -67,9 +60,8 @@ def main(prompts: int, batch_size: int, window: int, processes: int) -> None:
         batches(folder, samples, window)
         exchange(samples, processes)
         picture(folder / "picture.png")
-        paths()
-        sums()
-        writing(folder)
+    paths()
+    sums()
 
 
 def prompt_file(path: Path, count: int) -> None:
@@ -120,56 +112,14 @@ def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int)
 
 
 def picture(path: Path) -> None:
-    """Write and read a picture of 1024 pixels."""
-    image = blurred_noise(1024)
+    """Write and read blurred noise, about as hard to compress as a photograph."""
+    noise = Image.effect_noise((512, 512), 80).resize((1024, 1024)).filter(ImageFilter.BoxBlur(2))
+    image = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
     writing = shortest(lambda: save_image(path, image), 3)
     reading = shortest(lambda: open_image(path.read_bytes()), 3)
     click.echo(
         f"a picture: {writing.cpu:.0f} ms ({writing.wall:.0f} on the wall) to write "
         f"{path.stat().st_size / 1e6:.2f} MB, {reading.cpu:.0f} ms to read it"
-    )
-
-
-def blurred_noise(size: int) -> Image.Image:
-    """An image about as hard to compress as a photograph."""
-    noise = Image.effect_noise((size // 2, size // 2), 80).resize((size, size))
-    noise = noise.filter(ImageFilter.BoxBlur(2))
-    return Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
-
-
-def writing(folder: Path, size: int = 512) -> None:
-    """Make runs that wait for their files and runs that do not, in turn."""
-    image, threads = blurred_noise(size), torch.get_num_threads()
-
-    def generate(pipe: DiversityGuided, arguments: dict[str, Any]) -> Generated:
-        return call(pipe, arguments)._replace(images=[image] * len(arguments["generator"]))
-
-    options = RunOptions(
-        "cat",
-        model="assets/demo-sdxl",
-        images_per_prompt=32,
-        batch_size=4,
-        device="cpu",
-        dtype="float32",
-        output=folder / "run",
-        overwrite=True,
-    )
-    pipe = load(options, find(options), "cpu")
-
-    def run(waits: bool) -> None:
-        with ExitStack() as stack:
-            made = open_run(
-                options, ProcessGroup(0, 1, "cpu"), Stop(), stack, pipe, Sampler(generate)
-            )
-            made.waits = waits
-            deque(made.rounds(), maxlen=0)
-
-    torch.set_num_threads(1)
-    waiting, beside = measure([lambda: run(True), lambda: run(False)], torch.device("cpu"), 60)
-    torch.set_num_threads(threads)
-    click.echo(
-        f"32 images of {size} pixels: {waiting.seconds:.2f} s if each batch waits for its files, "
-        f"{beside.seconds:.2f} s if not; ratio {beside.seconds / waiting.seconds:.2f}"
     )
 
 

@@ -48,7 +48,7 @@ FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
 @click.option("--work", type=click.Path(path_type=Path), default="out/faces", help="Checkpoints.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--vae-steps", type=click.IntRange(1), default=3_000)
+@click.option("--vae-steps", type=click.IntRange(1), default=4_000)
 @click.option("--flow-steps", type=click.IntRange(1), default=8_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_500)
 @click.option("--batch-size", type=click.IntRange(1), default=32)

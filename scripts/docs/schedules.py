@@ -22,6 +22,7 @@ from scripts.benchmarks.measuring import line_of
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.rounds import CFG_EVERY
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
 
@@ -123,7 +124,7 @@ def _added(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], setting
             evaluations_per_step=1 + model["cfg"],
             spent=index + 1 + model["cfg"],  # CFG is on at the first step alone
             ahead=[before.ratio for before, _ in levels[index + 1 :]],
-            can_repeat_cfg=True,
+            cfg_every=CFG_EVERY,
             has_prompt=True,
             is_undistilled=False,
         )

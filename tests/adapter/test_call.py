@@ -20,24 +20,6 @@ def draw(pipe, **given):
     return pipe(**CASES["SDXL"].arguments([0, 1], guided=True) | given)[0]
 
 
-def test_a_scheduler_is_let_go_of_after_the_last_step(sdxl):
-    guidance = VendiGuidance()
-    given = guidance.on(sdxl)
-    assert "step" in vars(sdxl.scheduler)
-    draw(sdxl, **given)
-    assert "step" not in vars(sdxl.scheduler)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_scheduler_is_let_go_of_when_a_call_raises(sdxl, error):
-    guidance = VendiGuidance()
-    with pytest.raises(error), guidance.attached(sdxl):
-        assert "step" in vars(sdxl.scheduler)
-        raise error
-    assert "step" not in vars(sdxl.scheduler)
-    assert len(guidance.window) == 0
-
-
 def test_attached_gives_the_arguments_of_on(sdxl):
     one, other = VendiGuidance(), VendiGuidance()
     with other.attached(sdxl, torch.Generator().manual_seed(1)) as given:
@@ -182,7 +164,7 @@ def test_calls_that_overlap_leave_nothing_behind(sdxl):
         guidance.on(pipe)
     for guidance in guidances:  # the first to begin is the first to end
         assert "forward" in vars(sdxl.unet)
-        guidance._let_go()
+        guidance._end()
     assert "forward" not in vars(sdxl.unet)
 
 

@@ -10,7 +10,8 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.calling import then
-from vendi_guidance.guidance.window import SlidingWindow, unit_rows
+from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.scores.bandwidth import median_distance
 
 STEPS = 20
@@ -137,11 +138,12 @@ def test_prompts_may_come_as_a_list_of_token_sequences():
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("broken", ["latents", "prompts"])
 @pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
-def test_broken_latents_are_skipped_counted_and_warned_about_once(value, objective, caplog):
+def test_broken_samples_are_skipped_counted_and_warned_about_once(value, broken, objective, caplog):
     guidance = published(objective, every=5)
     latents, prompts = batch(3)
-    latents[1, 0, 0, 0] = value
+    (latents if broken == "latents" else prompts)[1, 0, 0] = value
     with caplog.at_level(logging.WARNING):
         moved = denoise(guidance, latents, prompts)
         denoise(guidance, latents, prompts)
@@ -150,6 +152,7 @@ def test_broken_latents_are_skipped_counted_and_warned_about_once(value, objecti
     assert sum("NaN or infinity" in message for message in caplog.messages) == 1
     assert len(guidance.window) == 4  # twice the two sound ones
     assert torch.isfinite(guidance.window.features).all()
+    assert torch.isfinite(guidance.window.prompts).all()
 
 
 def test_a_call_that_raises_leaves_the_window_as_it_was():
@@ -161,8 +164,9 @@ def test_a_call_that_raises_leaves_the_window_as_it_was():
         raise KeyboardInterrupt
     assert torch.equal(guidance.window.features, before)
     assert guidance.settings.scale == 0.03
-    with guidance.attached(pipeline()):
+    with guidance.attached(pipeline(), scale=0.1):
         denoise(guidance, *batch(3, seed=1))
+        assert guidance.settings.scale == 0.1  # of every call in the block
     assert len(guidance.window) == 6
 
 
@@ -261,21 +265,16 @@ def test_what_is_no_pipeline_is_named(wrong):
 
 
 @pytest.mark.parametrize(
-    ("call", "reason"),
+    ("name", "call", "reason"),
     [
-        (lambda self, prompt, **kwargs: None, "takes no callback_on_step_end"),
-        (lambda self, prompt, callback=None: None, "takes no callback_on_step_end"),
+        ("Deaf", lambda self, prompt, **kwargs: None, "takes no callback_on_step_end"),
+        ("Deaf", lambda self, prompt, callback=None: None, "takes no callback_on_step_end"),
+        ("PRXPipeline", None, "ignores what its callback returns"),
     ],
 )
-def test_a_pipeline_whose_call_takes_no_callback_is_refused(call, reason):
-    kind = type("Deaf", (), {"__call__": call, "scheduler": None})
-    with pytest.raises(ValueError, match=f"Deaf {reason}"):
-        published().on(kind())
-
-
-def test_a_pipeline_that_ignores_its_callback_is_refused():
-    kind = type("PRXPipeline", (), {"__call__": None, "scheduler": None})
-    with pytest.raises(ValueError, match="PRXPipeline ignores what its callback returns"):
+def test_a_pipeline_that_takes_no_callback_or_ignores_it_is_refused(name, call, reason):
+    kind = type(name, (), {"__call__": call, "scheduler": None})
+    with pytest.raises(ValueError, match=f"{name} {reason}"):
         published().on(kind())
 
 
@@ -299,14 +298,6 @@ def test_a_pipeline_that_never_calls_its_callback_is_told(caplog):
     ]
 
 
-def test_too_few_prompts_or_none_are_said_plainly():
-    latents, prompts = batch(3)
-    with pytest.raises(ValueError, match="2 rows for 3 latents"):
-        denoise(published(), latents, prompts[:2], at=0)
-    with pytest.raises(ValueError, match='objective "rke" or "vendi"'):
-        denoise(published(), latents, None, at=0)
-
-
 def test_one_window_may_serve_two_guidances():
     window = SlidingWindow(10)
     denoise(published(window=window), *batch(3))
@@ -323,31 +314,24 @@ def bandwidth_for(prompts):
     return 0.3 * median_distance(unit_rows(prompts.mean(dim=1)))
 
 
-def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance():
-    guidance = published(scale=0.3, every=1)
-    prompts = different_prompts(6)
-    latents = batch(6)[0]
-    expected = published(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts))
+SEVERAL = different_prompts(6)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "sigma"),
+    [
+        (SEVERAL, bandwidth_for(SEVERAL)),
+        (SEVERAL[[0, 0, 0, 1]], bandwidth_for(SEVERAL[:2])),  # the same prompt again counts once
+        (SEVERAL[[0, 0, 0, 0]], 0.3),  # one alone gets the published bandwidth
+    ],
+)
+def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance(prompts, sigma):
+    guidance, expected = published(scale=0.3), published(scale=0.3, sigma_prompt=sigma)
+    latents = batch(len(prompts))[0]
     steps = [denoise(each, latents, prompts, at=0) for each in (guidance, expected)]
     torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
     assert guidance.sigma_prompt is None  # too few to settle
-    assert expected.sigma_prompt == bandwidth_for(prompts)
-
-
-def test_the_same_prompt_again_counts_once_and_one_alone_gets_the_published_bandwidth():
-    latents = batch(4)[0]
-    prompts = different_prompts(2)[torch.tensor([0, 0, 0, 1])]
-    expected = published(scale=0.3, every=1, sigma_prompt=bandwidth_for(prompts[2:]))
-    steps = [denoise(each, latents, prompts, at=0) for each in (published(scale=0.3), expected)]
-    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-3)
-    alone = prompts[:1].expand(4, 5, 6)
-    guidance = published(scale=0.3)
-    steps = [
-        denoise(each, latents, alone, at=0)
-        for each in (guidance, published(scale=0.3, sigma_prompt=0.3))
-    ]
-    assert torch.equal(*steps)
-    assert guidance.sigma_prompt is None
+    assert expected.sigma_prompt == sigma
 
 
 def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
@@ -417,27 +401,17 @@ def test_the_more_exemplars_count_the_closer_a_sample_stays():
     assert near == sorted(near) and near[0] < near[-1] - 0.01
 
 
-@pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
-def test_broken_prompts_are_skipped_and_warned_about(objective, caplog):
-    guidance = published(objective, every=5)
-    latents, prompts = batch(3)
-    prompts[1, 0, 0] = torch.nan
-    with caplog.at_level(logging.WARNING):
-        moved = denoise(guidance, latents, prompts)
-    assert torch.isfinite(moved).all() and guidance.skipped > 0
-    assert sum("NaN or infinity" in message for message in caplog.messages) == 1
-    assert len(guidance.window) == 2
-    assert torch.isfinite(guidance.window.prompts).all()
-
-
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
-def test_a_step_of_the_rke_pair_never_waits_for_the_device(objective):
+def test_a_step_of_the_rke_pair_never_waits_for_the_device_nor_one_whose_window_is_elsewhere(
+    objective,
+):
     # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
-    guidance = published(objective, sigma_prompt=0.3)
-    guidance.window.append(*(x if x.ndim == 4 else x.mean(dim=1) for x in batch(4)))
-    if objective == "rke":
-        guidance.window.clear()
-        guidance.window.append(batch(4)[0])
+    window = SlidingWindow(9, dtype=torch.float16, device="cpu")
+    latents, prompts = batch(4)
+    window.append(latents, None if objective == "rke" else prompts.mean(dim=1))
+    guidance = published(objective, sigma_prompt=0.3, window=window)
     latents, prompts = (x.to("meta") for x in batch(3))
-    moved = denoise(guidance, latents, prompts, at=0)
-    assert moved.device.type == "meta" and moved.shape == latents.shape
+    for _ in range(2):
+        moved = denoise(guidance, latents, prompts, at=0)
+        assert moved.device.type == "meta" and moved.shape == latents.shape
+        assert moved.dtype == torch.float32

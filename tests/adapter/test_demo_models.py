@@ -18,15 +18,19 @@ MODELS = {
 IMAGES = 8
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name):
-    kind, probe_name, prompt, steps, scale = MODELS[name]
+def load(kind, name):
     is_lora = name.endswith("-lora")
     pipe = kind.from_pretrained(ASSETS / ("demo-sdxl" if is_lora else name))
     if is_lora:
         pipe.load_lora_weights(ASSETS / name)
     pipe.set_progress_bar_config(disable=True)
-    probe = load_probe(ASSETS / probe_name)
+    return pipe
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name):
+    kind, probe_name, prompt, steps, scale = MODELS[name]
+    pipe, probe = load(kind, name), load_probe(ASSETS / probe_name)
 
     def draw(strength):
         if kind is VendiGuidedPixArtSigmaPipeline:
@@ -49,9 +53,7 @@ def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name
 
 
 def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistilled_one():
-    pipe = StableDiffusionXLPipeline.from_pretrained(ASSETS / "demo-sdxl")
-    pipe.load_lora_weights(ASSETS / "demo-sdxl-turbo-lora")
-    pipe.set_progress_bar_config(disable=True)
+    pipe = load(StableDiffusionXLPipeline, "demo-sdxl-turbo-lora")
     probe = load_probe(ASSETS / "demo-probe")
 
     def looks(**settings):

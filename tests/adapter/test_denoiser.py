@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.guidance.rounds import CFG_EVERY
 
 PROMPTS = [0, 1]
 SCALE = 3.0  # of CFG in CASES
@@ -54,11 +54,11 @@ def module_of(pipe):
 
 
 @contextmanager
-def watching(pipe, cfg=1.0, repeats=False):
-    """A network whose CFG has this share from the second step on, or repeats."""
+def watching(pipe, cfg=1.0, every=1):
+    """A network whose CFG has this share from the second step on."""
     with Watch(pipe.scheduler) as watch:
-        network = Network(pipe, watch).start()
-        network.cfg, network.repeats_cfg = cfg, repeats
+        network = Network(pipe, watch, cfg_every=every).start()
+        network.cfg.share = cfg
         try:
             yield network, watch
         finally:
@@ -85,10 +85,10 @@ def scaled(name, cfg, **how):
         return call(name, **how)
 
 
-def rows_evaluated(name, cfg, guided=True, repeats=False):
+def rows_evaluated(name, cfg, guided=True, every=1):
     """By step, the rows of each evaluation of the network."""
     evaluations = []
-    with watching(pipeline(name), cfg, repeats):
+    with watching(pipeline(name), cfg, every):
         rows = []
 
         def at_step(index, latents):
@@ -210,17 +210,17 @@ def test_half_of_cfg_lies_halfway(name):
     torch.testing.assert_close(half, (none + full) / 2, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("every", [1, CFG_EVERY, 3])
 @pytest.mark.parametrize("name", ["SDXL", "Z-Image", *IN_TWO_EVALUATIONS])
-def test_every_other_step_takes_what_cfg_adds_from_the_one_before(name):
+def test_of_so_many_steps_the_first_finds_what_cfg_adds(name, every):
     [first, *plain] = rows_evaluated(name, 0.0)
-    [_, *repeated] = rows_evaluated(name, 0.5, repeats=True)
-    whole = [first if step % 2 == 0 else one for step, one in enumerate(plain)]
-    assert repeated == whole
+    [_, *scaled] = rows_evaluated(name, 0.5, every=every)
+    assert scaled == [one if step % every else first for step, one in enumerate(plain)]
 
 
 @pytest.mark.parametrize("name", ["SDXL", "Z-Image", "Flux 2 Klein"])
 def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name):
-    with watching(pipeline(name), 0.5, repeats=True):
+    with watching(pipeline(name), 0.5, CFG_EVERY):
         found = call(name)
     expected = scaled(name, 0.5)
     apart = (expected - scaled(name, 0.0)).norm()
@@ -269,20 +269,6 @@ def test_as_many_tokens_as_rows_are_not_taken_for_rows():
 # The module is left as it was
 
 
-def test_the_network_is_left_as_it_was_after_a_call_and_after_an_error():
-    pipe = pipeline("SDXL")
-    for at_step, error in ((None, None), (lambda index, latents: 1 / 0, ZeroDivisionError)):
-        guidance = VendiGuidance(rounds=2)
-        with guidance.attached(pipe) as given:
-            assert "forward" in vars(pipe.unet)
-            if error is None:
-                pipe(**CASES["SDXL"].arguments(PROMPTS), **given)
-            else:
-                with pytest.raises(error):
-                    call("SDXL", at_step=at_step)
-        assert "forward" not in vars(pipe.unet)
-
-
 def test_a_forward_of_the_instance_stays_in_force_and_in_place():
     pipe, calls = CASES["SDXL"].make(), []
     stock = pipe.unet.forward
@@ -304,7 +290,7 @@ def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kep
         pipe.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
     assert vars(pipe.unet)["forward"] is own
     assert torch.equal(call("SDXL", pipe), call("SDXL"))
-    assert network._evaluations == []
+    assert network.cfg.evaluations == []
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -328,50 +314,24 @@ def test_a_compiled_network_is_watched_and_left_as_it_was(in_place):
     assert vars(pipe.unet) == before
 
 
-# What cannot be repeated
+# What cannot be repeated; outputs that a pipeline changes are in the tests of the rounds
 
 
-def denoise_after(pipe, guided=False):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda args: (args[0].flip(-1), *args[1:]), "scales its latents in a way .* known: use"),
+        (lambda args: (torch.ones(3, 4, 8, 8),), "3 rows for 2 samples"),
+    ],
+)
+def test_inputs_that_a_pipeline_changes_are_refused(changed, message):
     def at_step(index, latents):
+        [evaluation] = network.cfg.evaluations
+        network.cfg.evaluations[0] = evaluation._replace(args=changed(evaluation.args))
         network.denoise(watch.step.sample)
 
-    with watching(pipe) as (network, watch):
-        call("SDXL", pipe, at_step, guided=guided)
-
-
-def test_outputs_that_a_pipeline_changes_are_refused():
-    pipe = CASES["SDXL"].make()
-    pipe.unet.register_forward_hook(lambda module, args, output: (output[0].roll(1, 0),))
-    with pytest.raises(
-        ValueError, match=r"StableDiffusionXLPipeline, it changes .* use VendiGuidance"
-    ):
-        denoise_after(pipe)
-
-
-def test_inputs_that_a_pipeline_changes_are_refused():
-    pipe = CASES["SDXL"].make()
-    pipe.unet.register_forward_pre_hook(lambda module, args: (args[0].flip(-1), *args[1:]))
-    with pytest.raises(ValueError, match="scales its latents in a way that is not known: use"):
-        denoise_after(pipe)
-
-
-def test_rows_that_are_no_multiple_of_the_samples_are_refused():
-    pipe = CASES["SDXL"].make()
-
-    def at_step(index, latents):
-        network._evaluations[0] = network._evaluations[0]._replace(args=(torch.ones(3, 4, 8, 8),))
-        network.denoise(watch.step.sample)
-
-    with (
-        watching(pipe) as (network, watch),
-        pytest.raises(ValueError, match="3 rows for 2 samples"),
-    ):
-        call("SDXL", pipe, at_step)
-
-
-def test_a_pipeline_without_a_network_that_is_known_is_refused():
-    pipe = CASES["SDXL"].make()
-    with watching(pipe) as (network, _):
-        pass
+    pipe = pipeline("SDXL")
+    with watching(pipe) as (network, watch), pytest.raises(ValueError, match=message):
+        call("SDXL", pipe, at_step, guided=False)
     with pytest.raises(ValueError, match="its network is not evaluated between two steps"):
         network.denoise(torch.ones(1))

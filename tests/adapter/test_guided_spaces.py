@@ -108,14 +108,6 @@ def test_every_scheduler_is_guided_and_left_as_it_was(any_pipeline):
     assert torch.equal(latents_of(any_pipeline), plain)
 
 
-def test_at_scale_zero_the_pictures_are_the_stock_ones(any_pipeline):
-    guidance = denoised(scale=0, rounds=2)
-    assert torch.equal(
-        latents_of(any_pipeline, **guidance.on(any_pipeline)), latents_of(any_pipeline)
-    )
-    assert len(guidance.window) == 0
-
-
 def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback(ddim_pipeline):
     for on, first in ((True, 0), (False, 1)):
         spy = Spy(denoised())

@@ -12,7 +12,7 @@ from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import Letters, LettersEncoder
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.window import unit_rows
+from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.runs.pipelines import GUIDED
 
 FOLDER = Path(__file__).parents[2] / "pipelines"

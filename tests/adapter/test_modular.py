@@ -43,7 +43,7 @@ def test_guidance_changes_what_comes_out_and_strength_0_does_not(modular, preset
     assert torch.equal(modular.generate(modular.make(), PROMPTS), plain)
 
 
-def test_finished_samples_enter_the_window_with_their_prompts(modular):
+def test_finished_samples_enter_the_window_with_their_prompts_and_all_is_let_go_of(modular):
     guidance = VendiGuidance()
     pipe = guided(modular, guidance)
     found = torch.cat([modular.generate(pipe, PROMPTS) for _ in range(2)])
@@ -53,6 +53,7 @@ def test_finished_samples_enter_the_window_with_their_prompts(modular):
     rows = modular.embeddings(PROMPTS)
     best = rows.get("pooled_prompt_embeds", rows["prompt_embeds"].mean(dim=1))
     torch.testing.assert_close(window.prompts[:3], unit(best), atol=1e-5, rtol=0)
+    assert "step" not in vars(pipe.scheduler) and "forward" not in vars(network_of(pipe))
 
 
 def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
@@ -69,12 +70,6 @@ def test_cfg_is_off_at_all_steps_but_the_first_until_the_rounds(modular, cfg):
     leaf.register_forward_hook(lambda *_: evaluated.append(1))
     modular.generate(pipe, PROMPTS)
     assert len(evaluated) == 6 + 2 + (cfg > 1)
-
-
-def test_scheduler_and_network_are_let_go_of_after_the_last_step(modular):
-    pipe = guided(modular, VendiGuidance())
-    modular.generate(pipe, PROMPTS)
-    assert "step" not in vars(pipe.scheduler) and "forward" not in vars(network_of(pipe))
 
 
 def test_guidance_that_is_inserted_again_takes_the_place_of_the_first(modular):

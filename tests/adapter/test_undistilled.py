@@ -9,11 +9,12 @@ from peft import LoraConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 
 from tests.adapter.test_call import check_in_threads, sharing
+from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters
+from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters, one_at_a_time
 
 LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
 
@@ -35,7 +36,7 @@ def distilled(*names, kind="SDXL"):
     return pipe
 
 
-def draw(pipe, at_step=lambda index: None, guide=None):
+def draw(pipe, at_step=lambda index: None, guide=None, **changes):
     """Latents of a call of 4 steps; `at_step(index)` after each."""
 
     def callback(pipe, index, timestep, tensors):
@@ -43,7 +44,8 @@ def draw(pipe, at_step=lambda index: None, guide=None):
         return tensors
 
     given = {"callback_on_step_end": callback} if guide is None else guide(callback)
-    return pipe(**CASES["SDXL"].arguments([0, 1]) | {"num_inference_steps": 4} | given)[0]
+    given |= {"num_inference_steps": 4, **changes}
+    return pipe(**CASES["SDXL"].arguments([0, 1]) | given)[0]
 
 
 def predictions(pipe, undistilled=None):
@@ -115,36 +117,44 @@ def test_adapters_are_as_they_were_however_the_block_ends(off):
     assert state(pipe) == before
 
 
-@pytest.mark.parametrize("phase", ["first step", "rounds", "last step", "none"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("phase", ["first step", "rounds", "last step", "decoder", "none"])
 @pytest.mark.parametrize("undistilled", ["adapters", "module"])
-def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase):
+def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, error, monkeypatch):
     pipe, other = distilled("style", "lightning"), base().unet
     stock, before = draw(pipe), state(pipe)
     given = "adapters" if undistilled == "adapters" else other
     told, steps = [], []
 
+    def reached(here):
+        if phase == here:
+            raise error("an error")
+
     def in_rounds(*_):
         if given is other or state(pipe)[0][0][0]:
             told.append(len(steps))
-            assert phase != "rounds", "an error"
+            reached("rounds")
 
     def at_step(index):
         steps.append(index)
-        assert (phase, index) not in (("first step", 0), ("last step", 3)), "an error"
+        reached({0: "first step", 3: "last step"}.get(index))
 
     observed = other if given is other else pipe.unet.mid_block
     hook = observed.register_forward_hook(in_rounds)
     guidance = VendiGuidance(rounds=2, level=0.02)
-    expected = nullcontext() if phase == "none" else pytest.raises(AssertionError, match="an error")
+    expected = nullcontext() if phase == "none" else pytest.raises(error, match="an error")
+    pipe.register_modules(vae=unet.vae())
+    monkeypatch.setattr(pipe.vae, "decode", lambda *_, **__: reached("decoder"))
 
     def guided(callback):
         return stack.enter_context(guidance.attached(pipe, undistilled=given, callback=callback))
 
     with expected, ExitStack() as stack:
-        draw(pipe, at_step, guided)
+        draw(pipe, at_step, guided, output_type="pil" if phase == "decoder" else "latent")
     hook.remove()
     assert bool(told) == (phase != "first step") and 0 not in told
     assert state(pipe) == before and guidance.undistilled is None
+    assert len(guidance.window) == 2 * (phase == "none")
     assert torch.equal(draw(pipe), stock)
 
 
@@ -165,7 +175,10 @@ def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
         guidances += [VendiGuidance(rounds=2)]
         return [("SDXL", sharing(pipe), guidance) for guidance in guidances]
 
+    waiting = one_at_a_time(pipe.unet, "forward")
+    waiting.apply()  # for all the time: evaluations that began before a call are not waited for
     check_in_threads(work)
+    waiting.remove()
     assert "forward" not in vars(pipe.unet)
 
 
@@ -234,10 +247,11 @@ def test_distillations_are_known_by_name():
 
 
 @pytest.mark.parametrize("undistilled", [None, "adapters"])
-def test_what_would_let_a_distillation_rest_is_said(caplog, undistilled):
+def test_one_line_says_what_is_done_and_what_would_let_a_distillation_rest(caplog, undistilled):
     pipe = distilled("sdxl_Lightning_4step")
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "vendi_guidance"):
         guidance = VendiGuidance(undistilled=undistilled)
         draw(pipe, guide=lambda _: guidance.on(pipe))
-    said = [text for text in caplog.messages if "--undistilled adapters" in text]
-    assert len(said) == (undistilled is None) and all("sdxl_Lightning_4step" in it for it in said)
+    [said] = caplog.messages
+    assert said.startswith("4 steps without CFG: ")
+    assert ("--undistilled adapters) would switch off sdxl_Lig" in said) == (undistilled is None)

@@ -49,3 +49,12 @@ def test_the_lora_rests_in_the_rounds(monkeypatch, tiny_sdxl_folder, tiny_lora_f
     monkeypatch.setattr(app, "serving", generate_once)
     run("--model", tiny_sdxl_folder, "--lora", tiny_lora_folder, "--undistilled", "adapters")
     assert {row["undistilled"] for row in rows} == {"adapters"}
+
+
+def test_a_demo_model_is_judged_by_the_probe_beside_it(tmp_path):
+    for name in ("demo-faces", "demo-faces-probe", "demo-pixart", "demo-probe"):
+        (tmp_path / name).mkdir()
+    found = [app.probe_beside(tmp_path / model) for model in ("demo-faces", "demo-pixart")]
+    assert found == [tmp_path / "demo-faces-probe", tmp_path / "demo-probe"]
+    assert app.probe_beside(tmp_path / "demo-faces" / "elsewhere") is None
+    assert app.EXAMPLES.keys() == {probe.name for probe in found}

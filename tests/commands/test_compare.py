@@ -58,15 +58,12 @@ def rows_of(folder: Path) -> dict[str, dict]:
     return {row["folder"]: row for row in content["runs"]}
 
 
-def test_every_method_generates_the_same_prompts_and_seeds(peace):
+def test_every_method_generates_other_images_of_the_same_prompts_and_seeds(peace):
     runs = [read_run(peace / name).rows for name in RUNS]
     assert {tuple((row["prompt"], row["seed"]) for row in rows) for rows in runs} == {
         tuple((row["prompt"], row["seed"]) for row in runs[0])
     }
     assert [row["method_strength"] for row in runs[3]] == [8.0] * 9
-
-
-def test_every_method_generates_other_images_than_the_unguided(peace):
     plain, *others = [[image.tobytes() for image in read_run(peace / name).images] for name in RUNS]
     assert all(other != plain for other in others)
 
@@ -88,12 +85,9 @@ def test_costs_are_the_rows_that_the_network_evaluated(peace):
     assert evaluations["limited-interval-0.3"] == 3
     assert evaluations["select-2"] == 8
     assert evaluations["ours-0.5"] > 4
-
-
-def test_the_unguided_is_what_others_are_compared_with(peace):
-    plain = rows_of(peace)["unguided"]
-    assert plain["diversity"] == plain["kept"] == 1
     assert all(row["seconds_per_image"] > 0 for row in rows_of(peace).values())
+    plain = rows_of(peace)["unguided"]
+    assert plain["diversity"] == plain["kept"] == 1  # what others are compared with
 
 
 def test_the_page_needs_no_other_file_and_no_prompt_is_markup(peace):
@@ -138,6 +132,53 @@ def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, pea
     assert {name: contents(peace / name) for name in RUNS} == before
     assert [*rows_of(peace)] == [*RUNS, "cads-1"]
     assert compared(words, peace, *METHODS).exit_code == 0
+
+
+def test_settings_of_a_method_are_a_run_and_a_curve_of_their_own(words, peace):
+    asked = ("seed-variance=8:tokens_from=0.5:stop=0.5", "select=2:preview_steps=1")
+    more = [word for one in asked for word in ("--method", one)]
+    result = compared(words, peace, *METHODS, *more)
+    assert result.exit_code == 0, result.output
+    names = ["seed-variance-8-stop-0.5-tokens_from-0.5", "select-2-preview_steps-1"]
+    rows = rows_of(peace)
+    assert [*rows] == [*RUNS, *names]
+    assert rows[names[0]]["settings"] == {"stop": 0.5, "tokens_from": 0.5}
+    assert rows[names[1]]["evaluations_per_image"] == 2 * 2 + 4
+    assert read_run(peace / names[0]).rows[0]["method_stop"] == 0.5
+    page = (peace / "comparison.html").read_text()
+    assert "seed-variance noise, stop 0.5, tokens_from 0.5 (strength 8)" in page
+
+
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [
+        ("seed-variance:share=2", "share must lie between 0 and 1, got 2"),
+        ("seed-variance=8:stp=1", "got 'stp' (did you mean 'stop'?)"),
+        ("select:pool=2", "the settings of select are preview_steps, got 'pool'"),
+        ("cads:tau1=low", "tau1 is a number, true or false, got 'low'"),
+        ("ours:scale=1", "it has no settings, got 'scale'"),
+        ("undistilled-first=0.5", "steps must be a whole number"),
+        ("undistilled-first", "has none loaded: load one"),
+    ],
+)
+def test_what_a_method_cannot_be_given_is_refused(words, tmp_path, method, named):
+    assert_refused(compared(words, tmp_path / "out", "--method", method), named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_undistilled_network_adds_its_method_and_predicts_in_the_rounds(words, tmp_path):
+    model = words[words.index("--model") + 1]
+    few = ["--guidance-scale", 0, "--images-per-prompt", 2, "--steps", 3]
+    result = compared(words, tmp_path / "out", *few, "--undistilled", model)
+    assert result.exit_code == 0, result.output
+    rows = rows_of(tmp_path / "out")
+    assert rows["undistilled-first-1"]["evaluations_per_image"] == 3
+    assert rows["ours-0.5"]["evaluations_per_image"] == 6
+    first, plain = (
+        [image.tobytes() for image in read_run(tmp_path / "out" / name).images]
+        for name in ("undistilled-first-1", "unguided")
+    )
+    assert first == plain  # by the model's own network, loaded once more
 
 
 def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):

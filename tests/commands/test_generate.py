@@ -136,17 +136,6 @@ def test_unguided_images_do_not_depend_on_the_batch_size(make, tmp_path):
     assert np.abs(at_once.pixels - in_parts.pixels).max() <= 1
 
 
-def test_the_same_command_makes_the_same_images_guided_too(make, tmp_path):
-    options = ("--images-per-prompt", 4, *GUIDED)
-    first = made(make("cat", *options), tmp_path / "out").pixels
-    again = made(make("cat", *options, output=tmp_path / "again"), tmp_path / "again").pixels
-    plain = made(
-        make("cat", *options, "--diversity-scale", 0, "--overwrite"), tmp_path / "out"
-    ).pixels
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, plain)
-
-
 def test_a_saved_window_makes_two_runs_one(make, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("cat\ncat\ndog\ndog\n")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from diffusers import (
 from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
+    UndistilledFirst,
     Unguided,
     repulsion,
 )
@@ -26,12 +28,7 @@ STEPS = 10
 SCALE = 3.0
 PROMPTS = ["a cat", "a cat", "a dog"]
 
-STRONG = [
-    LimitedInterval(0.3, 0.7),
-    CADS(),
-    SeedVariance(3.0),
-    ParticleGuidance(5.0),
-]
+STRONG = [LimitedInterval(0.3, 0.7), CADS(), SeedVariance(3.0), ParticleGuidance(5.0)]
 WEAKEST = [
     LimitedInterval(0, 1),
     CADS(scale=0),
@@ -39,6 +36,7 @@ WEAKEST = [
     SeedVariance(0),
     SeedVariance(3.0, share=0),
     SeedVariance(3.0, stop=0),
+    SeedVariance(3.0, tokens_to=0, pooled=False),
     ParticleGuidance(0),
 ]
 
@@ -50,11 +48,10 @@ def pipe(tiny_sdxl_folder):
     return loaded
 
 
-@pytest.fixture
-def euler(pipe, monkeypatch):
-    monkeypatch.setattr(
-        pipe, "scheduler", EulerDiscreteScheduler.from_config(pipe.scheduler.config)
-    )
+@pytest.fixture(params=[DDIMScheduler, EulerDiscreteScheduler])
+def either(request, pipe, monkeypatch):
+    """The pipeline with this scheduler."""
+    monkeypatch.setattr(pipe, "scheduler", request.param.from_config(pipe.scheduler.config))
     return pipe
 
 
@@ -88,14 +85,12 @@ def seeds(first, count):
 def draw(pipe, method, prompts=PROMPTS, first_seed=0, guidance_scale=SCALE, steps=STEPS):
     call = PipelineCall(pipe, prompts, seeds(first_seed, len(prompts)), guidance_scale)
     options = {"num_inference_steps": steps, "output_type": "latent", "generator": call.generators}
-    with method.attached(call) as given:
+    with nullcontext({}) if method is None else method.attached(call) as given:
         return pipe(prompts, guidance_scale=guidance_scale, **given, **options).images
 
 
-def stock(pipe, prompts=PROMPTS, guidance_scale=SCALE, steps=STEPS):
-    generator = seeds(0, len(prompts))
-    options = {"num_inference_steps": steps, "output_type": "latent", "generator": generator}
-    return pipe(prompts, guidance_scale=guidance_scale, **options).images
+def stock(pipe, *given, **options):
+    return draw(pipe, None, *given, **options)
 
 
 def own_embeddings(pipe, prompts=PROMPTS):
@@ -113,14 +108,11 @@ def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method):
     assert torch.equal(draw(pipe, method), stock(pipe))
 
 
-@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
 @pytest.mark.parametrize("method", named(STRONG))
 def test_a_method_changes_samples_but_neither_their_start_nor_pipeline_and_generators(
-    request, pipe, seen, method, scheduler
+    either, seen, method
 ):
-    if scheduler == "euler":
-        request.getfixturevalue("euler")
-    plain = stock(pipe)
+    pipe, plain = either, stock(either)
     start = seen[0].sample[-len(PROMPTS) :]
     seen.clear()
     generators, untouched = seeds(0, 3), seeds(0, 3)
@@ -188,11 +180,18 @@ def test_annealed_embeddings_keep_each_samples_mean_and_deviation(gamma):
     torch.testing.assert_close(annealed.std(dim=(1, 2)), y.std(dim=(1, 2)))
 
 
-def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_prompt(pipe, seen):
-    draw(pipe, CADS(tau1=0.5, tau2=0.8))
+def embeddings_seen(pipe, seen):
+    """Of tokens and of pooled ones: what prompts were given at each step, and the prompts' own. No
+    method may touch those of negative prompts."""
     for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
         negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
         assert all(torch.equal(one, negative[0]) for one in negative)
+        yield given, plain
+
+
+def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_prompt(pipe, seen):
+    draw(pipe, CADS(tau1=0.5, tau2=0.8))
+    for given, plain in embeddings_seen(pipe, seen):
         # t is 1, 0.9, ..., and gamma 0 at the first three steps
         for before, after in itertools.pairwise(given[:6]):
             assert (before != after).any(dim=-1).all()
@@ -205,9 +204,7 @@ def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_promp
 
 def test_variance_noise_is_the_same_at_the_first_steps_and_gone_after_them(pipe, seen):
     draw(pipe, SeedVariance(3.0, stop=0.3))
-    for kind, plain in zip(("tokens", "pooled"), own_embeddings(pipe), strict=True):
-        negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
-        assert all(torch.equal(one, negative[0]) for one in negative)
+    for given, plain in embeddings_seen(pipe, seen):
         assert not torch.equal(given[0], plain)
         assert all(torch.equal(one, given[0]) for one in given[:3])
         assert all(torch.equal(one, plain) for one in given[3:])
@@ -231,6 +228,32 @@ def test_variance_noise_is_uniform_on_a_share_of_entries_of_each_sample(pipe, se
             assert drawn.std() == pytest.approx(3 / math.sqrt(3), rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("about", "noised"),
+    [
+        ({"tokens_from": 0.25}, slice(8, 32)),
+        ({"tokens_to": 0.5, "pooled": False}, slice(0, 16)),
+        ({"tokens_from": 0.2, "tokens_to": 0.4}, slice(6, 13)),
+    ],
+)
+def test_variance_noise_may_leave_some_tokens_and_the_pooled_embedding_alone(
+    pipe, seen, about, noised
+):
+    draw(pipe, SeedVariance(3.0, **about), steps=1)
+    tokens, pooled = own_embeddings(pipe)
+    changed = (seen[0].tokens.chunk(2)[1] != tokens).any(dim=-1)
+    assert changed.shape == (3, 32) and changed[:, noised].all()
+    assert changed.sum() == changed[:, noised].numel()
+    assert torch.equal(seen[0].pooled.chunk(2)[1], pooled) == ("pooled" in about)
+
+
+@pytest.mark.parametrize(("stop", "steps"), [(0.2, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
+def test_of_few_steps_the_first_ones_have_variance_noise(pipe, seen, stop, steps):
+    draw(pipe, SeedVariance(3.0, stop=stop), steps=4, guidance_scale=0)
+    plain, _ = own_embeddings(pipe)
+    assert [torch.equal(it.tokens, plain) for it in seen] == [step >= steps for step in range(4)]
+
+
 def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
     draw(pipe, CADS(), ["a cat"], steps=1)
     latents = seen[0].sample.chunk(2)[1].flatten()
@@ -252,13 +275,10 @@ def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
     assert torch.equal(repulsion(torch.ones(n, 4)), torch.zeros(n, 4))  # duplicates do not move
 
 
-@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
 def test_particle_guidance_does_to_a_step_what_the_authors_do_to_its_noise(
-    request, pipe, seen, monkeypatch, scheduler
+    either, seen, monkeypatch
 ):
-    if scheduler == "euler":
-        request.getfixturevalue("euler")
-    scale, constant = 5.0, random(3, 4, 8, 8, seed=9).float()
+    pipe, scale, constant = either, 5.0, random(3, 4, 8, 8, seed=9).float()
     forward = pipe.unet.forward  # which notes what it is given
     monkeypatch.setattr(
         pipe.unet,
@@ -331,6 +351,13 @@ def test_particle_guidance_names_a_scheduler_it_does_not_know(pipe, monkeypatch)
         (SeedVariance, {"strength": math.nan}, "strength must be .* got nan"),
         (SeedVariance, {"share": 1.5}, "share must .* got 1.5"),
         (SeedVariance, {"stop": -0.5}, "stop must .* got -0.5"),
+        (SeedVariance, {"tokens_to": 2.0}, "tokens_from <= tokens_to .* got 0.0 and 2.0"),
+        (
+            SeedVariance,
+            {"tokens_from": 0.5, "tokens_to": 0.4},
+            "tokens_from <= tokens_to .* got 0.5 and",
+        ),
+        (UndistilledFirst, {"steps": 0}, "steps must .* got 0"),
         (ParticleGuidance, {"scale": -2.0}, "scale must be .* got -2.0"),
     ],
 )

@@ -14,12 +14,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 
 LIKE = {  # of each model, a tiny pipeline that sets its timesteps as the model's does
     "Stable Diffusion 1.5": "SD 1.5",
+    "SD Turbo": "SD 1.5",
     "SDXL": "SDXL",
     "SDXL Turbo": "SDXL",
     "SDXL-Lightning": "SDXL",
     "Hyper-SD (SDXL)": "SDXL",
     "LCM-LoRA (SDXL)": "SDXL",
     "DMD2 (SDXL)": "SDXL",
+    "Kolors": "Kolors",
     "PixArt-Sigma": "PixArt-Sigma",
     "Sana 1.6B": "Sana",
     "Stable Diffusion 3 medium": "SD3",

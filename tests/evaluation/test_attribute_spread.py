@@ -12,7 +12,7 @@ from PIL import Image
 from tests.conftest import SCRIPTS
 from vendi_guidance.commands.attribute_options import open_attributes
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_spread import MIX, change, read_mix, spreads
+from vendi_guidance.evaluation.attribute_spread import MIX, attribute_spreads, change, read_mix
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
@@ -37,18 +37,18 @@ def labels(*pairs):
 
 def test_spreads_count_effective_values_and_combinations_of_what_is_open(hues):
     batch = labels(("red", "red"), ("red", "green"), ("blue", "red"), ("blue", "green"))
-    coat, hat, looks = spreads(attribute_scores(batch, hues, None), batch.prompts)
+    coat, hat, looks = attribute_spreads(attribute_scores(batch, hues, None), batch.prompts)
     assert (coat.value, hat.value, looks.value) == pytest.approx((2, 2, 4))
     assert (coat.most, hat.most, looks.most) == (2, 3, 4)  # images, not the six combinations
     assert [row.training for row in (coat, hat, looks)] == [None] * 3
     one_look = labels(*[("red", "green")] * 4)
-    alone = spreads(attribute_scores(one_look, hues, None), one_look.prompts)
+    alone = attribute_spreads(attribute_scores(one_look, hues, None), one_look.prompts)
     assert [row.value for row in alone] == pytest.approx([1, 1, 1])
     assert [change(*both)[0] for both in zip(alone, (coat, hat, looks), strict=True)] == (
         pytest.approx([2, 2, 4])
     )
     named = replace(one_look, prompts=["a, red coat"] * 4)
-    [only] = spreads(attribute_scores(named, hues, None), named.prompts)
+    [only] = attribute_spreads(attribute_scores(named, hues, None), named.prompts)
     assert only.title == "hat"  # and one open attribute makes no combinations
     assert change(only, coat) is None
 
@@ -56,7 +56,7 @@ def test_spreads_count_effective_values_and_combinations_of_what_is_open(hues):
 def test_even_and_training_draws_are_of_as_many_images(hues):
     few = labels(*[("red", "green")] * 2)
     alike = [(1.0, {"coat": {"red": 1.0}, "hat": {"green": 1.0}})]
-    coat, _, looks = spreads(attribute_scores(few, hues, None), few.prompts, alike)
+    coat, _, looks = attribute_spreads(attribute_scores(few, hues, None), few.prompts, alike)
     # two images show one colour of two or both, each in half of all draws
     assert log(coat.even) == pytest.approx(log(2) / 2, abs=0.03)
     assert looks.even == pytest.approx(2 - 1 / 6, abs=0.03)
@@ -65,10 +65,10 @@ def test_even_and_training_draws_are_of_as_many_images(hues):
         (0.5, {"coat": {"red": 1.0}, "hat": {"red": 1.0}}),
         (0.5, {"coat": {"blue": 1.0}, "hat": {"blue": 1.0}}),
     ]
-    coat, _, looks = spreads(attribute_scores(few, hues, None), few.prompts, together)
+    coat, _, looks = attribute_spreads(attribute_scores(few, hues, None), few.prompts, together)
     assert coat.training == pytest.approx(coat.even, abs=0.05)
     assert looks.training == pytest.approx(1.5, abs=0.05)  # coat and hat go together
-    coat, hat, looks = spreads(
+    coat, hat, looks = attribute_spreads(
         attribute_scores(few, hues, None), few.prompts, [(1.0, {"coat": {"red": 1.0}})]
     )
     assert coat.training == 1 and hat.training is looks.training is None

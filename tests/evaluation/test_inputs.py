@@ -34,5 +34,5 @@ def test_every_prompt_with_a_correct_image_has_a_look_at_least():
     )
     some = ScoreInputs(X[:5], KERNELS[0], groups=groups, labels=labels)
     assert some.scores(Exact())["looks_per_prompt"] == 1.0  # 2 and 0
-    assert some.least("looks_per_prompt") == 0.5
-    assert some.least("vendi") == -torch.inf
+    assert some.lower_bound("looks_per_prompt") == 0.5
+    assert some.lower_bound("vendi") == -torch.inf

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.conftest import pytest_terminal_summary
 from tests.helpers.batches_at_hand import report_of, sample_images
-from tests.helpers.browsing import PATIENCE, chromium
+from tests.helpers.browsing import chromium, watched
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.features.files import BadImage
 
@@ -53,27 +53,16 @@ def pages(tmp_path_factory):
 @pytest.fixture
 def visit(browser):
     """Open a page: `visit(path, width=..., scheme=...)`; afterwards nothing may have gone wrong."""
-    heard, asked, contexts = [], [], []
+    opened = []
+    with watched(browser, "requestfailed") as (open_page, asked):
 
-    def open_page(path, width=1280, scheme="light"):
-        context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
-        )
-        context.set_default_timeout(PATIENCE)
-        contexts.append(context)
-        page = context.new_page()
-        for event in ("console", "pageerror", "dialog", "requestfailed"):
-            page.on(event, lambda what: heard.append(str(what)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
-        return page
+        def visit(path, *given, **named):
+            opened.append(path)
+            return open_page(path.as_uri(), *given, **named)
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert heard == []
+        yield visit
     assert {urlparse(url).scheme for url in asked} <= {"file", "data"}
-    assert len([url for url in asked if url.startswith("file")]) == len(contexts)
+    assert len([url for url in asked if url.startswith("file")]) == len(opened)
 
 
 @pytest.mark.parametrize("which", ["two", "one", "two pictures"])

@@ -1,6 +1,5 @@
 """Prompts nearby propose: by the engine alone, and through real pipelines and schedulers."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import diffusers
@@ -162,11 +161,6 @@ def test_a_call_of_few_steps_without_cfg_has_three_evaluations_more(sdxl, kind, 
 def test_other_pipelines_are_asked_for_prompts_nearby_too(name):
     final = generate(CASES[name].make(), VendiGuidance(proposal="prompt"), name=name)
     assert torch.as_tensor(final).isfinite().all()
-
-
-def test_settings_say_what_proposes():
-    assert dataclasses.replace(Rounds(), proposal="prompt").proposal == "prompt"
-    assert VendiGuidance(proposal="prompt").settings.proposal == "prompt"
 
 
 def test_what_is_done_is_said_in_one_line(caplog):

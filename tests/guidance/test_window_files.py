@@ -25,21 +25,41 @@ def test_the_file_that_is_damaged_below_is_read(tmp_path):
     assert len(SlidingWindow.load(tmp_path / "w")) == 3
 
 
+def test_what_is_no_file_of_tensors_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        SlidingWindow.load(tmp_path / "w")
+    (tmp_path / "w").write_bytes(b"not safetensors at all")
+    with pytest.raises(ValueError, match="not a readable safetensors file"):
+        SlidingWindow.load(tmp_path / "w")
+    save_file({"latents": LATENTS}, tmp_path / "w")
+    with pytest.raises(ValueError, match="its header does not say"):
+        SlidingWindow.load(tmp_path / "w")
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "reason"),
     [
-        *({"size": size} for size in ("5", 5.0, True, 0, -1, 10**12, 10**30, None)),
-        *({"latent_shape": shape} for shape in (3, "ab", [], [-4, -2], [4.0, 2.0], ["4", 2])),
-        *({"latent_shape": shape} for shape in ([[4], 2], {"a": 1}, [10**30, 0], [True, 8], None)),
-        *({"version": 2, "other_shapes": other} for other in (3, [[4, 2]], [None], [[8]], {})),
-        *({"dtype": dtype} for dtype in ([], 3, "int8", None)),
+        ({"format": "something else"}, "its header does not say"),
+        ({"version": 99}, "version 99"),
+        ({"size": 0}, "its size is 0"),
+        ({"dtype": "int8"}, "its dtype is int8"),
+        ({"latent_shape": [2, 3]}, "do not fit its header"),
+        *(({"size": size}, None) for size in ("5", 5.0, True, -1, 10**12, 10**30, None)),
+        *(({"latent_shape": it}, None) for it in (3, "ab", [], [-4, -2], [4.0, 2.0], ["4", 2])),
+        *(
+            ({"latent_shape": it}, None)
+            for it in ([[4], 2], {"a": 1}, [10**30, 0], [True, 8], None)
+        ),
+        *(({"version": 2, "other_shapes": it}, None) for it in (3, [[4, 2]], [None], [[8]], {})),
+        *(({"dtype": dtype}, None) for dtype in ([], 3, None)),
     ],
     ids=str,
 )
-def test_a_header_that_is_wrong_is_named(tmp_path, change):
+def test_a_header_that_is_wrong_is_named(tmp_path, change, reason):
     header = json.dumps(HEADER | change)
     save_file({"latents": LATENTS, "prompts": PROMPTS}, tmp_path / "w", {"header": header})
-    with pytest.raises(ValueError, match=r"w is not a window|there is no memory for .*w, a window"):
+    is_named = r"w is not a window|there is no memory for .*w, a window"
+    with pytest.raises(ValueError, match=reason or is_named):
         SlidingWindow.load(tmp_path / "w")
 
 
@@ -53,21 +73,21 @@ def test_a_header_that_is_no_object_is_named(tmp_path, header):
 
 
 @pytest.mark.parametrize(
-    "tensors",
+    ("tensors", "reason"),
     [
-        {"latents": LATENTS.long()},
-        {"latents": LATENTS.to(torch.complex64)},
-        {"latents": LATENTS[0]},
-        {"latents": LATENTS * torch.nan},
-        {"latents": LATENTS, "prompts": PROMPTS > 0},
-        {"latents": LATENTS, "prompts": PROMPTS[:2]},
-        {"latents": LATENTS, "prompts": PROMPTS[:, :0]},
-        {"latents": LATENTS, "prompts": PROMPTS * torch.inf},
-        {"prompts": PROMPTS},
+        ({"latents": LATENTS.long()}, None),
+        ({"latents": LATENTS.to(torch.complex64)}, None),
+        ({"latents": LATENTS[0]}, None),
+        ({"latents": LATENTS * torch.nan}, "finite"),
+        ({"latents": LATENTS, "prompts": PROMPTS > 0}, None),
+        ({"latents": LATENTS, "prompts": PROMPTS[:2]}, r"prompts of shape \(2, 4\)"),
+        ({"latents": LATENTS, "prompts": PROMPTS[:, :0]}, None),
+        ({"latents": LATENTS, "prompts": PROMPTS * torch.inf}, None),
+        ({"prompts": PROMPTS}, "no latents"),
     ],
 )
-def test_numbers_that_are_no_samples_are_refused(tmp_path, tensors):
+def test_numbers_that_are_no_samples_are_refused(tmp_path, tensors, reason):
     tensors = {name: value.contiguous() for name, value in tensors.items()}
     save_file(tensors, tmp_path / "w", {"header": json.dumps(HEADER)})
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=reason):
         SlidingWindow.load(tmp_path / "w")

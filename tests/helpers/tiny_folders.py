@@ -124,10 +124,6 @@ def bert() -> dict[str, Any]:
     return {"tokenizer": letters(), "text_encoder": transformers.BertModel(config)}
 
 
-def xl_text() -> dict[str, Any]:
-    return clip(width=WIDTH // 2) | clip("_2", width=WIDTH // 2, projects=True)
-
-
 def sd3_text() -> dict[str, Any]:
     two = clip(projects=True) | clip("_2", projects=True)
     return two | t5("_3", 2 * WIDTH)
@@ -135,7 +131,10 @@ def sd3_text() -> dict[str, Any]:
 
 FOLDERS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "SD 1.5": (unet.stable_diffusion, lambda: {**vae(), **clip()}),
-    "SDXL PAG": (unet.stable_diffusion_xl_pag, lambda: {**vae(), **xl_text()}),
+    "SDXL PAG": (
+        unet.stable_diffusion_xl_pag,
+        lambda: {**vae(), **clip(width=WIDTH // 2), **clip("_2", WIDTH // 2, projects=True)},
+    ),
     "SD3": (dit.stable_diffusion_3, lambda: {**flow_vae(), **sd3_text()}),
     "Flux": (dit.flux, lambda: {**flow_vae(), **clip(), **t5("_2")}),
     "Chroma": (dit.chroma, lambda: {**flow_vae(), **t5()}),

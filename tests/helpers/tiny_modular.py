@@ -11,12 +11,9 @@ from diffusers.modular_pipelines.stable_diffusion_xl.modular_blocks_stable_diffu
 )
 from torch import Tensor
 
-from tests.helpers.tiny_pipelines import NEGATIVE, one
-from tests.helpers.tiny_text import TOKENS, WIDTH
+from tests.helpers.tiny_pipelines import NEGATIVE, POOLED, WORDS, one
+from tests.helpers.tiny_text import WIDTH
 from tests.helpers.tiny_unets import XL, scheduler, unet, vae
-
-SDXL_PROMPT = {"prompt_embeds": (TOKENS, WIDTH), "pooled_prompt_embeds": (WIDTH,)}
-ANIMA_PROMPT = {"prompt_embeds": (TOKENS, WIDTH)}
 
 
 class Modular:
@@ -65,7 +62,7 @@ def stable_diffusion_xl() -> Modular:
 
     size = {"height": 16, "width": 16}
     blocks = StableDiffusionXLCoreDenoiseStep()
-    return Modular(blocks, components, SDXL_PROMPT, (4, 8, 8), size)
+    return Modular(blocks, components, POOLED, (4, 8, 8), size)
 
 
 def anima() -> Modular:
@@ -97,4 +94,4 @@ def anima() -> Modular:
             "denoise": anima_loop.AnimaDenoiseStep(),
         }
     )
-    return Modular(blocks, components, ANIMA_PROMPT, (4, 1, 8, 8), {"height": 64, "width": 64})
+    return Modular(blocks, components, WORDS, (4, 1, 8, 8), {"height": 64, "width": 64})

@@ -1,5 +1,6 @@
 """Tiny pipelines around a transformer, random weights, from PixArt to video."""
 
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -21,6 +22,9 @@ SMALL: dict[str, Any] = {
 """Arguments of networks, by name: each gets those of them that it takes."""
 
 PACKED: dict[str, Any] = {"in_channels": 16, "out_channels": 16}  # 2 x 2 latents a token
+LUMINA = {"hidden_size": 24, "num_attention_heads": 3, "num_kv_heads": 1, "multiple_of": 8}
+FLUX2 = PACKED | {"timestep_guidance_channels": 8, "axes_dims_rope": (2, 2, 2, 2)}
+LAYERS = 2  # of text encoders whose hidden states are read
 NO_TEXT: dict[str, Any] = {"vae": None, "tokenizer": None, "text_encoder": None}
 
 
@@ -42,6 +46,13 @@ def flow(pipeline: str, transformer: Any, parts: dict[str, Any] = NO_TEXT) -> An
     return kind(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **parts)
 
 
+def of(
+    pipeline: str, transformer: str, parts: Callable[[], Any] = lambda: NO_TEXT, **config: Any
+) -> Callable[[], Any]:
+    """Makes that pipeline with the network of this name."""
+    return lambda: flow(pipeline, network(transformer, **config), parts())
+
+
 def stable_diffusion_3() -> Any:
     wide = {"joint_attention_dim": 2 * WIDTH, "pooled_projection_dim": 2 * WIDTH}
     parts: dict[str, Any] = {"vae": None}
@@ -51,15 +62,8 @@ def stable_diffusion_3() -> Any:
     return flow("StableDiffusion3", network("SD3Transformer2DModel", **wide), parts)
 
 
-def flux() -> Any:
-    second = {"tokenizer_2": Letters(), "text_encoder_2": LettersEncoder()}
-    return flow("Flux", network("FluxTransformer2DModel", **PACKED), text() | second)
-
-
-def chroma() -> Any:
-    approximator = {"approximator_num_channels": 8, "approximator_hidden_dim": 8}
-    approximator |= {"approximator_layers": 1}
-    return flow("Chroma", network("ChromaTransformer2DModel", **PACKED, **approximator), text())
+def two_texts() -> dict[str, Any]:
+    return text() | {"tokenizer_2": Letters(), "text_encoder_2": LettersEncoder()}
 
 
 def pixart_alpha(size: int = 8) -> Any:
@@ -80,19 +84,9 @@ def sana(size: int = 8) -> Any:
     return flow("Sana", network("SanaTransformer2DModel", sample_size=size))
 
 
-def aura_flow() -> Any:
-    return flow("AuraFlow", network("AuraFlowTransformer2DModel"))
-
-
-def lumina() -> Any:
-    width = {"hidden_size": 24, "num_attention_heads": 3, "num_kv_heads": 1, "multiple_of": 8}
-    return flow("Lumina", network("LuminaNextDiT2DModel", **width), text())
-
-
 def lumina2(tokens: int = 64) -> Any:
-    width = {"hidden_size": 24, "num_attention_heads": 3, "num_kv_heads": 1, "multiple_of": 8}
     axes = {"axes_dim_rope": (4, 2, 2), "axes_lens": (tokens, 16, 16)}
-    return flow("Lumina2", network("Lumina2Transformer2DModel", **width, **axes), text())
+    return flow("Lumina2", network("Lumina2Transformer2DModel", **LUMINA, **axes), text())
 
 
 def hunyuan_dit(tokens: int = TOKENS, tokens_2: int = TOKENS) -> Any:
@@ -104,30 +98,8 @@ def hunyuan_dit(tokens: int = TOKENS, tokens_2: int = TOKENS) -> Any:
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,
-        tokenizer_2=Letters(),
-        text_encoder_2=LettersEncoder(),
-        **text(),
+        **two_texts(),
     )
-
-
-def cogview4() -> Any:
-    config = {"time_embed_dim": 8, "condition_dim": 4, "pos_embed_max_size": 8}
-    transformer = network("CogView4Transformer2DModel", rope_axes_dim=(8, 8), **config)
-    return flow("CogView4", transformer, text())
-
-
-def qwen_image() -> Any:
-    return flow("QwenImage", network("QwenImageTransformer2DModel", in_channels=16))
-
-
-def z_image() -> Any:
-    config = {"dim": 16, "n_layers": 1, "n_refiner_layers": 1, "n_heads": 2, "n_kv_heads": 2}
-    axes = {"axes_dims": [4, 2, 2], "axes_lens": [256, 32, 32]}
-    return flow("ZImage", network("ZImageTransformer2DModel", **config, **axes))
-
-
-def ltx() -> Any:
-    return flow("LTX", network("LTXVideoTransformer3DModel"), text())
 
 
 def cogvideox() -> Any:
@@ -135,24 +107,6 @@ def cogvideox() -> Any:
     transformer = network("CogVideoXTransformer3DModel", max_text_seq_length=TOKENS, **size)
     scheduler = diffusers.CogVideoXDDIMScheduler()
     return diffusers.CogVideoXPipeline(transformer=transformer, scheduler=scheduler, **NO_TEXT)
-
-
-# Of 2025 and later
-
-LAYERS = 2  # of text encoders whose hidden states are read
-
-
-def krea2() -> Any:
-    config = {"num_key_value_heads": 2, "intermediate_size": 16, "timestep_embed_dim": 8}
-    config |= {"num_text_layers": LAYERS, "text_num_attention_heads": 2}
-    config |= {"text_num_key_value_heads": 2, "text_intermediate_size": 16}
-    config |= {"num_layerwise_text_blocks": 1, "num_refiner_text_blocks": 1}
-    transformer = network("Krea2Transformer2DModel", in_channels=16, **config)
-    return flow("Krea2", transformer)
-
-
-def flux2() -> Any:
-    return flow("Flux2", _flux2())
 
 
 def flux2_klein() -> Any:
@@ -167,16 +121,8 @@ def flux2_klein() -> Any:
         sample_size=16,
         mid_block_add_attention=False,
     )
-    return flow("Flux2Klein", _flux2(guidance_embeds=False), NO_TEXT | {"vae": vae})
-
-
-def _flux2(**more: Any) -> Any:
-    config = {"timestep_guidance_channels": 8, "axes_dims_rope": (2, 2, 2, 2), **more}
-    return network("Flux2Transformer2DModel", **PACKED, **config)
-
-
-def ovis_image() -> Any:
-    return flow("OvisImage", network("OvisImageTransformer2DModel", **PACKED))
+    transformer = network("Flux2Transformer2DModel", **FLUX2, guidance_embeds=False)
+    return flow("Flux2Klein", transformer, NO_TEXT | {"vae": vae})
 
 
 class Processor:
@@ -197,6 +143,43 @@ def qwen_image_2_1() -> Any:
     return flow("QwenImage21", network("QwenImage21Transformer2DModel", **PACKED), parts)
 
 
-def wan() -> Any:
-    config = {"freq_dim": 8, "ffn_dim": 16, "attention_head_dim": 12}
-    return flow("Wan", network("WanTransformer3DModel", **config), text())
+flux = of("Flux", "FluxTransformer2DModel", two_texts, **PACKED)
+chroma = of(
+    "Chroma",
+    "ChromaTransformer2DModel",
+    text,
+    **PACKED,
+    **{"approximator_num_channels": 8, "approximator_hidden_dim": 8, "approximator_layers": 1},
+)
+aura_flow = of("AuraFlow", "AuraFlowTransformer2DModel")
+lumina = of("Lumina", "LuminaNextDiT2DModel", text, **LUMINA)
+cogview4 = of(
+    "CogView4",
+    "CogView4Transformer2DModel",
+    text,
+    **{"rope_axes_dim": (8, 8), "time_embed_dim": 8, "condition_dim": 4, "pos_embed_max_size": 8},
+)
+qwen_image = of("QwenImage", "QwenImageTransformer2DModel", in_channels=16)
+z_image = of(
+    "ZImage",
+    "ZImageTransformer2DModel",
+    **{"dim": 16, "n_layers": 1, "n_refiner_layers": 1, "n_heads": 2, "n_kv_heads": 2},
+    **{"axes_dims": [4, 2, 2], "axes_lens": [256, 32, 32]},
+)
+ltx = of("LTX", "LTXVideoTransformer3DModel", text)
+krea2 = of(
+    "Krea2",
+    "Krea2Transformer2DModel",
+    **{"in_channels": 16, "num_key_value_heads": 2, "intermediate_size": 16},
+    **{"timestep_embed_dim": 8, "num_text_layers": LAYERS, "text_num_attention_heads": 2},
+    **{"text_num_key_value_heads": 2, "text_intermediate_size": 16},
+    **{"num_layerwise_text_blocks": 1, "num_refiner_text_blocks": 1},
+)
+flux2 = of("Flux2", "Flux2Transformer2DModel", **FLUX2)
+ovis_image = of("OvisImage", "OvisImageTransformer2DModel", **PACKED)
+wan = of(
+    "Wan",
+    "WanTransformer3DModel",
+    text,
+    **{"freq_dim": 8, "ffn_dim": 16, "attention_head_dim": 12},
+)

@@ -20,11 +20,8 @@ from vendi_guidance.guidance.step import Level
 
 SHAPE = (8, 4, 4, 4)
 SIGMAS = torch.tensor([14.6, 6.0, 2.2, 1.1, 0.9, 0.5, 0.2, 0.0])
-LEVEL = 0.2 * math.prod(SHAPE[1:]) ** 0.5  # 1.6: the rounds repeat the step from 2.2 to 1.1
-AT = 2
+AT = 2  # their level is 0.2 sqrt(4 * 4 * 4) = 1.6, so the rounds repeat the step from 2.2 to 1.1
 CFG = 5.0
-
-
 EVALUATIONS = rounds.LEAST
 """Of the rounds: steps with less CFG leave fewer."""
 
@@ -65,40 +62,21 @@ class Guider:
 
 
 class Sampler:
-    """As ComfyUI's KSAMPLER: it scales the noise, and leaves the rest to a function."""
+    """ComfyUI's KSAMPLER, which scales the noise and leaves the rest to a function; and the
+    executor of what wraps it."""
 
     def __init__(self, function):
         self.sampler_function = function
+        self.class_obj = self
 
-    def sample(
-        self,
-        model_wrap,
-        sigmas,
-        extra_args,
-        callback,
-        noise,
-        latent_image=None,
-        denoise_mask=None,
-        disable_pbar=False,
-    ):
-        x = model_wrap.inner_model.model_sampling.noise_scaling(sigmas[0], noise, latent_image)
+    def __call__(self, model_wrap, sigmas, extra_args, callback, noise, latents, *_):
+        x = model_wrap.inner_model.model_sampling.noise_scaling(sigmas[0], noise, latents)
         steps = len(sigmas) - 1
         told = callback and (
             lambda state: callback(state["i"], state["denoised"], state["x"], steps)
         )
-        return self.sampler_function(
-            model_wrap, x, sigmas, extra_args=extra_args, callback=told, disable=disable_pbar
-        )
-
-
-class Executor:
-    """Calls what is wrapped."""
-
-    def __init__(self, sampler):
-        self.class_obj = sampler
-
-    def __call__(self, *args):
-        return self.class_obj.sample(*args)
+        how = {"extra_args": extra_args, "callback": told, "disable": True}
+        return self.sampler_function(model_wrap, x, sigmas, **how)
 
 
 def euler(model, x, sigmas, extra_args, callback=None, disable=None, churn=0.0):
@@ -145,12 +123,11 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     extra_args = {"model_options": options, "seed": seed}
     noise = given.get("noise", noise_of(seed))
     latents = given.get("latents", torch.zeros(SHAPE))
-    run = Executor(Sampler(function))
+    run = Sampler(function)
     args = (guider, sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
-    settings = given.get("settings", Rounds())
-    return DiverseSampling(settings, where, given.get("undistilled"))(run, *args)
+    return DiverseSampling(Rounds(), where, given.get("undistilled"))(run, *args)
 
 
 def diversity(samples):
@@ -180,11 +157,13 @@ def test_a_velocity_model_is_not_guided_where_there_is_no_signal(tmp_path):
     assert [sigma for sigma, _ in guider.seen].count(1.0) == 1
 
 
-def test_each_step_is_evaluated_once_and_the_rounds_at_their_level(tmp_path):
+@pytest.mark.parametrize(("function", "own"), [(euler, 0), (ahead_of_the_model, 1)])
+def test_each_step_is_evaluated_once_and_the_rounds_at_their_level(tmp_path, function, own):
+    """A sampler with hooks in the model does not take what the rounds predicted for its own."""
     guider = Guider()
-    draw(memory(tmp_path), guider)
+    draw(memory(tmp_path), guider, function)
     expected = SIGMAS[:-1].tolist()
-    expected[AT : AT + 1] = [expected[AT]] * (1 + EVALUATIONS)
+    expected[AT : AT + 1] = [expected[AT]] * (1 + EVALUATIONS + own)
     assert [sigma for sigma, _ in guider.seen] == expected
 
 
@@ -221,12 +200,6 @@ def test_a_model_whose_sigmas_are_of_another_kind_is_refused(tmp_path, monkeypat
     monkeypatch.setattr(Engine, "modify", lambda engine, step: step.network.at(3.0))
     with pytest.raises(ValueError, match="ratio of 3 with type: disconnect Diverse Batch"):
         draw(memory(tmp_path), Guider(Squared), sigmas=SIGMAS**0.5)
-
-
-def test_a_sampler_with_hooks_in_the_model_is_not_given_what_the_rounds_predicted(tmp_path):
-    guider = Guider()
-    draw(memory(tmp_path), guider, ahead_of_the_model)
-    assert len(guider.seen) == len(SIGMAS) - 1 + EVALUATIONS + 1
 
 
 def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_path):
@@ -313,15 +286,21 @@ def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
     assert guider.seen == [] and path.read_bytes() == b"no tensors"
 
 
-def test_a_run_that_is_interrupted_is_not_remembered_and_leaves_the_sampler_as_it_was(tmp_path):
+@pytest.mark.parametrize(
+    ("at", "seen"), [(AT + 2, AT + 4), (AT + 1 + EVALUATIONS, AT + 2 + EVALUATIONS)]
+)
+def test_an_interrupted_run_ends_at_once_unremembered_and_leaves_the_sampler_as_it_was(
+    tmp_path, at, seen
+):
     def interrupt(i, *_):
-        if i == AT + EVALUATIONS + 1:
+        if i == at:
             raise KeyboardInterrupt
 
     sampler, guider = Sampler(euler), Guider()
     args = (guider, SIGMAS, {"seed": 0}, interrupt, noise_of(0), torch.zeros(SHAPE))
     with pytest.raises(KeyboardInterrupt):
-        DiverseSampling(Rounds(), memory(tmp_path, "file"))(Executor(sampler), *args)
+        DiverseSampling(Rounds(), memory(tmp_path, "file"))(sampler, *args)
+    assert len(guider.seen) == seen
     assert sampler.sampler_function is euler and guider.cfg == CFG
     assert list(tmp_path.iterdir()) == []
 
@@ -333,17 +312,6 @@ def test_progress_counts_steps_and_evaluations_of_the_rounds(tmp_path, sigmas):
     steps = len(sigmas) - 1
     count = steps + min(EVALUATIONS, 2 * steps)
     assert told == [(i, count) for i in range(count)]
-
-
-def test_an_interrupt_in_the_rounds_does_not_wait_for_them(tmp_path):
-    def interrupt(i, *_):
-        if i == AT + 2:
-            raise KeyboardInterrupt
-
-    guider = Guider()
-    with pytest.raises(KeyboardInterrupt):
-        draw(memory(tmp_path), guider, callback=interrupt)
-    assert len(guider.seen) == AT + 1 + 3
 
 
 # One image in two runs, as KSampler (Advanced) draws it
@@ -526,11 +494,12 @@ class Distilled(Conditioned):
 
     model_options: ClassVar = {}
 
-    def __init__(self, fails=False):
+    def __init__(self, loaded, fails=False):
         super().__init__()
         self.model_patcher = Patcher(self.inner_model)
         self.model_patcher.pre_run()
-        self.evaluated, self.loaded, self.fails = [], [self.model_patcher], fails
+        self.evaluated, self.loaded, self.fails = [], loaded, fails
+        loaded.append(self.model_patcher)
 
     def __call__(self, *args, **kwargs):
         patcher = self.inner_model.current_patcher
@@ -542,48 +511,43 @@ class Distilled(Conditioned):
 
 
 @pytest.fixture
-def loading(monkeypatch):
-    """ComfyUI's loading of models, told of by the guider."""
+def loaded(monkeypatch):
+    """The patchers that ComfyUI has loaded, in order."""
+    patchers = []
 
     def prepare_sampling(patcher, shape, conds, model_options):
         assert tuple(shape) == SHAPE and "positive" in conds
-        guider.loaded.append(patcher)
+        patchers.append(patcher)
         return patcher.model, conds, []
 
-    def of(one):
-        nonlocal guider
-        guider = one
-        return one
-
-    guider = None
     module = SimpleNamespace(prepare_sampling=prepare_sampling)
     monkeypatch.setitem(sys.modules, "comfy", SimpleNamespace(sampler_helpers=module))
     monkeypatch.setitem(sys.modules, "comfy.sampler_helpers", module)
-    return of
+    return patchers
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_undistilled_model_predicts_in_the_rounds_alone(tmp_path, loading, shared):
-    guider = loading(Distilled())
+def test_the_undistilled_model_predicts_in_the_rounds_alone(tmp_path, loaded, shared):
+    guider = Distilled(loaded)
     own = guider.model_patcher
     base = Patcher(own.model if shared else SimpleNamespace(model_sampling=Noise))
     draw(memory(tmp_path), guider, undistilled=base)
     names = ["base" if it is base else "own" for it in guider.evaluated]
     rest = len(SIGMAS) - 1 - AT
     assert names == ["own"] * (AT + 1) + ["base"] * EVALUATIONS + ["own"] * rest
-    assert guider.loaded == [own, base, own]
+    assert loaded == [own, base, own]
     assert guider.inner_model is own.model and own.model.current_patcher is own
 
 
-def test_after_an_error_in_the_rounds_the_samplers_model_is_back(tmp_path, loading):
-    guider = loading(Distilled(fails=True))
+def test_after_an_error_in_the_rounds_the_samplers_model_is_back(tmp_path, loaded):
+    guider = Distilled(loaded, fails=True)
     own = guider.model_patcher
     with pytest.raises(ZeroDivisionError):
         draw(memory(tmp_path), guider, undistilled=Patcher(own.model))
     assert guider.inner_model is own.model and own.model.current_patcher is own
-    assert guider.loaded[-1] is own
+    assert loaded[-1] is own
 
 
-def test_an_undistilled_model_of_another_kind_is_refused(tmp_path, loading):
+def test_an_undistilled_model_of_another_kind_is_refused(tmp_path, loaded):
     with pytest.raises(ValueError, match="of kind Velocity, and the sampler's is SimpleNamespace"):
-        draw(memory(tmp_path), loading(Distilled()), undistilled=Patcher(Velocity()))
+        draw(memory(tmp_path), Distilled(loaded), undistilled=Patcher(Velocity()))

@@ -68,10 +68,6 @@ def gram(items, kernel) -> torch.Tensor:
     return bound.gram(x)
 
 
-def jaccard(a, b) -> float:
-    return len(set(a) & set(b)) / len(set(a) | set(b))
-
-
 # A matrix at hand
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.duplicates import DTYPES, WIDTHS
-from vendi_guidance.guidance.window import unit_rows
+from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.kernels.rounding import exact_ones, rounding
 from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.app_at_hand import app_process
-from tests.helpers.browsing import chromium, visits, whole_session
+from tests.helpers.app_at_hand import app_process, visitors
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -137,19 +136,19 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
     assert "looks per prompt" in (tmp_path / "looks" / "report.html").read_text()
 
 
-def test_a_whole_session_in_a_browser_works_from_the_wheel(
+def test_the_app_generates_and_reports_from_the_wheel(
     installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
 ):
     words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder, "--device", "cpu")
-    small = ("--steps", 2, "--batch-size", 2)
     start = (installed / "bin" / "vendi-guidance", "app")
     where = {"cwd": tmp_path, "PYTHONPATH": installed, "TMPDIR": tmp_path}
     with (
-        chromium() as browser,
-        app_process(*words, *small, python=start, **where) as server,
-        visits(browser, server.address) as visit,
+        app_process(*words, python=start, **where) as server,
+        visitors(server.address) as [visitor],
     ):
-        whole_session(visit(), tmp_path)
+        assert "Vendi Guidance" in visitor.http.get("").text
+        assert visitor.call("generate", "cat", 1, 0.5, 0, 1, 5, 2)["success"]
+        assert visitor.call("pack")["success"]
 
 
 def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):

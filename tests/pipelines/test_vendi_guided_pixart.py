@@ -3,73 +3,29 @@
 import diffusers
 import pytest
 import torch
-from diffusers import PixArtAlphaPipeline, PixArtSigmaPipeline
-from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
-from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
-from tests.helpers import tiny_transformers as dit
+from tests.adapter.test_denoiser import SCHEDULERS
+from tests.adapter.test_mixins import EVERY_STEP, PIXART, PROMPTS, generate, make
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance.window import unit_rows
+from vendi_guidance.guidance.samples import unit_rows
 
-PROMPTS = [0, 1]
-KINDS = {
-    "PixArt-alpha": (VendiGuidedPixArtAlphaPipeline, PixArtAlphaPipeline, dit.pixart_alpha),
-    "PixArt-Sigma": (VendiGuidedPixArtSigmaPipeline, PixArtSigmaPipeline, dit.pixart_sigma),
-}
-GUIDED_EVERY_STEP = {
-    "diversity_preset": "published",
-    "diversity_scale": 0.3,
-    "diversity_every": 1,
-}
 TRAINED = {"num_train_timesteps": 1000, "beta_schedule": "linear"}
-SCHEDULERS = [
-    "DDIMScheduler",
-    "DDPMScheduler",
-    "DEISMultistepScheduler",
-    "DPMSolverMultistepScheduler",
-    "DPMSolverSinglestepScheduler",
-    "EulerAncestralDiscreteScheduler",
-    "EulerDiscreteScheduler",
-    "HeunDiscreteScheduler",
-    "KDPM2AncestralDiscreteScheduler",
-    "KDPM2DiscreteScheduler",
-    "LCMScheduler",
-    "LMSDiscreteScheduler",
-    "PNDMScheduler",
-    "SASolverScheduler",
-    "TCDScheduler",
-    "UniPCMultistepScheduler",
-]
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=PIXART)
 def name(request):
     return request.param
 
 
-def make(name, guided=True, **parts):
-    ours, stock, build = KINDS[name]
-    torch.manual_seed(0)
-    pipe = (ours if guided else stock)(**build().components | parts)
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
-
-
-def draw(pipe, name, cfg=False, images=1, text=False, **more):
-    """Latents of images for `PROMPTS`."""
-    given = CASES[name].arguments(PROMPTS, guided=cfg, images=images, text=text)
-    return pipe(**given | more)[0]
-
-
-def scheduler_named(kind, **config):
-    return getattr(diffusers, kind)(**TRAINED, **config)
+def scheduler_named(kind):
+    return getattr(diffusers, f"{kind}Scheduler")(**TRAINED)
 
 
 def test_models_of_sizes_that_pixart_has_no_bins_for_need_no_argument(name):
-    plain = draw(make(name), name)
+    plain = generate(make(name), name)
     given = CASES[name].arguments(PROMPTS)
     del given["use_resolution_binning"]
     with pytest.raises(ValueError, match="Invalid sample size"):
@@ -78,7 +34,7 @@ def test_models_of_sizes_that_pixart_has_no_bins_for_need_no_argument(name):
 
 
 @pytest.mark.parametrize("cfg", [False, True])
-@pytest.mark.parametrize("kind", ["DDIMScheduler", "DPMSolverMultistepScheduler"])
+@pytest.mark.parametrize("kind", ["DDIM", "DPMSolverMultistep"])
 def test_rounds_are_made_in_place(name, kind, cfg):
     seen = {}
 
@@ -86,7 +42,7 @@ def test_rounds_are_made_in_place(name, kind, cfg):
         def note(step, timestep, latents):
             seen[step] = latents.clone()
 
-        final = draw(pipe, name, cfg, num_inference_steps=6, callback=note, **more)
+        final = generate(pipe, name, cfg, num_inference_steps=6, callback=note, **more)
         return [*seen.values(), final]
 
     pipe = make(name, scheduler=scheduler_named(kind))
@@ -99,7 +55,7 @@ def test_rounds_are_made_in_place(name, kind, cfg):
     assert "forward" not in vars(pipe.transformer) and "step" not in vars(pipe.scheduler)
 
 
-@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("kind", [*SCHEDULERS, "SASolver"])
 def test_changing_latents_in_place_is_replacing_them(kind):
     torch.manual_seed(0)
     noise = torch.randn(2, 4, 8, 8)
@@ -118,7 +74,7 @@ def test_changing_latents_in_place_is_replacing_them(kind):
     assert torch.equal(*results) and results[0].isfinite().all()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SCHEDULERS if kind != "SASolverScheduler"])
+@pytest.mark.parametrize("kind", SCHEDULERS)
 def test_the_next_step_starts_from_what_guidance_left(kind, monkeypatch):
     name, left, started = "PixArt-Sigma", [], []
     pipe = make(name, scheduler=scheduler_named(kind))
@@ -130,22 +86,22 @@ def test_the_next_step_starts_from_what_guidance_left(kind, monkeypatch):
 
     monkeypatch.setattr(pipe.scheduler, "step", note)
     options = {"num_inference_steps": 6, "callback": lambda *seen: left.append(seen[2].clone())}
-    guided = draw(pipe, name, **GUIDED_EVERY_STEP, **options)
+    guided = generate(pipe, name, **EVERY_STEP, **options)
     assert all(any(torch.equal(one, other) for other in started) for one in left[:-1])
     assert torch.equal(left[-1], guided)
     assert len(pipe.guidance.window) == 2
-    plain = draw(make(name, guided=False, scheduler=scheduler_named(kind)), name, **options)
+    plain = generate(make(name, guided=False, scheduler=scheduler_named(kind)), name, **options)
     assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["DDIMScheduler", "HeunDiscreteScheduler", "PNDMScheduler"])
+@pytest.mark.parametrize("kind", ["DDIM", "HeunDiscrete", "PNDM"])
 @pytest.mark.parametrize("callback_steps", [1, 2, 3])
 def test_a_users_callback_is_called_when_the_stock_pipeline_calls_it(name, kind, callback_steps):
     calls = {}
     for guided in (True, False):
         seen = calls[guided] = []
         pipe = make(name, guided, scheduler=scheduler_named(kind))
-        draw(
+        generate(
             pipe,
             name,
             num_inference_steps=7,
@@ -159,34 +115,34 @@ def test_a_users_callback_may_change_latents_too(name):
     def clear(step, timestep, latents):
         latents.zero_()
 
-    plain = draw(make(name), name, callback=clear)
+    plain = generate(make(name), name, callback=clear)
     assert torch.equal(plain, torch.zeros_like(plain))
 
 
 @pytest.mark.parametrize("callback_steps", [0, 1.5, None])
 def test_a_bad_callback_steps_is_named(name, callback_steps):
     with pytest.raises(ValueError, match=f"callback_steps must be .* got {callback_steps}"):
-        draw(make(name), name, callback_steps=callback_steps)
+        generate(make(name), name, callback_steps=callback_steps)
 
 
 def test_a_single_step_is_remembered_as_it_comes_out(name):
     pipe = make(name)
-    final = draw(pipe, name, num_inference_steps=1)
+    final = generate(pipe, name, num_inference_steps=1)
     assert torch.allclose(pipe.guidance.window.features, unit_rows(final.flatten(1)), atol=1e-6)
 
 
 @pytest.mark.parametrize("cfg", [False, True])
-@pytest.mark.parametrize("kind", ["DDIMScheduler", "HeunDiscreteScheduler"])
+@pytest.mark.parametrize("kind", ["DDIM", "HeunDiscrete"])
 def test_the_stock_pipeline_is_guided_by_the_arguments_of_on(name, cfg, kind):
     stock = make(name, guided=False, scheduler=scheduler_named(kind))
     guided = make(name, scheduler=scheduler_named(kind))
-    plain, guidance, seen = draw(stock, name, cfg), VendiGuidance(rounds=2), []
+    plain, guidance, seen = generate(stock, name, cfg), VendiGuidance(rounds=2), []
 
     def note(step, timestep, latents):
         seen.append(latents.clone())
 
-    found = draw(stock, name, cfg, **guidance.on(stock, callback=note))
-    assert torch.equal(found, draw(guided, name, cfg, diversity_rounds=2))
+    found = generate(stock, name, cfg, **guidance.on(stock, callback=note))
+    assert torch.equal(found, generate(guided, name, cfg, diversity_rounds=2))
     assert not torch.allclose(found, plain, atol=1e-3) and torch.equal(found, seen[-1])
     assert torch.equal(guidance.window.prompts, guided.guidance.window.prompts)
-    assert torch.equal(draw(stock, name, cfg, **VendiGuidance(strength=0).on(stock)), plain)
+    assert torch.equal(generate(stock, name, cfg, **VendiGuidance(strength=0).on(stock)), plain)

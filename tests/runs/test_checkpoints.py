@@ -12,14 +12,21 @@ from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 
 SIZE = 7
+NOTHING = Checkpoint(Progress(0, 0, 4))
 
 
-def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool = True) -> Progress:
+def grow(
+    folder: Path,
+    sizes: list[int],
+    window: RunWindow,
+    with_prompts: bool = True,
+    opening: Checkpoint = NOTHING,
+) -> Progress:
     """Let batches of these sizes enter a window, with a checkpoint for each."""
     generator = torch.Generator().manual_seed(len(sizes))
     checkpoints = Checkpoints(folder, window.size)
-    progress = Progress(0, 0, 4)
-    checkpoints.add(Checkpoint(progress))
+    progress = opening.progress
+    checkpoints.add(opening)
     for size in sizes:
         latents = torch.randn(size, 4, 3, 3, generator=generator)
         prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
@@ -166,19 +173,10 @@ def rewrite(path, latents):
 @pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
 def test_a_run_keeps_what_it_began_with_of_other_image_sizes(tmp_path, batches):
     opening = Checkpoint(Progress(0, 0, 4, entered=3), torch.randn(3, 4, 5, 5), torch.randn(3, 5))
-    checkpoints, window = Checkpoints(tmp_path, SIZE), RunWindow(SIZE)
+    window, again = RunWindow(SIZE), RunWindow(SIZE)
     window.enter_again(opening, "cpu")
-    checkpoints.add(opening)
-    progress = opening.progress
-    for size in batches:
-        latents, prompts = torch.randn(size, 4, 3, 3), torch.randn(size, 5)
-        before = window.entered
-        window.append(latents, prompts)
-        done, entered = progress.done + 4, window.entered
-        progress = replace(progress, done=done, entered_before=before, entered=entered)
-        checkpoints.add(Checkpoint(progress, latents, prompts))
-    again = RunWindow(SIZE)
-    checkpoints.restore(again, "cpu")
+    grow(tmp_path, batches, window, opening=opening)
+    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
     again.keep(opening)
     assert set(again.shapes) == set(window.shapes) == {(4, 3, 3), (4, 5, 5)}
     assert again.entered == window.entered == 3 + sum(batches)

@@ -1,5 +1,6 @@
 """`vendi-guidance generate` in two processes, connected by gloo, that make one run."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -20,7 +21,7 @@ from tests.helpers.commands import repeatable
 from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from tests.helpers.runs import at_call, hold_images, read_run
 from vendi_guidance.commands import generate
-from vendi_guidance.runs import launcher
+from vendi_guidance.runs import folder as run_folder, launcher
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA
@@ -51,7 +52,8 @@ class Team:
         words = [
             *("prompts.txt", "--model", model, "--images-per-prompt", 3),
             *("--batch-size", 2, "--steps", 3, "--diversity-sigma-latent", 2),
-            *("--diversity-window", 5, "--device", "cpu", "--output", "out"),
+            # each process would measure what --dtype auto is, and on a busy machine differently
+            *("--diversity-window", 5, "--device", "cpu", "--dtype", "float32", "--output", "out"),
         ]
         self.words = [str(word) for word in words]
 
@@ -102,8 +104,6 @@ def watch_windows(file: Path) -> None:
             digest = hashlib.sha256()
             for tensor in (window.features, window.prompts, window.inner_products):
                 digest.update(tensor.contiguous().numpy().tobytes())
-                with open(f"/tmp/writing/{file.parent.name}-{file.name}-{run.progress.done}.raw", "ab") as f:
-                    f.write(tensor.contiguous().numpy().tobytes())
             with file.open("a") as lines:
                 lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
             yield made
@@ -133,6 +133,13 @@ def kill(_pipe: object) -> None:
 
 def terminate(_pipe: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fill_disk(_pipe: object) -> None:
+    def save_image(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run_folder.save_image = save_image
 
 
 def lack_memory(_pipe: object) -> None:
@@ -273,6 +280,16 @@ def test_a_process_asked_to_stop_stops_all(peace, team):
     assert repeatable(team.output) == repeatable(peace.output)
 
 
+def test_a_process_that_cannot_write_ends_the_run_which_goes_on(peace, team):
+    assert team.run(event=(fill_disk, 1, 1)) == [2, 2]
+    said = "".join(team.said)
+    assert said.count("cannot write to out: No space left on device") == 1
+    assert "Traceback" not in said
+    assert not (team.output / METADATA).exists()  # though the other has saved its images
+    assert team.run("--resume") == [0, 0], team.said
+    assert repeatable(team.output) == repeatable(peace.output)
+
+
 def test_a_process_without_memory_halves_the_batches_of_all(team):
     assert team.run(event=(lack_memory, 1, 1)) == [0, 0], team.said
     assert_whole(team.output)
@@ -296,7 +313,7 @@ def test_processes_exchange_values_and_tensors_of_any_size(tmp_path):
             prompts = torch.tensor([[0.1]]) if rank else None
             shared = group.share([rank, 0.1, None], latents=latents.T, prompts=prompts)
         assert [values for values, _ in shared] == [[0, 0.1, None], [1, 0.1, None]]
-        assert [list(tensors) for _, tensors in shared] == [["latents"], ["latents", "prompts"]]
+        assert [set(tensors) for _, tensors in shared] == [{"latents"}, {"latents", "prompts"}]
         for number, (_, tensors) in enumerate(shared):
             expected = torch.full((2, 3 * number + 1), number, dtype=torch.bfloat16)
             assert torch.equal(tensors["latents"], expected)

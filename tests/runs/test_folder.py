@@ -22,15 +22,15 @@ PLAN = Manifest({"steps": 3}, {"model": Input("m", "00")}, {"torch": "2"})
 OPENING = Checkpoint(Progress(0, 0, 2))
 
 
-def add_batch(folder: RunFolder, first: int, count: int = 2) -> Progress:
+def add_batch(folder: RunFolder, first: int, count: int = 2) -> None:
     for number in range(first, first + count):
         folder.save_image(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
     names = [image_name(number) for number in range(first, first + count)]
     rows = [{"file_name": name, "prompt": "cat"} for name in names]
     timings = [{"file_name": name, "seconds": 1.0} for name in names]
-    progress = folder.finish_batch(rows, timings, Checkpoint(Progress(first + count, 0, 2)))
-    assert progress.metadata_bytes == (folder.path / METADATA).stat().st_size
-    return progress
+    folder.finish_batch(rows, timings, Checkpoint(Progress(first + count, 0, 2)))
+    length = (folder.path / METADATA).stat().st_size
+    assert folder.checkpoints.last() == Progress(first + count, length, 2)
 
 
 @pytest.fixture

@@ -28,6 +28,9 @@ AWKWARD = [
     '=HYPERLINK("http://x"); $(rm -rf /) `id`',
     "NUL \0 inside",
     "long " * 2000,
+    "\ufeffmark",
+    "-rf",
+    "con",
 ]
 
 

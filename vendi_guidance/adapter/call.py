@@ -1,6 +1,10 @@
-"""One call of a diffusers pipeline: what guidance reads of it, and lets go of at its end."""
+"""One call of a diffusers pipeline, as guidance follows it.
 
-import logging
+At each step `VendiGuidance.guide` lets the call `observe` it, asks whether it `is_due`, and if so
+lets the call `modify` it. What is decided is the engine's (`guidance.engine`); a `Call` supplies
+what the engine needs of diffusers: the scheduler's prediction, the network and the generator.
+"""
+
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
@@ -12,15 +16,14 @@ from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_h
 from vendi_guidance.adapter.undistilled import Undistilled, distillation_adapters
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import is_distilled
+from vendi_guidance.guidance.rounds import cfg_every, is_distilled
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 
-logger = logging.getLogger(__name__)
-
 
 class Call:
-    """One call of a pipeline, with its settings.
+    """One call of a pipeline, with its settings. It watches the scheduler and the network until
+    it is closed.
 
     Attributes:
         has_begun: whether a step has been made.
@@ -54,20 +57,19 @@ class Call:
         self._engine = Engine(settings, memory)
         self._watch: Watch | None = None
         self._network: Network | None = None
-        self._is_seen = False
+        self._can_modify = False  # the last step
         self._follow(pipeline)
 
     def close(self) -> None:
-        """Let go of the scheduler and the network."""
-        if self._network is not None:
-            self._network.stop()
-        if self._watch is not None:
-            self._watch.stop()
+        """Leave the scheduler and the network as they were."""
+        for watched in (self._network, self._watch):
+            if watched is not None:
+                watched.stop()
         self._watch = self._network = None
 
     def is_due(self, step: Step) -> bool:
         """Whether this step, which was observed, is to be modified."""
-        if not self._is_seen:
+        if not self._can_modify:
             return False
         due = self._engine.is_due(replace(step, network=self._network))
         return due and (step.is_last or can_continue(step.pipeline.scheduler))
@@ -84,17 +86,17 @@ class Call:
                 "of its own"
             )
         self.has_begun, self._thread = True, get_ident()
-        self._is_seen = self.settings.scale != 0 and self._follow(step.pipeline)
-        if not self._is_seen:
+        self._can_modify = self._follow(step.pipeline)
+        if not self._can_modify:
             return
         self._engine.observe(replace(step, network=self._network))
         if self._network is not None:
             level, due = self._network.levels[1], self.is_due(step)
-            self._network.cfg = self._engine.share_of_cfg(level, due)
-            self._network.repeats_cfg = self._engine.repeats_cfg
+            self._network.cfg.share = self._engine.share_of_cfg(level, due)
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
-        """The step with what tells its prompts apart; their bandwidth may be known from that.
+        """The step with what tells its prompts apart. Pooled CLIP embeddings settle the prompt
+        bandwidth, if it is still to be found.
 
         Args:
             tensors, name: see `prompt_features`.
@@ -118,24 +120,19 @@ class Call:
         """
         if not step.is_last:
             continue_from_here(step.pipeline.scheduler)
-        prediction = None if self._watch is None else self._prediction(self._watch, step)
         generator = self._generator
         if generator is None:
             generator = local_of(step.pipeline, "generator")
+        prediction = self._prediction(step)
         step = replace(step, prediction=prediction, network=self._network, generator=generator)
         self.is_guided = True
-        if self._undistilled is None and is_distilled(step):
-            self._suggest_adapters(step.pipeline)
-        return self._engine.modify(step)
-
-    @staticmethod
-    def _suggest_adapters(pipeline: Any) -> None:
-        if names := distillation_adapters(pipeline):
-            logger.info(
-                'with undistilled="adapters" (--undistilled adapters) %s would rest in the rounds: '
-                "more looks, and more of what prompts say",
-                ", ".join(names),
-            )
+        is_slow_to_follow = self._undistilled is None and is_distilled(step)
+        names = distillation_adapters(step.pipeline) if is_slow_to_follow else []
+        remark = (
+            '; undistilled="adapters" (--undistilled adapters) would switch off '
+            f"{', '.join(names)} in the rounds: more looks, and more of what prompts say"
+        )
+        return self._engine.modify(step, remark if names else "")
 
     def why_unguided(self, step: Step | None) -> str | None:
         """Why the call ends without a guided step; None where one was guided, or none was wanted.
@@ -155,9 +152,11 @@ class Call:
         """Let the samples of the last step enter the memory."""
         self._engine.remember(step)
 
-    @staticmethod
-    def _prediction(watch: Watch, step: Step) -> Prediction:
-        prediction = watch.prediction
+    def _prediction(self, step: Step) -> Prediction | None:
+        """The scheduler's at this step; None where the settings need none."""
+        if self._watch is None:
+            return None
+        prediction = self._watch.prediction
         if prediction.denoised.shape != step.latents.shape:
             raise ValueError(
                 f"the scheduler predicts latents of shape {tuple(prediction.denoised.shape)}, the "
@@ -167,8 +166,8 @@ class Call:
         return prediction
 
     def _follow(self, pipeline: Any) -> bool:
-        """Watch the scheduler and the network if they are needed; False if the last step was not
-        watched."""
+        """Watch the scheduler and the network, where the settings need them. False if watching
+        begins only now, so that nothing is known of the last step."""
         if self.settings.scale == 0 or not self.settings.needs_prediction:
             return True
         watch = self._watch
@@ -177,6 +176,7 @@ class Call:
         self.close()
         watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here)
         if isinstance(self.settings, Rounds):
-            self._network = Network(pipeline, watch, self._undistilled).start()
+            every = cfg_every(self.settings)
+            self._network = Network(pipeline, watch, self._undistilled, every).start()
         self._watch = watch.start()
         return False

@@ -1,8 +1,12 @@
 """Diversity guidance as a diffusers callback.
 
-While samples are denoised, each latent in flight moves towards a higher diversity score of
-everything generated so far, in rounds at one noise level or as published (Jalali et al., AISTATS
-2026, equation (14)); a finished sample enters the window. The pipeline's own code stays as it is.
+`VendiGuidance` has the settings and the memory. The life of one pipeline call in it:
+
+    on, attached, begin    start a `Call`, which watches the scheduler and the network
+    guide                  after each step; the `Call` decides whether to change the latents
+    guide, at the end      finished samples enter the memory, and the `Call` is closed
+
+The pipeline's own code stays as it is.
 """
 
 import logging
@@ -23,7 +27,7 @@ from vendi_guidance.adapter.calling import (
 )
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
-from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.memory import Memory, check_lasting
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
     Published,
@@ -31,6 +35,7 @@ from vendi_guidance.guidance.settings import (
     Settings,
     describe,
     dial,
+    settings_of,
     show_settings,
 )
 from vendi_guidance.guidance.step import Generator, Step
@@ -38,41 +43,17 @@ from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
 
-KEEPS = ("session", "call")
-"""How long finished samples can be remembered."""
-
-
-def check_keeps(memory: str) -> None:
-    """Raise ValueError for what `VendiGuidance(memory=...)` may not be."""
-    if memory not in KEEPS:
-        raise ValueError(f"memory must be one of {', '.join(KEEPS)}, got {memory!r}")
-
-
-def _settings(objective: str | Settings, preset: str | None, **changes: Any) -> Rounds | Published:
-    """What the arguments of `VendiGuidance` ask for; the first may be the settings themselves."""
-    if not isinstance(objective, Settings):
-        return Rounds().changed(preset, objective=objective, **changes)
-    if preset is not None:
-        raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
-    return objective.changed(**changes)
-
-
-def _config(settings: Settings) -> dict[str, Any]:
-    """The settings as diffusers stores them: a space of your own by its repr."""
-    space = settings.space if isinstance(settings.space, str) else repr(settings.space)
-    return {**vars(settings), "space": space}
-
 
 class VendiGuidance(PipelineCallback):
     """Makes what a diffusers pipeline generates more diverse, for the prompts asked.
 
     Pass it to any pipeline that takes `callback_on_step_end`, and to every call that should know of
-    the earlier ones; see `on`. The b samples of a call are guided together, against the window and
+    the earlier ones; see `on`. The samples of a call are guided together, against the window and
     against one another. They enter the window after their last step. Latents keep their norm.
 
     The first argument may be the settings of one of the two algorithms, `Rounds(...)`, the default,
-    or `Published(...)`. Their fields are keyword arguments too; one that a single algorithm has
-    picks that algorithm.
+    or `Published(...)`. Their fields are keyword arguments too; one that only a single algorithm
+    has selects that algorithm.
 
     At strength 0 it does nothing and remembers nothing, unless `record` is set. Otherwise what is
     remembered changes what follows: the same seed gives another image in a later call, unless
@@ -81,28 +62,28 @@ class VendiGuidance(PipelineCallback):
     Args:
         strength (default 0.5): The dial, from 0, the stock pipeline bit for bit, to 1, the most
             variety. It sets {dialled}.
-        memory (default session): "session" remembers finished samples from call to call, "call"
-            none: samples of a call are guided by one another, and by what the window already holds.
+        memory (default session): "session" remembers finished samples from call to call. "call"
+            remembers none: a call's samples are guided by one another and by what the window holds.
         window (default 300): How many finished samples to remember, or a `SlidingWindow`.
         preset (default None): "published", the paper's settings, in place of a strength.
         exemplars (default None): (n, ...) finished latents, or features of another `space`, that
             samples need not move away from; `exemplar_features` makes them of images.
-        prompt_input (default None): The pipeline's tensor that tells prompts apart, remembered
-            whatever the objective; for SDXL the pooled "add_text_embeds" does so best. None is,
-            for a conditional objective, the best that the pipeline offers (with `on`) or
+        prompt_input (default None): The name of the pipeline's tensor that tells prompts apart,
+            such as SDXL's pooled "add_text_embeds"; its rows are remembered whatever the objective.
+            None is, for a conditional objective, the best that the pipeline offers (with `on`) or
             "prompt_embeds" (without).
         record (default False): Let samples enter the window at strength 0 too.
-        undistilled (default None): The network that predicts in the rounds, where the pipeline's is
-            distilled to few steps and hardly follows them: "adapters" is the pipeline's without its
-            LoRAs (Lightning, Turbo, Hyper, LCM, ...), which are off meanwhile; a module is one of
-            the same class that the pipeline's was distilled from, on its device. None is the
-            pipeline's own. While LoRAs are switched, calls of other threads on the same network
-            take turns with this one.
+        undistilled (default None): The network that predicts in the rounds. One distilled to few
+            steps hardly follows them. "adapters" is the pipeline's network with its LoRAs
+            (Lightning, Turbo, Hyper, LCM, ...) switched off during the rounds; a module is the
+            network that the pipeline's was distilled from: of the same class, on the same device.
+            None is the pipeline's own. While LoRAs are off, other threads wait for the network.
         {settings}
 
     Attributes:
         settings: `Settings`, as given above.
-        memory: the window, the exemplars and the prompt bandwidth that was found.
+        memory: a `Memory`: the window, the exemplars and the prompt bandwidth that was found.
+        keeps: the argument `memory`; it may be changed between calls.
         undistilled: as given above; it may be replaced between calls.
         generator: of fresh noise: a `torch.Generator` or one for each sample. None is that of the
             pipeline's call; where that has none, torch's own governs, as in the stock pipeline.
@@ -134,16 +115,17 @@ class VendiGuidance(PipelineCallback):
         undistilled: Undistilled = None,
         **settings: Any,
     ) -> None:
-        # without PipelineCallback's own arguments, which say when a callback stops
+        # PipelineCallback's own __init__ is left out: it sets when a callback stops
+        check_lasting(memory)
         check_undistilled(undistilled)
-        settings |= {"strength": strength, "scale": scale, "every": every}
         self.memory = Memory(window, exemplars)
         self.keeps = memory
         self.generator: Generator = None
         self.record = record
         self.undistilled = undistilled
         self._prompt_input = prompt_input
-        self.settings = _settings(objective, preset, **settings)
+        settings |= {"strength": strength, "scale": scale, "every": every}
+        self.settings = settings_of(objective, preset, **settings)
         self._call: Call | None = None
         self._has_warned = False
 
@@ -154,9 +136,13 @@ class VendiGuidance(PipelineCallback):
     @settings.setter
     def settings(self, settings: Rounds | Published) -> None:
         self._settings = settings
-        kept = {"memory": self.keeps, "window": self.window.size, "record": self.record}
-        self._internal_dict: Any = {}  # the other algorithm's settings do not stay
-        self.register_to_config(**_config(settings), **kept, prompt_input=self._prompt_input)
+        # diffusers' configuration, from which `from_config` makes the same guidance again
+        space = settings.space if isinstance(settings.space, str) else repr(settings.space)
+        others = {"memory": self.keeps, "window": self.window.size, "record": self.record}
+        self._internal_dict: Any = {}  # else settings of the other algorithm would stay
+        self.register_to_config(
+            **{**vars(settings), "space": space}, **others, prompt_input=self._prompt_input
+        )
 
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
@@ -190,17 +176,8 @@ class VendiGuidance(PipelineCallback):
 
     @property
     def _settings_now(self) -> Rounds | Published:
+        """Those that the call under way began with, or else those of the next call."""
         return self.settings if self._call is None else self._call.settings
-
-    @property
-    def keeps(self) -> str:
-        """ "session" or "call": how long finished samples are remembered."""
-        return self._keeps
-
-    @keeps.setter
-    def keeps(self, keeps: str) -> None:
-        check_keeps(keeps)
-        self._keeps = keeps
 
     def on(
         self,
@@ -228,7 +205,12 @@ class VendiGuidance(PipelineCallback):
             ValueError: the pipeline takes no callback, or the settings need what it or its
                 scheduler do not offer.
         """
-        return self._attach(pipeline, self.settings, generator, callback, callback_tensor_inputs)
+        check_pipeline(pipeline)
+        self.begin(pipeline, generator)
+        names = self.tensor_inputs
+        if self.prompt_input is not None and self._prompt_input is None:
+            names = ["latents", *prompt_inputs(pipeline)]
+        return arguments(pipeline, self.callback_fn, names, callback, callback_tensor_inputs)
 
     @contextmanager
     def attached(
@@ -244,20 +226,36 @@ class VendiGuidance(PipelineCallback):
     ) -> Iterator[dict[str, Any]]:
         """`on`, with other settings for this call, and a window that stays as it was if it raises:
         `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`."""
-        settings, before = self.settings.changed(**changes), (self.keeps, self.undistilled)
-        inputs = callback_tensor_inputs
+        before = self.keeps, self.undistilled, self.settings
+        settings, inputs = self.settings.changed(**changes), callback_tensor_inputs
         try:
-            self.keeps = self.keeps if memory is None else memory
+            if memory is not None:
+                check_lasting(memory)
+                self.keeps = memory
             if undistilled is not NOT_GIVEN:
                 self.undistilled = undistilled
+            self.settings = settings
+            # until the block ends, finished samples wait in a list
             with self.memory.holding() as finished:
-                yield self._attach(pipeline, settings, generator, callback, inputs)
+                yield self.on(pipeline, generator, callback=callback, callback_tensor_inputs=inputs)
             if self._call is not None and not self._call.has_begun:
                 self._warn_unguided(self._call, None)
             self.memory.commit(finished)
         finally:
-            self._let_go()
-            self.generator, (self.keeps, self.undistilled) = None, before
+            self._end()
+            self.generator = None
+            self.keeps, self.undistilled, self.settings = before
+
+    def begin(self, pipeline: Any, generator: Generator = None) -> Call:
+        """Start a call: watch the scheduler and the network of the pipeline from now on.
+
+        `on` and `attached` do this. The callback alone does it at its first step, where it has
+        missed the first prediction.
+        """
+        self._end()
+        self.generator = generator
+        self._call = Call(pipeline, self.settings, self.memory, generator, self.undistilled)
+        return self._call
 
     def callback_fn(
         self, pipeline: Any, step_index: int, timesteps: Any, callback_kwargs: dict[str, Any]
@@ -276,11 +274,11 @@ class VendiGuidance(PipelineCallback):
             count: how many steps the call has.
             callback_kwargs: "latents", and what tells prompts apart.
         """
-        call, settings = self._call, self._settings_now
-        if settings.scale == 0 and not self.record:
+        if self._settings_now.scale == 0 and not self.record:
             return callback_kwargs
+        call = self._call
         if call is None or (step_index == 0 and call.has_begun):
-            call = self._begin(pipeline, settings, self.generator)
+            call = self.begin(pipeline, self.generator)
         step = Step(step_index, count, callback_kwargs["latents"], pipeline)
         call.observe(step)
         is_due = call.is_due(step)
@@ -294,35 +292,11 @@ class VendiGuidance(PipelineCallback):
             self._warn_unguided(call, step)
             if self.keeps == "session" and is_finished(pipeline):
                 call.remember(step)
-            self._let_go()
+            self._end()
         return {**callback_kwargs, "latents": step.latents}
 
-    def begin(self, pipeline: Any, generator: Generator = None) -> None:
-        """Watch the scheduler and the network of a pipeline, whose call is about to begin."""
-        self._begin(pipeline, self.settings, generator)
-
-    def _attach(
-        self,
-        pipeline: Any,
-        settings: Rounds | Published,
-        generator: Generator,
-        callback: Callback | None,
-        callback_inputs: Sequence[str] | None,
-    ) -> dict[str, Any]:
-        check_pipeline(pipeline)
-        self._begin(pipeline, settings, generator)
-        names = self.tensor_inputs
-        if self.prompt_input is not None and self._prompt_input is None:
-            names = ["latents", *prompt_inputs(pipeline)]
-        return arguments(pipeline, self.callback_fn, names, callback, callback_inputs)
-
-    def _begin(self, pipeline: Any, settings: Rounds | Published, generator: Generator) -> Call:
-        self._let_go()
-        self.generator = generator
-        self._call = Call(pipeline, settings, self.memory, generator, self.undistilled)
-        return self._call
-
-    def _let_go(self) -> None:
+    def _end(self) -> None:
+        """End the call under way, if there is one."""
         if self._call is not None:
             self._call.close()
         self._call = None
@@ -334,6 +308,7 @@ class VendiGuidance(PipelineCallback):
             logger.warning("no step of this call was guided: %s", reason)
 
 
+# the signature and the docstring list each field of `Rounds` and `Published`
 show_settings(VendiGuidance.__init__)
 VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(
     settings=describe().strip(), dialled=", ".join(f"`{name}`" for name in dial(1))

@@ -74,30 +74,37 @@ class Reader(NamedTuple):
         level then is off by less than half a step of training. Above the highest level the
         timestep is the highest level's.
         """
-        is_whole = not scheduler.timesteps.is_floating_point()
-        if self.unit == "flow":  # a shift only selects which of these the schedule has
-            timestep = level.noise / sum(level) * scheduler.config.num_train_timesteps
-            # whole ones were rounded down
-            return math.floor(timestep + ROUNDING) if is_whole else timestep
-        trained = _trained(scheduler)
-        ratio = min(level.ratio, float(trained[-1]))
-        is_continuous = scheduler.config.get("timestep_type") == "continuous"
-        if is_continuous and self.predicts == "v_prediction":
-            return 0.25 * math.log(ratio)
-        # angles, unlike ratios and their logarithms, are finite where there is no signal
-        timestep = float(np.interp(math.atan(ratio), np.arctan(trained), np.arange(len(trained))))
-        return round(timestep) if is_whole else timestep
+        timestep = self.clock(scheduler).timestep(level)
+        if scheduler.timesteps.is_floating_point():
+            return timestep
+        # flows were rounded down
+        return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
-    def ratio(self, scheduler: Any, timestep: float) -> float:
-        """Noise to signal at a timestep of the schedule: the inverse of `timestep`."""
-        if self.unit == "flow":
-            noise = timestep / scheduler.config.num_train_timesteps
-            return noise / (1 - noise) if noise < 1 else math.inf
+    def clock(self, scheduler: Any) -> "Clock":
+        """What the scheduler's timesteps mean."""
+        if self.unit == "flow":  # a shift only selects which of these the schedule has
+            count = scheduler.config.num_train_timesteps
+            return Clock(
+                lambda level: level.noise / sum(level) * count,
+                lambda timestep: LEVELS["flow"](min(timestep / count, 1.0)).ratio,
+            )
+        trained = _trained(scheduler)
+
+        def ratio_of(level: Level) -> float:
+            return min(level.ratio, float(trained[-1]))
+
         is_continuous = scheduler.config.get("timestep_type") == "continuous"
         if is_continuous and self.predicts == "v_prediction":
-            return math.exp(4 * timestep)
-        trained = np.arctan(_trained(scheduler))
-        return math.tan(np.interp(timestep, np.arange(len(trained)), trained))
+            return Clock(
+                lambda level: 0.25 * math.log(ratio_of(level)),
+                lambda timestep: math.exp(4 * timestep),
+            )
+        # angles, unlike ratios and their logarithms, are finite where there is no signal
+        angles, timesteps = np.arctan(trained), np.arange(len(trained))
+        return Clock(
+            lambda level: float(np.interp(math.atan(ratio_of(level)), angles, timesteps)),
+            lambda timestep: math.tan(np.interp(timestep, timesteps, angles)),
+        )
 
     def input_scale(self, level: Level) -> float:
         """What the scheduler multiplies latents of this level by before the network sees them."""
@@ -131,6 +138,13 @@ class Reader(NamedTuple):
                 return noise - clean
             case _:
                 return clean
+
+
+class Clock(NamedTuple):
+    """Two functions: the timestep of a level, and the noise-to-signal ratio at a timestep."""
+
+    timestep: Callable[[Level], float]
+    ratio: Callable[[float], float]
 
 
 def owner_of(scheduler: Any) -> type:

@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from vendi_guidance.adapter.callback import VendiGuidance, check_keeps
+from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.calling import count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
+from vendi_guidance.guidance.memory import check_lasting
 from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
 
 DIAL = "diversity"
@@ -101,7 +102,7 @@ class DiversityGuided:
         try:
             check_count("window", changes.pop("window", 1))
             if (memory := changes.pop("memory", None)) is not None:
-                check_keeps(memory)
+                check_lasting(memory)
             check_undistilled(changes.pop("undistilled", None))
             self.guidance.settings.changed(**changes)
         except ValueError as error:

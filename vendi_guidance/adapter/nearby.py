@@ -3,7 +3,7 @@
 Pooled embeddings stay as they are: noise on them loses more of what the prompt says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import zip_longest
 from typing import Any
@@ -67,12 +67,38 @@ def with_prompt_noise(
     sigma: float,
     generator: Generator,
 ) -> Arguments:
-    """The arguments of a network with noise on the prompts; those given stay as they are.
+    """The arguments of a network with noise on the prompts: `with_tokens` of `prompt_nearby`.
+
+    Args:
+        sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
+    """
+    generators = each_of(generator, len(own))
+    try:
+        return with_tokens(
+            *(module, args, kwargs, own, rows),
+            lambda tokens, sample, mask: prompt_nearby(tokens, sigma, generators[sample], mask),
+        )
+    except ValueError as error:
+        raise ValueError(
+            f'{error}, so no prompt nearby can be asked for: use VendiGuidance(proposal="gradient")'
+        ) from None
+
+
+def with_tokens(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    own: range,
+    rows: int,
+    change: Callable[[Tensor, int, Tensor | None], Tensor],
+) -> Arguments:
+    """The arguments of a network with other embeddings of tokens; those given stay as they are.
 
     Args:
         own: the rows that are for prompts, one for each sample.
         rows: how many rows of latents there are.
-        sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
+        change: of a sample's tokens, (1 or more rows, t, ..., width), its number and (t,) the mask
+            of what the network reads, if it is told.
 
     Raises:
         ValueError: there are no embeddings of tokens.
@@ -80,22 +106,19 @@ def with_prompt_noise(
     named, kept = _named(module, args, kwargs), without_cache(module, kwargs)
     found = _tokens(named)
     if not found or kept is None:
-        raise ValueError(
-            f"{type(uncompiled(module)).__name__} is given no embeddings of a prompt's tokens, so "
-            'no prompt nearby can be asked for: use VendiGuidance(proposal="gradient")'
-        )
-    generators = each_of(generator, len(own))
+        kind = type(uncompiled(module)).__name__
+        raise ValueError(f"{kind} is given no embeddings of a prompt's tokens")
     changes = {name: _copy(named[name]) for name in found}
-    for row, one in zip(own, generators, strict=True):
+    for sample, row in enumerate(own):
         for name, changed in changes.items():
             each = len(changed) // rows  # frames of a video, for one
             mask = _mask(named, name)
             for_row = None if mask is None else mask[row * each]
             part = slice(row * each, (row + 1) * each)
             if isinstance(changed, list):
-                changed[row] = prompt_nearby(changed[row][None], sigma, one)[0]
+                changed[row] = change(changed[row][None], sample, None)[0].to(changed[row].dtype)
             else:
-                changed[part] = prompt_nearby(changed[part], sigma, one, for_row)
+                changed[part] = change(changed[part], sample, for_row)
     given = zip_longest(_parameters(module)[: len(args)], args)
     return tuple(changes.pop(name, value) for name, value in given), {**kept, **changes}
 

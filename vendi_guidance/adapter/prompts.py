@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vendi_guidance.adapter.families import family_of
 
-# Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but not in the pictures' order.
+# Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but not in the images' order.
 POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
 TOKENS = ("prompt_embeds", "prompt_embeds_qwen", "text_encoder_hidden_states")
 # Kandinsky 3's "attention_mask" is not in that order either, and hides only what is zero anyway.

@@ -105,7 +105,7 @@ class Watch:
         timesteps = self.scheduler.timesteps.tolist()
         away = [abs(one - self.timestep) for one in timesteps]
         last = max(index for index, one in enumerate(away) if one == min(away))
-        return [self._reader.ratio(self.scheduler, one) for one in timesteps[last + 1 :]]
+        return [*map(self._reader.clock(self.scheduler).ratio, timesteps[last + 1 :])]
 
     def at(self, ratio: float) -> Level:
         """The level of a noise-to-signal ratio in the scheduler's units, or `highest`."""

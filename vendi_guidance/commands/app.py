@@ -37,10 +37,11 @@ from vendi_guidance.commands.run_options import (
 from vendi_guidance.runs.setup import RunOptions
 
 LOCAL = "127.0.0.1"
-PROBE = "demo-probe"
-EXAMPLES = "waving hand\nthumbs up\nbaby, dark skin tone"
-"""Prompts that the demo's probe knows: two that leave the look open, and one that names some."""
-
+EXAMPLES = {
+    "demo-faces-probe": "portrait\nportrait, bun\nportrait, red hair, sunglasses",
+    "demo-probe": "waving hand\nthumbs up\nbaby, dark skin tone",
+}
+"""Prompts that the demos' probes know: two that leave the look open, and one that names some."""
 
 COMMON = (
     *("model", "steps", "batch_size", "image_embedder"),
@@ -50,7 +51,7 @@ COMMON = (
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @model_options
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @undistilled_option
 @what(
     "--image-embedder",
@@ -65,7 +66,7 @@ COMMON = (
 @what(
     "--probe",
     type=PATH,
-    show_default=f"{PROBE} beside the model, if it is there",
+    show_default="MODEL-probe or demo-probe beside the model, if it is there",
     help="A classifier of images, as the demo has, to count looks by.",
 )
 @where("--host", default=LOCAL, help="Address to listen at: 0.0.0.0 lets other machines in.")
@@ -86,13 +87,12 @@ def main(
         studio = Studio(app_options(given))
         for remark in studio.model.remarks:
             tell(remark)
-        beside = studio.model.folder.parent / PROBE
-        probe = beside if probe is None and beside.is_dir() else probe
+        probe = probe or probe_beside(studio.model.folder)
         scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])
         end = Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: end.set())
-        examples = EXAMPLES if probe else ""
+        examples = EXAMPLES.get(probe.name, "") if probe else ""
         with serving(folder, studio, scorer, examples, host, port) as address:
             click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
             if host != LOCAL:
@@ -100,6 +100,12 @@ def main(
                     "whoever reaches this machine can generate: no password is asked", err=True
                 )
             end.wait()
+
+
+def probe_beside(model: Path) -> Path | None:
+    """The classifier of what a demo model generates, in the same folder as the model."""
+    places = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
+    return next((place for place in places if place.is_dir()), None)
 
 
 def app_options(given: dict[str, Any]) -> RunOptions:

@@ -2,14 +2,15 @@
 
 PROMPTS is as of `vendi-guidance generate`. Generates the same prompts and seeds without guidance,
 with Vendi guidance at some strengths, and with other methods: noise on the prompts' embeddings
-(seed-variance), CFG in a limited interval of the steps, and selection from more images. Writes
+(seed-variance), CFG in a limited interval of the steps, selection from more images and, with
+--undistilled, the undistilled network at the first step (undistilled-first). Writes
 comparison.html (one page, works offline), comparison.json, curves.png, costs.png and, for each
 method, a folder of images.
 
 \b
   vendi-guidance compare prompts.txt --model MODEL --output out/compared
   vendi-guidance compare prompts.txt --model MODEL --output out \\
-      --method ours=0.3,0.6 --method cads
+      --method ours=0.3,0.6 --method cads --method seed-variance=8,16:stop=0.5:tokens_from=0.25
 
 The same command goes on after a kill, and generates only what is missing. With other judges, or one
 method more, it goes on with the images that are there.
@@ -40,10 +41,18 @@ from vendi_guidance.commands.run_options import (
     PATH,
     machine_options,
     model_options,
+    undistilled_option,
     what,
     where,
 )
-from vendi_guidance.comparison.entries import FAMILIES, UNGUIDED, USUAL, Entry, entries_of
+from vendi_guidance.comparison.entries import (
+    FAMILIES,
+    UNDISTILLED,
+    UNGUIDED,
+    USUAL,
+    Entry,
+    entries_of,
+)
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
 from vendi_guidance.comparison.study import Results, Study
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
@@ -65,15 +74,18 @@ COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
     cls=Option,
     group="Methods",
     multiple=True,
-    metavar="NAME[=STRENGTH,...]",
+    metavar="NAME[=STRENGTH,...][:SETTING=VALUE]...",
     show_default=", ".join(USUAL),
     help="Compare this with the unguided, at strengths of your choice or the usual ones: "
     + "; ".join(f"{name}={','.join(map(str, of.strengths))}" for name, of in FAMILIES.items())
+    + ". Settings: "
+    + "; ".join(f"{name}: {', '.join(of.settings)}" for name, of in FAMILIES.items() if of.settings)
     + ". May be given more than once.",
 )
 @model_options
+@undistilled_option
 @what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
 @judge_options
 @attribute_options
@@ -104,7 +116,7 @@ def main(
     **given: Any,
 ) -> None:
     output = given["output"]
-    entries = entries_of(methods or USUAL)
+    entries = entries_of(methods or USUAL + (UNDISTILLED,) * (given["undistilled"] is not None))
     runs = open_runs(given)
     options, model = runs.options, runs.model
     prompts = list(open_prompts(options.prompts))
@@ -128,7 +140,7 @@ def main(
     judged_runs = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
     results = Results(list(judged_runs), keep)
     lora = {} if options.lora is None else {"lora": options.lora}
-    about = {"model": options.model, **lora, **model.sampling.about, **names}
+    about = {"model": options.model, **lora, **model.base.about, **model.sampling.about, **names}
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
     about |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
     about["seed"] = options.seed

@@ -48,7 +48,6 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from vendi_guidance.adapter.callback import KEEPS
 from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import NONE, Command, Range, tell
 from vendi_guidance.commands.run_options import (
@@ -62,6 +61,7 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
+from vendi_guidance.guidance.memory import LASTING
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, STRENGTH
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
@@ -106,7 +106,7 @@ COMMON = (
 @click.argument("prompts")
 @model_options
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
     "--diversity",
@@ -122,7 +122,7 @@ COMMON = (
 )
 @how(
     "--diversity-memory",
-    type=click.Choice(KEEPS),
+    type=click.Choice(LASTING),
     default="session",
     help="What images avoid: session, all earlier ones; call, those of their batch and of "
     "--window-in.",

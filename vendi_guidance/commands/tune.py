@@ -70,7 +70,7 @@ COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "outpu
 @click.argument("prompts")
 @model_options
 @what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images made at a time.")
+@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of images and search.")
 @search(
     "--keep",

@@ -2,9 +2,9 @@
 
 Each method is a dataclass of its settings.
 
-Sources: Kynkäänniemi et al. (NeurIPS 2024) and Corso et al. (ICLR 2024). Methods that add noise to
-the prompts' embeddings are in `embedding_noise`, those that generate more images than are needed in
-`selection`.
+Sources: Kynkäänniemi et al. (NeurIPS 2024), Corso et al. (ICLR 2024), and Gandikota & Bau
+(arXiv:2503.10637). Methods that add noise to the prompts' embeddings are in `embedding_noise`,
+those that generate more images than are needed in `selection`.
 """
 
 import math
@@ -17,8 +17,14 @@ import torch
 from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from torch import Tensor
 
-from vendi_guidance.comparison.methods import Method, PipelineCall, check_not_negative
-from vendi_guidance.comparison.network import Evaluation, evaluated_by
+from vendi_guidance.checks import check_count
+from vendi_guidance.comparison.methods import (
+    Method,
+    PipelineCall,
+    check_not_negative,
+    check_ordered,
+)
+from vendi_guidance.comparison.network import Evaluation, PerStep
 from vendi_guidance.scores.groups import rows_by_label
 
 LEAST_SIGMA = 1.0
@@ -31,7 +37,7 @@ class Unguided(Method):
 
 
 @dataclass(frozen=True)
-class LimitedInterval(Method):
+class LimitedInterval(PerStep):
     """Classifier-free guidance in the middle of the steps, the conditional prediction elsewhere.
 
     As in the paper, the unconditional prediction is not computed where it is not needed.
@@ -49,20 +55,37 @@ class LimitedInterval(Method):
     stop: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start <= self.stop <= 1:
-            raise ValueError(
-                "start and stop are shares of the steps, 0 <= start <= stop <= 1, "
-                f"got {self.start} and {self.stop}"
-            )
+        check_ordered(start=self.start, stop=self.stop)
 
-    @contextmanager
-    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        def limit(evaluation: Evaluation) -> Any:
-            is_on = self.start <= evaluation.done < self.stop or call.guidance_scale <= 1
-            return evaluation.output() if is_on else evaluation.output_without_cfg()
+    def evaluate(self, evaluation: Evaluation) -> Any:
+        has_cfg = evaluation.call.guidance_scale > 1
+        is_on = self.start <= evaluation.done < self.stop or not has_cfg
+        return evaluation.output() if is_on else evaluation.output_without_cfg()
 
-        with evaluated_by(call, limit):
-            yield {}
+
+@dataclass(frozen=True)
+class UndistilledFirst(PerStep):
+    """The undistilled network at the first steps, then the one distilled to few steps.
+
+    A distilled network settles at its first step what an image shows; the other leaves it open. The
+    evaluations are as many as without it, and CFG is the call's, mostly none.
+
+    Args:
+        steps: how many.
+
+    Raises:
+        ValueError: steps < 1; on use, the pipeline has no LoRA to switch off, and no undistilled
+            network is given, or one that does not fit.
+    """
+
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps)
+
+    def evaluate(self, evaluation: Evaluation) -> Any:
+        is_first = evaluation.step < self.steps
+        return evaluation.output_of_undistilled() if is_first else evaluation.output()
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ Sources: Sadat et al. (ICLR 2024), and the ComfyUI node SeedVarianceEnhancer
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +14,16 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.comparison.methods import (
-    Method,
     PipelineCall,
     check_not_negative,
+    check_ordered,
     check_share,
 )
-from vendi_guidance.comparison.network import Evaluation, evaluated_by
+from vendi_guidance.comparison.network import Evaluation, PerStep
 
 
 @dataclass(frozen=True)
-class CADS(Method):
+class CADS(PerStep):
     """Condition-annealed sampling: decreasing noise on the prompt's embeddings.
 
     Time t falls from 1 at the first step, linearly in the steps, towards 0. The tokens and the
@@ -47,10 +46,7 @@ class CADS(Method):
 
     def __post_init__(self) -> None:
         check_not_negative("scale", self.scale)
-        if not 0 <= self.tau1 <= self.tau2 <= 1:
-            raise ValueError(
-                f"tau1 and tau2 are times, 0 <= tau1 <= tau2 <= 1, got {self.tau1} and {self.tau2}"
-            )
+        check_ordered(tau1=self.tau1, tau2=self.tau2)
 
     def gamma(self, t: float) -> float:
         """How much of the condition is left at time t, 0 to 1."""
@@ -69,21 +65,18 @@ class CADS(Method):
         noised_mean, noised_std = _moments(noised)
         return (noised - noised_mean) / noised_std * std + mean
 
-    @contextmanager
-    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        def anneal(evaluation: Evaluation) -> Any:
-            gamma = self.gamma(1 - evaluation.done)
-            own = _own(call, evaluation.step)
-            return evaluation.output_for(
-                lambda y: self.anneal(y, _random(torch.randn, y, own), gamma)
-            )
-
-        with nullcontext() if self.scale == 0 else evaluated_by(call, anneal):
-            yield {}
+    def evaluate(self, evaluation: Evaluation) -> Any:
+        if self.scale == 0:
+            return evaluation.output()
+        gamma = self.gamma(1 - evaluation.done)
+        own = _own(evaluation.call, evaluation.step)
+        return evaluation.output_for(
+            lambda y, sample: self.anneal(y, _random(torch.randn, y, own[sample]), gamma)
+        )
 
 
 @dataclass(frozen=True)
-class SeedVariance(Method):
+class SeedVariance(PerStep):
     """The same noise on the prompt's embeddings at each of the first steps, then none.
 
     What users of Z-Image do. In the node, `strength` is in the units of the embeddings, 15 to 30
@@ -91,36 +84,44 @@ class SeedVariance(Method):
 
     Args:
         strength: noise is uniform between -strength and strength standard deviations.
-        share: of the entries that get noise, chosen at random.
-        stop: the share of the steps after which there is none.
+        share: of the entries that get noise, chosen at random; the node's randomize_percent.
+        stop: the share of the steps after which there is none; its steps_switchover_percent.
+            Steps count by their beginning: of 4, 0.2 is the first and 0.5 the first two.
+        tokens_from, tokens_to: shares of the tokens, with those that pad the prompt, between which
+            there is noise; the rest is what the node calls masked.
+        pooled: noise on the pooled embedding too, which the node leaves as it is.
 
     Raises:
-        ValueError: strength < 0 or not finite; share or stop outside [0, 1].
+        ValueError: strength < 0 or not finite; a share outside [0, 1]; tokens_from > tokens_to.
     """
 
     strength: float = 8.0
     share: float = 0.5
     stop: float = 0.2
+    tokens_from: float = 0.0
+    tokens_to: float = 1.0
+    pooled: bool = True
 
     def __post_init__(self) -> None:
         check_not_negative("strength", self.strength)
         check_share("share", self.share)
         check_share("stop", self.stop)
+        check_ordered(tokens_from=self.tokens_from, tokens_to=self.tokens_to)
 
-    @contextmanager
-    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        def vary(evaluation: Evaluation) -> Any:
-            if evaluation.done >= self.stop:
-                return evaluation.output()
-            own = _own(call)
-            return evaluation.output_for(lambda y: y + self._noise(y, own))
+    def evaluate(self, evaluation: Evaluation) -> Any:
+        if evaluation.done >= self.stop:
+            return evaluation.output()
+        own = _own(evaluation.call)
+        return evaluation.output_for(lambda y, sample: y + self._noise(y, own[sample]))
 
-        with evaluated_by(call, vary):
-            yield {}
-
-    def _noise(self, y: Tensor, own: list[torch.Generator]) -> Tensor:
+    def _noise(self, y: Tensor, own: torch.Generator) -> Tensor:
         uniform = 2 * _random(torch.rand, y, own) - 1
         chosen = _random(torch.rand, y, own) < self.share
+        if y.ndim == 2:
+            chosen &= bool(self.pooled)
+        else:
+            first, end = (round(share * y.shape[1]) for share in (self.tokens_from, self.tokens_to))
+            chosen[:, :first] = chosen[:, end:] = False
         return self.strength * _moments(y)[1] * uniform * chosen
 
 
@@ -133,9 +134,9 @@ def _own(call: PipelineCall, *key: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(int(state[0])) for state in states]
 
 
-def _random(distribution: Callable[..., Tensor], y: Tensor, own: list[torch.Generator]) -> Tensor:
-    """Random numbers in the shape of y, each sample's from its own generator, float32."""
-    return torch.stack([distribution(y.shape[1:], generator=one) for one in own]).to(y.device)
+def _random(distribution: Callable[..., Tensor], y: Tensor, own: torch.Generator) -> Tensor:
+    """Random numbers in the shape of a row of y, from a sample's own generator, float32."""
+    return distribution((1, *y.shape[1:]), generator=own).to(y.device)
 
 
 def _moments(y: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,15 +1,20 @@
 """What is compared: methods at their strengths."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from PIL.Image import Image
 
 from vendi_guidance.checks import nearest
-from vendi_guidance.comparison.baselines import LimitedInterval, ParticleGuidance, Unguided
+from vendi_guidance.comparison.baselines import (
+    LimitedInterval,
+    ParticleGuidance,
+    UndistilledFirst,
+    Unguided,
+)
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
 from vendi_guidance.comparison.network import rows_counted
@@ -19,6 +24,7 @@ from vendi_guidance.runs.runner import Generated, Sampler
 
 UNGUIDED = "unguided"
 OURS = "ours"
+UNDISTILLED = "undistilled-first"
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class MethodFamily:
         knob: the setting that is its strength.
         strengths: what is compared unless other ones are asked for, from weak to strong.
         kind: its class.
-        fixed: its other settings.
+        fixed: its other settings, where they are not the defaults of the class.
         needs_cfg: whether it changes classifier-free guidance.
     """
 
@@ -40,6 +46,11 @@ class MethodFamily:
     kind: type[Method] = Unguided
     fixed: dict[str, Any] = field(default_factory=dict)
     needs_cfg: bool = False
+
+    @property
+    def settings(self) -> list[str]:
+        """The names of all but its strength."""
+        return [one.name for one in fields(self.kind) if one.name != self.knob]
 
 
 FAMILIES = {
@@ -54,6 +65,7 @@ FAMILIES = {
     ),
     "cads": MethodFamily("CADS", "scale", (0.25, 0.5, 1.0), CADS),
     "particle-guidance": MethodFamily("particle guidance", "scale", (5.0, 20.0), ParticleGuidance),
+    UNDISTILLED: MethodFamily("undistilled at first", "steps", (1,), UndistilledFirst),
 }
 """By their names on the command line; the unguided is always compared."""
 
@@ -67,23 +79,33 @@ class Entry:
     Attributes:
         family: one of `FAMILIES`, or `UNGUIDED`.
         strength: None for the unguided.
+        settings: other ones than the family's own, (name, value) each.
     """
 
     family: str
     strength: float | None = None
+    settings: tuple[tuple[str, float], ...] = ()
 
     @property
     def name(self) -> str:
         """Of its run's folder."""
-        return self.family if self.strength is None else f"{self.family}-{self.strength:.10g}"
+        if self.strength is None:
+            return self.family
+        words = [self.family, f"{self.strength:.10g}"]
+        return "-".join(words + [f"{name}-{value:.10g}" for name, value in self.settings])
+
+    @property
+    def curve(self) -> str:
+        """For people: a method and its settings, whatever its strength."""
+        settings = [f"{name} {value:g}" for name, value in self.settings]
+        return ", ".join([FAMILIES[self.family].title, *settings])
 
     @property
     def title(self) -> str:
         """For people."""
         if self.strength is None:
             return UNGUIDED
-        family = FAMILIES[self.family]
-        return f"{family.title} ({family.knob} {self.strength:g})"
+        return f"{self.curve} ({FAMILIES[self.family].knob} {self.strength:g})"
 
     @property
     def diversity(self) -> dict[str, Any]:
@@ -94,7 +116,7 @@ class Entry:
         """The method.
 
         Raises:
-            ValueError: the strength is out of its range.
+            ValueError: the strength or a setting is out of its range, or not the method's.
         """
         if self.strength is None:
             return Unguided()
@@ -103,9 +125,9 @@ class Entry:
             if self.family == OURS:
                 Rounds(strength=strength)
                 return Unguided()
-            if family.knob == "pool" and isfinite(strength) and strength == int(strength):
+            if float(strength).is_integer():
                 strength = int(strength)
-            return family.kind(**{family.knob: strength, **family.fixed})
+            return family.kind(**{family.knob: strength, **family.fixed, **dict(self.settings)})
         except ValueError as error:
             raise ValueError(f"{self.family}={self.strength:g}: {error}") from None
 
@@ -118,18 +140,21 @@ class Entry:
         scale = guidance_scale or 0.0
 
         def generate(pipe: Any, arguments: dict[str, Any]) -> Generated:
+            undistilled = pipe.guidance.undistilled
+
             def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
                 generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
                 prompts = [sample.prompt for sample in samples]
                 changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
                 if steps is not None:
                     changed["num_inference_steps"] = steps
-                with method.attached(PipelineCall(pipe, prompts, generators, scale)) as given:
+                call = PipelineCall(pipe, prompts, generators, scale, undistilled)
+                with method.attached(call) as given:
                     return pipe(**{**arguments, **changed, **given}).images
 
             pairs = zip(arguments["prompt"], arguments["generator"], strict=True)
             samples = [Sample(prompt, generator.initial_seed()) for prompt, generator in pairs]
-            with rows_counted(pipe) as rows:
+            with rows_counted(pipe, undistilled) as rows:
                 images = method.images(generate, samples)
             return Generated(images, sum(rows))
 
@@ -137,6 +162,7 @@ class Entry:
         about: dict[str, Any] = {"method": self.family}
         if self.strength is not None:
             about["method_strength"] = self.strength
+        about |= {f"method_{name}": value for name, value in self.settings}
         return Sampler(generate, about)
 
     def check(self, guidance_scale: float | None) -> None:
@@ -151,14 +177,16 @@ def entries_of(methods: Sequence[str]) -> list[Entry]:
     """The unguided, then the methods asked for.
 
     Args:
-        methods: names in `FAMILIES`, with strengths if not the usual ones: "ours=0.25,0.5".
+        methods: names in `FAMILIES`, with strengths and settings if not the usual ones:
+            "ours=0.25,0.5" or "seed-variance=8:stop=0.5:tokens_from=0.25".
 
     Raises:
-        ValueError: there is no such method or strength.
+        ValueError: there is no such method, strength or setting.
     """
     found = [Entry(UNGUIDED)]
     for asked in methods:
-        name, _, given = asked.partition("=")
+        head, *texts = asked.split(":")
+        name, _, given = head.partition("=")
         if name not in FAMILIES:
             raise ValueError(
                 f"--method must be one of {', '.join(FAMILIES)}, got {asked!r}"
@@ -168,7 +196,25 @@ def entries_of(methods: Sequence[str]) -> list[Entry]:
             strengths = [float(text) for text in given.split(",")] if given else []
         except ValueError:
             raise ValueError(f"--method {asked!r}: strengths are numbers, such as 4,8") from None
-        found += [Entry(name, strength) for strength in strengths or FAMILIES[name].strengths]
+        settings = tuple(sorted(_setting(asked, name, text) for text in texts))
+        found += [
+            Entry(name, strength, settings) for strength in strengths or FAMILIES[name].strengths
+        ]
     for entry in found:
         entry.build()
     return list(dict.fromkeys(found))
+
+
+def _setting(asked: str, family: str, text: str) -> tuple[str, float]:
+    """The setting that a part of `--method` names; ValueError if it is none of the method's."""
+    (name, _, given), known = text.partition("="), FAMILIES[family].settings
+    if name not in known:
+        has = f"the settings of {family} are {', '.join(known)}" if known else "it has no settings"
+        raise ValueError(f"--method {asked!r}: {has}, got {name!r}{nearest(name, known)}")
+    try:
+        value = json.loads(given)
+    except ValueError:
+        value = None
+    if not isinstance(value, int | float):
+        raise ValueError(f"--method {asked!r}: {name} is a number, true or false, got {given!r}")
+    return name, value

@@ -12,8 +12,10 @@ from vendi_guidance.evaluation.report.figures import INK, WIDTH, style
 from vendi_guidance.tuning.frontier import DIVERSITY, GREY, mark_floor, plot_interval
 
 # distinct in any colour vision, on white and on black, with a marker for each too
-COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b", "#8c6d4f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+FILLS = ("full", "none", "left", "top")
+"""Of a method's marks at its first settings, its second, ..."""
 STYLES = dict(zip(FAMILIES, zip(COLOURS, MARKERS, strict=True), strict=True))
 
 
@@ -38,16 +40,19 @@ def draw_curves(results: Results) -> dict[str, Figure]:
 
 def _plot_curves(axes: Axes, results: Results, across: Callable[[Compared], float]) -> None:
     """A line for each method from the unguided on, with the intervals of diversity."""
-    start = (across(results.unguided), 1.0)
-    for family, (colour, marker) in STYLES.items():
-        runs = [run for run in results.runs if run.entry.family == family]
-        if not runs:
-            continue
+    start, drawn = (across(results.unguided), 1.0), list[str]()
+    others = results.runs[1:]
+    for curve in dict.fromkeys(run.entry.curve for run in others):
+        runs = [run for run in others if run.entry.curve == curve]
+        family = runs[0].entry.family
+        colour, marker = STYLES[family]
+        drawn.append(family)
+        fill = FILLS[(drawn.count(family) - 1) % len(FILLS)]
         points = [start, *((across(run), run.outcome.diversity) for run in runs)]
         width, size = (2, 8) if family == OURS else (1, 6)
         axes.plot(*zip(*points, strict=True), color=colour, lw=width)
         [marks] = axes.plot(*zip(*points[1:], strict=True), marker, color=colour)
-        marks.set(markersize=size, label=FAMILIES[family].title)
+        marks.set(markersize=size, label=curve, fillstyle=fill)
         for run, (x, y) in zip(runs, points[1:], strict=True):
             plot_interval(axes, [x, x], run.outcome.diversity_interval, colour)
             at: Any = {"xy": (x, y), "xytext": (5, 4), "textcoords": "offset points"}

@@ -3,10 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from PIL import Image
+
+from vendi_guidance.adapter.undistilled import Undistilled
 
 
 class Sample(NamedTuple):
@@ -30,12 +33,14 @@ class PipelineCall(NamedTuple):
         generators: one for each sample, from which only the pipeline draws. A method's own noise
             is seeded by their `initial_seed()`, so it depends on the sample alone.
         guidance_scale: of classifier-free guidance.
+        undistilled: what the pipeline's network was distilled from: see `VendiGuidance`.
     """
 
     pipe: Any
     prompts: list[str]
     generators: list[torch.Generator]
     guidance_scale: float
+    undistilled: Undistilled = None
 
 
 class Generate(Protocol):
@@ -46,6 +51,7 @@ class Generate(Protocol):
     ) -> list[Image.Image]: ...
 
 
+@dataclass(frozen=True)
 class Method:
     """A way to sample."""
 
@@ -66,6 +72,13 @@ class Method:
 def check_not_negative(name: str, value: float) -> None:
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
+
+
+def check_ordered(**shares: float) -> None:
+    """Raise ValueError unless the two are shares, the first at most the second."""
+    (one, low), (other, high) = shares.items()
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"0 <= {one} <= {other} <= 1 must hold, got {low} and {high}")
 
 
 def check_share(name: str, value: float) -> None:

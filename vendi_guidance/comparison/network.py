@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, tensor_of
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.comparison.methods import PipelineCall
+from vendi_guidance.adapter.nearby import with_tokens
+from vendi_guidance.adapter.undistilled import ADAPTERS, Undistilled, answer, check_fits
+from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.patching import Patch
 
-TOKENS, POOLED = "encoder_hidden_states", ("text_embeds", "pooled_projections")
-"""What networks call the prompts' embeddings; `text_embeds` is in `added_cond_kwargs`."""
+ADDED, POOLED = "added_cond_kwargs", ("text_embeds", "pooled_projections")
+"""What networks call the prompts' pooled embeddings; the first name is in `added_cond_kwargs`."""
 
 
 class Evaluation(NamedTuple):
@@ -27,13 +29,14 @@ class Evaluation(NamedTuple):
 
     Attributes:
         call: of the pipeline.
-        forward: evaluates it.
+        network, forward: what evaluates it.
         args, kwargs: as the pipeline gives them.
         step: its number in the call, from 0.
         done: the share of the steps before it.
     """
 
     call: PipelineCall
+    network: nn.Module
     forward: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -62,24 +65,42 @@ class Evaluation(NamedTuple):
         output = tensor_of(raw)
         return in_form_of(raw, torch.cat([output] * (rows // len(output))))
 
-    def output_for(self, change: Callable[[Tensor], Tensor]) -> Any:
-        """The output where `change` is made to the prompts' embeddings: to the tokens, (n, tokens,
-        width), then to the pooled embeddings, (n, width), where the network takes any.
+    def output_for(self, change: Callable[[Tensor, int], Tensor]) -> Any:
+        """The output where `change` is made to each sample's embeddings of the prompt: to the
+        tokens, (1 or more rows, tokens, ..., width), then to the pooled ones, (1, width), where
+        the network takes any.
+
+        Args:
+            change: of embeddings, and the number of their sample.
 
         Raises:
             ValueError: the network is given no embeddings that are known here.
         """
-        kwargs = dict(self.kwargs)
-        if not isinstance(kwargs.get(TOKENS), Tensor):
-            raise ValueError(f"{_name(self.call.pipe)} gives its network no {TOKENS}")
-        if kwargs.get("added_cond_kwargs"):
-            kwargs["added_cond_kwargs"] = dict(kwargs["added_cond_kwargs"])
-        added, (_, own) = kwargs.get("added_cond_kwargs") or {}, self._rows()
-        for place, name in ((kwargs, TOKENS), (added, POOLED[0]), (kwargs, POOLED[1])):
-            if (rows := place.get(name)) is not None:
-                new = change(rows[own]).to(rows.dtype)
-                place[name] = torch.cat([rows[: own.start], new, rows[own.stop :]])
-        return self.forward(*self.args, **kwargs)
+        rows, own = self._rows()
+        args, kwargs = with_tokens(
+            *(self.network, self.args, self.kwargs, range(rows)[own], rows),
+            lambda tokens, sample, _: change(tokens, sample),
+        )
+        if kwargs.get(ADDED):
+            kwargs[ADDED] = dict(kwargs[ADDED])
+        for place, name in ((kwargs.get(ADDED) or {}, POOLED[0]), (kwargs, POOLED[1])):
+            if (pooled := place.get(name)) is not None:
+                place[name] = pooled.clone()
+                for sample, row in enumerate(range(rows)[own]):
+                    place[name][row] = change(pooled[row : row + 1], sample)[0]
+        return self.forward(*args, **kwargs)
+
+    def output_of_undistilled(self) -> Any:
+        """The output of the network that this one was distilled from: `call.undistilled`, or this
+        one without its LoRAs.
+
+        Raises:
+            ValueError: there is none, or it does not fit the pipeline.
+        """
+        undistilled = ADAPTERS if self.call.undistilled is None else self.call.undistilled
+        if not self.step:
+            check_fits(undistilled, self.call.pipe, [self.network])
+        return answer(undistilled, self.network, self.forward, self.args, self.kwargs)
 
     def _rows(self) -> tuple[int, slice]:
         """How many rows there are, and those of the prompts."""
@@ -92,10 +113,27 @@ class Evaluation(NamedTuple):
         return rows, slice(first, first + count)
 
 
+class PerStep(Method):
+    """A method that answers for the network, in pipelines that evaluate one network once a step."""
+
+    def evaluate(self, evaluation: Evaluation) -> Any:
+        """What the pipeline gets for an evaluation."""
+        raise NotImplementedError
+
+    @contextmanager
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
+        with evaluated_by(call, self.evaluate):
+            yield {}
+
+
 @contextmanager
-def rows_counted(pipe: Any) -> Iterator[list[int]]:
-    """How many rows the pipeline's networks are given meanwhile, evaluation by evaluation."""
+def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[int]]:
+    """How many rows the pipeline's networks are given meanwhile, evaluation by evaluation, and the
+    one that its network was distilled from."""
     counts: list[int] = []
+    networks = _networks(pipe)
+    if isinstance(undistilled, nn.Module):
+        networks.append(undistilled)
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(forward)
@@ -105,7 +143,7 @@ def rows_counted(pipe: Any) -> Iterator[list[int]]:
 
         return counted
 
-    with _wrapped(_networks(pipe), wrap):
+    with _wrapped(networks, wrap):
         yield counts
 
 
@@ -129,7 +167,8 @@ def evaluated_by(call: PipelineCall, evaluate: Callable[[Evaluation], Any]) -> I
             steps = len(pipe.scheduler.timesteps)
             if step >= steps:
                 raise ValueError(f"{_name(pipe)} evaluates its network more than once a step")
-            return evaluate(Evaluation(call, forward, args, kwargs, step, step / steps))
+            done = step / steps
+            return evaluate(Evaluation(call, networks[0], forward, args, kwargs, step, done))
 
         return changed
 

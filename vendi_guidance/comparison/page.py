@@ -78,6 +78,7 @@ def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
             {
                 "folder": run.entry.name,
                 **asdict(run.entry),
+                "settings": dict(run.entry.settings),
                 **asdict(run.outcome),
                 "evaluations_per_image": run.evaluations,
                 "seconds_per_image": run.seconds,

@@ -117,6 +117,7 @@ class Study:
         """
         is_shown, is_ours = self.folder(entry).exists(), entry.family == OURS
         pipe = None if is_shown or is_ours else self.runs.pipe
+        undistilled = self.runs.undistilled
         sampling = self.runs.model.sampling
         try:
             entry.check(sampling.guidance_scale)
@@ -124,7 +125,7 @@ class Study:
                 settings = VendiGuidance(**entry.diversity).settings
                 check_prompts_are_seen(self.runs.model.pipeline, settings)
             if pipe is not None:
-                pipe.guidance = VendiGuidance(strength=0)
+                pipe.guidance = VendiGuidance(strength=0, undistilled=undistilled)
                 arguments = {
                     **sampling.call,
                     "prompt": [prompt] * 2,

@@ -85,7 +85,7 @@ def read_mix(folder: Path) -> Mix | None:
     return mix
 
 
-def spreads(
+def attribute_spreads(
     scores: Sequence[AttributeScores], prompts: Sequence[str], mix: Mix | None = None
 ) -> list[Spread]:
     """A row for each attribute that some prompt leaves open, then one for looks if there are two.

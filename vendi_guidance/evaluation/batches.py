@@ -21,8 +21,11 @@ from vendi_guidance.storage.images import image_files, open_image, to_rgb
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
-AT_ONCE = 256  # images in memory
+AT_ONCE = 256
+"""The most images that are in memory at a time."""
+
 PROMPT_COLUMNS = ("prompt", "text", "caption")
+"""The columns that a prompt is looked for in, in this order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +72,9 @@ class Batch:
         prompts: one for each, or None.
         seconds: the time each took, or None.
         name: of the batch, "" if it has none.
-        rows: what the folder's `metadata.jsonl` says of each, or None.
-        note: where a folder's prompts are from, and which images were left out without one.
-        groups: labels of images that belong together, one for each; None where prompts say that.
+        rows: the line of each in the folder's `metadata.jsonl`, or None.
+        note: where a folder's prompts are from, and how many images were left out for want of one.
+        groups: a label for each; images of one label belong together. None: those of one prompt do.
     """
 
     images: LazyImages
@@ -133,14 +136,14 @@ def as_batch(
         images: a `Batch`; the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`,
             whose prompts and seconds are read too, or any folder of images, whose prompts are
             looked for as `storage.captions` says; a `datasets.Dataset` with a column of images and
-            perhaps one of prompts; an array (n, h, w),
-            (n, h, w, 1 to 4) or a tensor (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a
-            sequence of PIL images, paths, single arrays (h, w, c) or tensors (c, h, w).
-        prompts: n prompts; None takes those that come with the images, if any do. Images of a
-            folder in which others have a prompt, and they none, are left out then.
+            perhaps one of prompts; an array (n, h, w) or (n, h, w, 1 to 4), or a tensor
+            (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a sequence of PIL images, paths,
+            single arrays (h, w, c) or tensors (c, h, w).
+        prompts: n prompts; None takes those that come with the images, if any do. If some images of
+            a folder have one, its other images are left out.
         groups: n labels of images that belong together; None is the prompts.
         seconds: the time each image took; None takes it from the folder.
-        read_prompts: look for prompts in a folder; else, all of its images are taken.
+        read_prompts: whether to look for prompts in a folder. If not, all of its images are taken.
 
     Raises:
         ValueError: no images, something else than images, or not one prompt, group label and time
@@ -165,13 +168,13 @@ def as_batch(
     n = len(batch.images)
     if not n:
         raise ValueError("there are no images to evaluate")
-    given = batch.prompts if prompts is None else list(prompts)
-    if given is not None and len(given) != n:
+    prompts = batch.prompts if prompts is None else list(prompts)
+    if prompts is not None and len(prompts) != n:
         raise ValueError(
-            f"got {counted(n, 'image')} and {counted(len(given), 'prompt')}: give one prompt for "
+            f"got {counted(n, 'image')} and {counted(len(prompts), 'prompt')}: give one prompt for "
             "each image, such as [prompt for prompt in prompts for _ in range(images_per_prompt)]"
         )
-    for prompt in given or []:
+    for prompt in prompts or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
     for what, column in (("group label", groups), ("time", seconds)):
@@ -180,11 +183,11 @@ def as_batch(
             raise ValueError(f"got {both}: give one for each image")
     times = batch.seconds if seconds is None else [float(time) for time in seconds]
     groups = batch.groups if groups is None else list(groups)
-    return replace(batch, prompts=given, seconds=times, groups=groups)
+    return replace(batch, prompts=prompts, seconds=times, groups=groups)
 
 
 def _from_sequence(images: Any) -> LazyImages:
-    """Of arrays, tensors, PIL images or paths, or one array or tensor of all."""
+    """From a sequence of arrays, tensors, PIL images or paths, or an array or tensor of all."""
     if isinstance(images, (Tensor, np.ndarray)):
         if images.ndim not in ((4,) if isinstance(images, Tensor) else (3, 4)):
             raise ValueError(
@@ -221,24 +224,22 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
 def _from_metadata(
     folder: Path, files: Sequence[Path], listed: Sequence[Listed], read_prompts: bool
 ) -> Batch:
-    """The images that a `metadata.jsonl` lists."""
+    """The images that a `metadata.jsonl` lists; if some of them have a prompt, only those."""
     prompts: list[Any] = [
         next((row[key] for key in PROMPT_COLUMNS if row.get(key) is not None), None)
         for _, _, row in listed
     ]
-    known = [place for place, prompt in enumerate(prompts) if prompt is not None]
-    note = ""
-    if not read_prompts or not known:
-        known, prompts = list(range(len(listed))), []
-    else:
+    kept, note = [*range(len(listed))], ""
+    has_prompts = read_prompts and any(prompt is not None for prompt in prompts)
+    if has_prompts:
+        kept = [i for i in kept if prompts[i] is not None]
         unlisted = len(set(files) - {path for _, path, _ in listed})
-        without = len(listed) - len(known) + unlisted
-        note = _note(METADATA, without, len(listed) + unlisted)
-    rows = [listed[place].row for place in known]
+        note = _note(METADATA, len(listed) - len(kept) + unlisted, len(listed) + unlisted)
+    rows = [listed[i].row for i in kept]
     seconds: list[Any] = [row.get("seconds") for row in rows]
     return Batch(
-        _from_sequence([listed[place].path for place in known]),
-        [prompts[place] for place in known] if prompts else None,
+        _from_sequence([listed[i].path for i in kept]),
+        [prompts[i] for i in kept] if has_prompts else None,
         seconds if all(isinstance(value, int | float) for value in seconds) else None,
         folder.resolve().name,
         rows,
@@ -261,12 +262,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _from_dataset(dataset: Any) -> Batch:
+    """From a `datasets.Dataset`: its first columns of images and of prompts."""
     kinds, names = getattr(dataset, "features", None), dataset.column_names
-    images = [
-        name
-        for name in names
-        if (type(kinds.get(name)).__name__ == "Image" if kinds else name in ("image", "img"))
-    ]
+    if kinds:
+        images = [name for name in names if type(kinds.get(name)).__name__ == "Image"]
+    else:
+        images = [name for name in names if name in ("image", "img")]
     if not images:
         raise ValueError(f"the dataset has no column of images, only {names}")
     texts = [name for name in PROMPT_COLUMNS if name in names]

@@ -13,13 +13,14 @@ from tqdm import tqdm
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_spread import spreads
-from vendi_guidance.evaluation.batches import Batch, Images, as_batch
-from vendi_guidance.evaluation.earlier import takes_earlier_keywords
+from vendi_guidance.evaluation.attribute_spread import attribute_spreads
+from vendi_guidance.evaluation.batches import Images, as_batch
+from vendi_guidance.evaluation.deprecated import takes_deprecated_keywords
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
     READER,
     Embedding,
+    ImageFeatures,
     ImageReader,
     embed_batch,
 )
@@ -28,12 +29,14 @@ from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import ReportData, ScoreResult
+from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 
-REFERENCES_OF_A_PART = 1000
-"""Parts of a batch are compared with at most as many reference images, always the same ones."""
+MOST_REFERENCES = 1000
+"""For confidence intervals many parts of a batch are scored. To save time they are compared with
+at most this many reference images, the same ones each time."""
 
 
 class Report(ReportData):
@@ -62,7 +65,7 @@ class Report(ReportData):
         return save_report(Path(folder), [self])
 
 
-@takes_earlier_keywords
+@takes_deprecated_keywords
 def evaluate(
     images: Images,
     prompts: Sequence[str] | None = None,
@@ -105,64 +108,38 @@ def evaluate(
     batch = as_batch(images, prompts)
     if batch.prompts is None and judges.clip is not None:
         raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
-    if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
-        real: Tensor | Batch | None = as_features(references)
-    else:
-        real = None if references is None else as_batch(references, read_prompts=False)
-    if isinstance(embedding.image, str):  # it may embed the references, too
+    if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
-    found = judge_images(embed_batch(batch, embedding, reader), judges, reader)
-    if isinstance(real, Batch):
-        real, _, unread = reader.embed(real.images, embedding.image)[0]
-        found = replace(found, skipped=found.skipped + unread)
+    real, unread = _embed_references(references, embedding.image, reader)
+    judged = judge_images(embed_batch(batch, embedding, reader), judges, reader)
+    inputs, settings = replace(judged.inputs, reference=real), judged.settings
     if real is not None:
-        found.settings["references"] = len(real)
-    inputs, settings = replace(found.inputs, reference=real), found.settings
+        settings["references"] = len(real)
     spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__}
     settings["spectrum"] |= asdict(spectrum) if is_dataclass(spectrum) else {}
     draws = draw_parts([inputs.groups], [len(inputs)])
     settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
     values = inputs.scores(spectrum)
-    [parts] = scores_of_parts([inputs], draws, reader.progress)
+    [of_parts] = scores_of_parts([inputs], draws, reader.progress)
     scores = {}
     for score in (score for score in MEASURES if score in values):
-        ends = _interval(score, values, parts, draws, inputs.least(score))
+        ends = _interval(score, values[score], of_parts, draws, inputs.lower_bound(score))
         scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
-    of_attributes = attribute_scores(found.batch, judges.attributes, judges.attribute_judge)
-    notes = (found.batch.note, _wanting(inputs, scores, draws))
+    attributes = attribute_scores(judged.batch, judges.attributes, judges.attribute_judge)
+    notes = (judged.batch.note, _too_few(inputs, scores, draws))
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
         settings=settings,
-        skipped=found.skipped,
+        skipped=judged.skipped + unread,
         analysis=analyse(inputs),
-        images=found.batch.images,
+        images=judged.batch.images,
         inputs=inputs,
-        attributes=of_attributes,
-        spreads=spreads(of_attributes, found.batch.prompts or [], judges.mix),
+        attributes=attributes,
+        spreads=attribute_spreads(attributes, judged.batch.prompts or [], judges.mix),
         notes=[note for note in notes if note],
     )
-
-
-def _wanting(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:
-    """What is left out because there are too few images, and how many it needs; "" if nothing."""
-    n, has_reference, least = len(inputs), inputs.reference is not None, NEIGHBOURS + 1
-    conditions = {
-        f"confidence intervals (they need {ENOUGH})": draws is None,
-        f"convergence curves ({CURVES_FROM} images)": n < CURVES_FROM,
-        "in-batch similarity (2 images of a prompt)": inputs.groups is not None
-        and len(set(inputs.groups)) == n,
-        "kernel and Fréchet distance (2 images, and 2 reference images)": has_reference
-        and "kernel_distance" not in scores,
-        f"precision and recall ({least} images, and {least} reference images)": has_reference
-        and "precision" not in scores,
-    }
-    wanted = [what for what, is_wanting in conditions.items() if is_wanting]
-    if not wanted:
-        return ""
-    there = "There is" if n == 1 else "There are"
-    return f"{there} {counted(n, 'image')}, too few for {', '.join(wanted)}."
 
 
 def spectrum_for(n: int) -> Spectrum:
@@ -175,34 +152,72 @@ def spectrum_for(n: int) -> Spectrum:
 def scores_of_parts(
     batches: Sequence[ScoreInputs], draws: Draws | None, progress: bool
 ) -> list[list[dict[str, float]]]:
-    """For each batch, the scores of its part in every draw."""
-    smaller = []
-    for one in batches:
-        if one.reference is not None and len(one.reference) > REFERENCES_OF_A_PART:
-            drawn = torch.randperm(len(one.reference), generator=torch.Generator().manual_seed(0))
-            one = replace(one, reference=one.reference[drawn[:REFERENCES_OF_A_PART]])
-        smaller.append(one)
+    """For each batch, the scores of its part in every draw; confidence intervals come from these.
+    Without draws there are none."""
+    smaller = [_with_fewer_references(batch) for batch in batches]
     found: list[list[dict[str, float]]] = [[] for _ in batches]
     parts = [] if draws is None else draws.parts
     for part in tqdm(parts, "intervals", disable=None if progress else True):
-        for one, rows, scores in zip(smaller, part, found, strict=True):
-            scores.append(one.take(rows).scores(Exact()))
+        for batch, rows, scores in zip(smaller, part, found, strict=True):
+            scores.append(batch.take(rows).scores(Exact()))
     return found
+
+
+def _embed_references(
+    references: Images | None, embedder: ImageFeatures, reader: ImageReader
+) -> tuple[Tensor | None, list[BadImage]]:
+    """(m, d) features of the reference images, and which of their files could not be read."""
+    if references is None:
+        return None, []
+    if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
+        return as_features(references), []
+    features, _, unread = reader.embed(as_batch(references, read_prompts=False).images, embedder)[0]
+    return features, unread
+
+
+def _with_fewer_references(batch: ScoreInputs) -> ScoreInputs:
+    """The same with `MOST_REFERENCES` drawn from its reference images, if it has more."""
+    references = batch.reference
+    if references is None or len(references) <= MOST_REFERENCES:
+        return batch
+    drawn = torch.randperm(len(references), generator=torch.Generator().manual_seed(0))
+    return replace(batch, reference=references[drawn[:MOST_REFERENCES]])
 
 
 def _interval(
     name: str,
-    values: dict[str, float],
+    value: float,
     parts: list[dict[str, float]],
     draws: Draws | None,
-    least: float,
+    lower_bound: float,
 ) -> tuple[float | None, float | None]:
-    """The confidence interval of a score, cut to its range and to what is at least `least`."""
+    """The confidence interval of a score, cut to the values that it can have; None for both ends
+    where a part of the batch is too small for the score."""
     if draws is None or not all(name in part for part in parts):
         return None, None
     measure, of_parts = MEASURES[name], [part[name] for part in parts]
-    is_ratio = measure.is_ratio and min(values[name], *of_parts) > 0
-    low, high = draws.interval(values[name], of_parts, is_ratio=is_ratio)
+    is_ratio = measure.is_ratio and min(value, *of_parts) > 0
+    low, high = draws.interval(value, of_parts, is_ratio=is_ratio)
     if low is None or high is None:
         return None, None
-    return max(low, least, measure.low), min(high, measure.high)
+    return max(low, lower_bound, measure.low), min(high, measure.high)
+
+
+def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:
+    """Which results are left out for want of images, and how many these need; "" if none are."""
+    n, has_reference, fewest = len(inputs), inputs.reference is not None, NEIGHBOURS + 1
+    is_left_out = {
+        f"confidence intervals (they need {ENOUGH})": draws is None,
+        f"convergence curves ({CURVES_FROM} images)": n < CURVES_FROM,
+        "in-batch similarity (2 images of a prompt)": inputs.groups is not None
+        and len(set(inputs.groups)) == n,
+        "kernel and Fréchet distance (2 images, and 2 reference images)": has_reference
+        and "kernel_distance" not in scores,
+        f"precision and recall ({fewest} images, and {fewest} reference images)": has_reference
+        and "precision" not in scores,
+    }
+    left_out = [what for what, is_out in is_left_out.items() if is_out]
+    if not left_out:
+        return ""
+    there = "There is" if n == 1 else "There are"
+    return f"{there} {counted(n, 'image')}, too few for {', '.join(left_out)}."

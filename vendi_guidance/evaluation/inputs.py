@@ -116,8 +116,8 @@ class ScoreInputs:
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self._against_reference())
 
-    def least(self, name: str) -> float:
-        """The least value that a score can have with these labels, if they bound it."""
+    def lower_bound(self, name: str) -> float:
+        """What a score cannot fall below with these labels; -infinity if they do not bound it."""
         if name == "looks_per_prompt" and self.groups is not None and self.labels is not None:
             looks = looks_by_group(self.groups, self.labels).values()
             return sum(look > 0 for look in looks) / len(looks)  # one wherever an image is correct

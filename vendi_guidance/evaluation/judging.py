@@ -1,4 +1,4 @@
-"""How a run with guidance compares with the unguided one: how diverse, and how faithful."""
+"""How much more diverse than the unguided run a guided one is, and how faithful it stays."""
 
 import math
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
 SAME = 1e-6
-"""An image this near to one of the unguided run, as a share of the median distance, is that one."""
+"""Two images nearer than this share of the median distance are the same image."""
 
 
 class OwnPrompt:
-    """Judges without a judge: whether the most similar unguided image is of the same prompt.
+    """Faithfulness without a trained judge: 1 for an image whose nearest unguided image, other than
+    itself, is of the same prompt, else 0.
 
-    1 for an image that is recognised as one of its own prompt's, else 0. It needs no weights, and
-    knows the prompts of the images, not what they mean: what the unguided images never show may
-    count as unfaithful.
+    It needs no weights. It cannot read prompts: what the unguided images never show may count as
+    unfaithful.
 
     Args:
         embedder: of images.
@@ -42,19 +42,19 @@ class OwnPrompt:
         self._embedder = embedder
         self._known = embedder.embed(images)
         self._prompts = list(prompts)
-        self._itself = SAME * float(torch.pdist(self._known[:1000]).median().nan_to_num(1.0))
+        self._same = SAME * float(torch.pdist(self._known[:1000]).median().nan_to_num(1.0))
 
     def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
         distances = torch.cdist(self._embedder.embed(images), self._known)
-        distances[distances <= self._itself] = torch.inf
+        distances[distances <= self._same] = torch.inf
         nearest = distances.argmin(dim=1).tolist()
         pairs = zip(nearest, prompts, strict=True)
         return torch.tensor([float(self._prompts[i] == prompt) for i, prompt in pairs])
 
 
 class ProbeConcept:
-    """Judges the demo model by its probe: whether an image shows the concept of its prompt. The
-    probe's other heads, which count looks, are not asked."""
+    """Faithfulness of the demo model, by its probe: 1 for an image that shows the concept that its
+    prompt asks for, else 0. The probe's other heads, which count looks, are not used."""
 
     def __init__(self, probe: Probe) -> None:
         self.name = "concept seen by the probe"
@@ -67,7 +67,7 @@ class ProbeConcept:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run is beside the unguided one, with 95% confidence intervals, paired by prompts.
+    """How a run compares with the unguided one, with 95% confidence intervals, paired by prompts.
 
     Attributes:
         diversity: Conditional-Vendi, as a multiple of the unguided run's.
@@ -90,10 +90,10 @@ class Outcome:
             TypeError, ValueError: it is none.
         """
         found = cls(**content)
-        none = (0.0, 0.0)
-        (a, b), (c, d) = found.diversity_interval or none, found.kept_interval or none
-        numbers = (found.diversity, found.kept, found.conditional_vendi, found.faithfulness)
-        math.fsum([*numbers, a, b, c, d])  # an error where one is no number
+        numbers = [found.diversity, found.kept, found.conditional_vendi, found.faithfulness]
+        for low, high in filter(None, (found.diversity_interval, found.kept_interval)):
+            numbers += low, high
+        math.fsum(numbers)  # raises where one is no number
         return found
 
     @classmethod
@@ -122,7 +122,7 @@ class Judging:
     """What runs are judged by.
 
     Attributes:
-        images, prompts: embedders.
+        images, prompts: what gives features of images and of prompts.
         faithfulness: the two halves of a CLIP, a judge, or None for `OwnPrompt`.
         cache: folder for features.
         judges: of what else `evaluate` scores, such as labels.
@@ -135,18 +135,24 @@ class Judging:
     judges: Judges = NO_JUDGES
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
-        """The report of the unguided run, and the settings to evaluate others with."""
+        """The report of the unguided run in a folder, and the arguments to evaluate others with, so
+        that both are comparable."""
         judge: Any = self.faithfulness
         if judge is None:
             batch = as_batch(folder)
             judge = OwnPrompt(self.images, batch.images, batch.prompts or [])
-        given = {"clip" if isinstance(judge, tuple) else "faithfulness": judge}
-        embedding = Embedding(self.images, self.prompts)
-        settings: dict[str, Any] = {"judges": replace(self.judges, **given)}
-        settings["reader"] = ImageReader(self.cache)
-        report = evaluate(folder, embedding=embedding, **settings)
-        return report, settings | {"embedding": embedding.with_kernels_of(report.inputs)}
+        judges = replace(
+            self.judges, **{"clip" if isinstance(judge, tuple) else "faithfulness": judge}
+        )
+        embedding, reader = Embedding(self.images, self.prompts), ImageReader(self.cache)
+        report = evaluate(folder, embedding=embedding, judges=judges, reader=reader)
+        embedding = embedding.with_kernels_of(report.inputs)
+        return report, {"embedding": embedding, "judges": judges, "reader": reader}
 
     def outcome(self, folder: Path, unguided: Report, settings: dict[str, Any]) -> Outcome:
-        """How a run compares with the unguided one."""
+        """How the run in a folder compares with the unguided one.
+
+        Args:
+            unguided, settings: what `unguided` returned.
+        """
         return Outcome.of(compare(unguided, evaluate(folder, **settings)))

@@ -59,11 +59,12 @@ class Engine:
         """Take note of a step; one that is due, and not modified, is due again at the next."""
         self._is_pending = self.is_due(step)
 
-    def modify(self, step: Step) -> Step:
+    def modify(self, step: Step, remark: str = "") -> Step:
         """The step with guided latents.
 
         Args:
             step: with a prediction and the network where the settings need them.
+            remark: ends the line that is logged for a call of few steps.
 
         Raises:
             ValueError: samples that do not fit the memory's, or rounds that cannot be made.
@@ -75,7 +76,7 @@ class Engine:
             return published.ascend(step, self._score, self.settings)
         proposal = self.proposal(step, self.settings)
         if rounds.is_distilled(step):
-            _say_what_is_done(step, self.settings, proposal)
+            _say_what_is_done(step, self.settings, proposal, remark)
         return WAYS[proposal].repeat(step, self._score, self.settings)
 
     @staticmethod
@@ -107,11 +108,6 @@ class Engine:
         are_made = are_made or self._are_made
         return rounds.share_of_cfg(level.ratio, self.settings) if are_made else 0.0
 
-    @property
-    def repeats_cfg(self) -> bool:
-        """Whether steps after the rounds may take what CFG adds from the step before."""
-        return isinstance(self.settings, Rounds) and rounds.repeats_cfg(self.settings)
-
     def remember(self, step: Step) -> None:
         """Let the samples of a call's last step enter the memory, except those that hold NaN or
         infinity."""
@@ -119,14 +115,15 @@ class Engine:
         self.memory.add(features, step.prompts)
 
 
-def _say_what_is_done(step: Step, settings: Rounds, proposal: str) -> None:
+def _say_what_is_done(step: Step, settings: Rounds, proposal: str, remark: str) -> None:
     proposer = {"prompt": "a prompt nearby", "gradient": "the score's gradient"}[proposal]
     ratio, wanted = rounds.level_of(step, settings).ratio, rounds.wanted_ratio(step, settings)
     less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
     logger.info(
-        "%d steps without CFG: %s proposes at noise to signal %.3g%s",
+        "%d steps without CFG: %s proposes at noise to signal %.3g%s%s",
         step.count,
         proposer,
         ratio,
         less,
+        remark,
     )

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.objectives import Objective
+from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
-from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.scores.bandwidth import median_distance
 
@@ -19,8 +20,17 @@ logger = logging.getLogger(__name__)
 PROMPTS_TO_SETTLE = 10
 """The prompt bandwidth is fixed once so many different prompts have been seen."""
 
+LASTING = ("session", "call")
+"""How long finished samples are remembered: the words that users give as `memory`."""
+
 Samples = tuple[Tensor, Tensor | None]
 """(b, ...) features and (b, m) prompt embeddings of finished samples."""
+
+
+def check_lasting(memory: str) -> None:
+    """Raise ValueError for a word that is not in `LASTING`."""
+    if memory not in LASTING:
+        raise ValueError(f"memory must be one of {', '.join(LASTING)}, got {memory!r}")
 
 
 class Memory:

@@ -22,10 +22,10 @@ from torch import Tensor
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient
 from vendi_guidance.guidance.rounds import level_of, network_of, wanted_ratio
+from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
-from vendi_guidance.guidance.window import as_rows
 
 PROMPT_NOISE = 12.0
 """The sigma of `guidance.noise.prompt_nearby`, in lengths of a token's embedding."""

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.window import SlidingWindow, as_rows, squared_norm, unit_rows
+from vendi_guidance.guidance.samples import as_rows, squared_norm, unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.rounding import coarser, exact_ones, rounding
 from vendi_guidance.kernels.standard import Gaussian

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.window import SlidingWindow, as_rows, unit_rows
+from vendi_guidance.guidance.window import SlidingWindow
 
 
 def gradient(step: Step, score: Score) -> Tensor:

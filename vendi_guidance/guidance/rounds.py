@@ -22,17 +22,17 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient, move
+from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Denoiser, Level, Prediction, Step
-from vendi_guidance.guidance.window import as_rows
 
 ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
 USUAL = 8, 2
-"""Rounds, and candidates of each, at most with a budget of 1."""
+"""Rounds, and candidates of each: what they are without CFG, and at most with a budget of 1."""
 
 LEAST = 8
 """Evaluations of the network that rounds take even if the budget leaves less. With fewer, in calls
@@ -43,8 +43,8 @@ CFG_STOP = 0.75
 there (Kynkäänniemi et al., NeurIPS 2024)."""
 
 CFG_EVERY = 2
-"""Every so many steps with CFG predict without the prompt too; those between take the difference
-from the step before, where it changes little."""
+"""Of so many steps with CFG after the rounds, the first predicts without the prompt too, and the
+others take over what the prompt changed there: it changes little from step to step."""
 
 LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
@@ -140,10 +140,10 @@ def share_of_cfg(ratio: float, settings: Rounds) -> float:
     return settings.cfg if ratio > CFG_STOP else 0.0
 
 
-def repeats_cfg(settings: Rounds) -> bool:
-    """Whether steps take what CFG adds from the step before: not where the settings say how many
-    rounds there are, which leaves nothing to be saved for."""
-    return settings.rounds is None
+def cfg_every(settings: Rounds) -> int:
+    """Of how many steps with CFG one predicts without the prompt: `CFG_EVERY`, but each where the
+    settings say how many rounds there are, which leaves nothing to be saved for."""
+    return CFG_EVERY if settings.rounds is None else 1
 
 
 def evaluations(step: Step, settings: Rounds) -> int:
@@ -152,34 +152,43 @@ def evaluations(step: Step, settings: Rounds) -> int:
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
-    """How many rounds, and of how many candidates, the budget or the settings allow; never more
-    evaluations of the network for each sample than the call has without guidance."""
-    network = network_of(step)
-    stock = step.count * network.evaluations_per_step
-    rounds, candidates = settings.rounds, settings.candidates
-    most = stock
-    if rounds is None and network.evaluations_per_step > 1:
-        left = math.floor(settings.budget * stock) - network.spent - _cost_ahead(network, settings)
-        most = min(max(left, LEAST), math.floor(settings.budget * math.prod(USUAL)), stock)
+    """How many rounds, and of how many candidates: as many as the settings say; else what the
+    budget pays for with CFG, and `USUAL` without. Never do they take more evaluations of the
+    network for each sample than the call does without guidance."""
+    per_step, candidates = network_of(step).evaluations_per_step, _candidates(settings)
+    most = step.count * per_step
+    if settings.rounds is not None:
+        rounds = settings.rounds
+    elif per_step == 1:
+        rounds = USUAL[0]
+    else:
+        most = min(_paid_for(step, settings), most)
         # rounds of two candidates rather than more rounds of one
-        rounds = most // (candidates or USUAL[1])
-    rounds = min(rounds or USUAL[0], most)
-    return rounds, min(candidates or USUAL[1], most // rounds)
+        rounds = most // candidates or USUAL[0]
+    rounds = min(rounds, most)
+    return rounds, min(candidates, most // rounds)
 
 
-def _cost_ahead(network: Denoiser, settings: Rounds) -> int:
-    """How many evaluations for each sample the steps after the rounds take."""
-    with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
-    every = CFG_EVERY if network.can_repeat_cfg and settings.cfg < 1 else 1
-    return len(network.ahead) + math.ceil(with_cfg / every)
+def _paid_for(step: Step, settings: Rounds) -> int:
+    """How many evaluations for each sample are left of the budget, beside the call's own steps, of
+    which some go without CFG."""
+    network = network_of(step)
+    ahead, every = network.ahead, network.cfg_every if settings.cfg < 1 else 1
+    with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in ahead)
+    own = network.spent + len(ahead) + math.ceil(with_cfg / every)
+    left = math.floor(settings.budget * step.count * network.evaluations_per_step) - own
+    return min(max(left, LEAST), math.floor(settings.budget * math.prod(USUAL)))
 
 
 def _lengthening(evaluations: int, settings: Rounds) -> float:
-    """With half the evaluations, moves are twice as long; with fewer still, no longer than that."""
-    usual = LEAST
-    if settings.rounds is not None:  # as many as were asked for
-        usual = settings.rounds * (settings.candidates or USUAL[1])
-    return min(max(usual / evaluations, 1.0), LONGER)
+    """How many times as long moves are where the call affords fewer evaluations than were asked
+    for, or than `LEAST`: with half of them twice as long, and never longer than `LONGER`."""
+    asked = LEAST if settings.rounds is None else settings.rounds * _candidates(settings)
+    return min(max(asked / evaluations, 1.0), LONGER)
+
+
+def _candidates(settings: Rounds) -> int:
+    return settings.candidates or USUAL[1]
 
 
 def network_of(step: Step) -> Denoiser:

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.objectives import Objective
+from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.spaces import Space
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.window import SlidingWindow, as_rows
+from vendi_guidance.guidance.window import SlidingWindow
 
 SAME = 0.99
 """The similarity from which on two prompts count as the same."""

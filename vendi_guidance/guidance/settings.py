@@ -349,6 +349,17 @@ class Published(Settings):
         self._check_all()
 
 
+def settings_of(
+    objective: str | Settings, preset: str | None, **changes: Any
+) -> Rounds | Published:
+    """What the arguments of `VendiGuidance` ask for; the first may be the settings themselves."""
+    if not isinstance(objective, Settings):
+        return Rounds().changed(preset, objective=objective, **changes)
+    if preset is not None:
+        raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
+    return objective.changed(**changes)
+
+
 def _names(kind: type[Settings]) -> set[str]:
     return {setting.name for setting in fields(kind)}
 

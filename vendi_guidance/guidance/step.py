@@ -71,9 +71,9 @@ class Denoiser(Protocol):
         """The noise-to-signal ratios at which the steps still to come begin."""
 
     @property
-    def can_repeat_cfg(self) -> bool:
-        """Whether every other step with less than full CFG takes from the one before how far the
-        predictions with and without the prompt are apart."""
+    def cfg_every(self) -> int:
+        """Of so many steps with less than full CFG, the first predicts without the prompt too, and
+        the others take over what the prompt changed there."""
 
     @property
     def denoised(self) -> Tensor:

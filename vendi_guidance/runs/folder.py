@@ -123,9 +123,8 @@ class RunFolder:
         with self._writing():
             save_image(self.path / image_name(number), image, about)
 
-    def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> Progress:
-        """Write the lines and the checkpoint of a batch whose images are saved; returns its
-        progress, with the new length of `metadata.jsonl`."""
+    def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> None:
+        """Write the lines and the checkpoint of a batch whose images are saved."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
@@ -133,7 +132,6 @@ class RunFolder:
             progress = replace(batch.progress, metadata_bytes=length)
             self.checkpoints.add(replace(batch, progress=progress))
         self._safe = progress.done
-        return progress
 
     def _clean(self) -> None:
         remove_unfinished(self.path)

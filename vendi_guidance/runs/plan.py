@@ -11,7 +11,7 @@ from vendi_guidance.storage.prompt_files import Prompts
 
 
 class Item(NamedTuple):
-    """A image to be made."""
+    """An image to be generated."""
 
     number: int
     prompt: str

@@ -70,14 +70,14 @@ class Sampler:
 class _Result(NamedTuple):
     """What one process tells the others of a round."""
 
+    latents: Tensor | None = None  # (b, ...), for the window
+    prompts: Tensor | None = None  # (b, m)
     seconds: float = 0.0
     skipped: int = 0  # guidance steps
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has settled on
     evaluations: int | None = None
     signal: int | None = None  # a request to stop
     out_of_memory: bool = False  # nothing was made
-    latents: Tensor | None = None  # (b, ...), for the window
-    prompts: Tensor | None = None  # (b, m)
 
 
 class _Round(NamedTuple):
@@ -87,9 +87,6 @@ class _Round(NamedTuple):
     images: list[Image]  # of this process
     results: list[_Result]  # of each process
     checkpoint: Checkpoint  # after it
-
-
-Written = tuple[_Round, Future[Progress]]
 
 
 @dataclass(eq=False)
@@ -132,14 +129,15 @@ class Runner:
         self.stop.in_batch = True
         # however this ends, the round that is being written is written first
         with ThreadPoolExecutor(1, "images") as writer:
-            written: list[Written] = []
+            written: list[tuple[_Round, Future[None]]] = []  # one at most
             while done < self.plan.total and self.stopped_by is None:
                 count = self.progress.batch_size * self.group.count
                 waiting += islice(items, max(0, count - len(waiting)))
                 batch, rest = waiting[:count], waiting[count:]
                 images: list[Image] = []
                 results = self._make_everywhere(batch, images)
-                yield from self._count(written)  # first, so that what follows is of one round
+                # first, as the writer and its round use the progress and the window as they are
+                yield from self._count(written)
                 if any(result.out_of_memory for result in results):
                     self.group.agree(self._halve_batches)
                     continue
@@ -152,10 +150,9 @@ class Runner:
 
     def _make_everywhere(self, items: list[Item], images: list[Image]) -> list[_Result]:
         """One round, of which this process makes `images`."""
-        part = self._part(items, self.group.rank)
-        *values, latents, prompts = self.group.agree(lambda: self._make(part, images))
-        shared = self.group.share(values, latents=latents, prompts=prompts)
-        return [_Result(*values, **tensors) for values, tensors in shared]
+        mine = self.group.agree(lambda: self._make(self._part(items, self.group.rank), images))
+        shared = self.group.share(mine[2:], latents=mine.latents, prompts=mine.prompts)
+        return [_Result(of.get("latents"), of.get("prompts"), *values) for values, of in shared]
 
     def _enter_all(self, items: list[Item], images: list[Image], results: list[_Result]) -> _Round:
         """Add a round to the window, and let its images be written."""
@@ -175,19 +172,21 @@ class Runner:
         self.stopped_by = next((result.signal for result in results if result.signal), None)
         return _Round(items, images, results, Checkpoint(progress, *entered))
 
-    def _write(self, made: _Round) -> Progress:
-        """The images of this process, and if there is no other, what makes the round count."""
+    def _write(self, made: _Round) -> None:
+        """Save the images of this process; without others, the round then counts."""
         self._save(made.items, made.images)
-        return self._finish(made) if self.group.count == 1 else made.checkpoint.progress
+        if self.group.count == 1:
+            self._finish(made)
 
-    def _count(self, written: list[Written]) -> Iterator[int]:
+    def _count(self, written: list[tuple[_Round, Future[None]]]) -> Iterator[int]:
         """Wait until the round that is being written, if any, is safe in all processes; yields its
         number of images."""
         if written:
             made, writing = written.pop()
-            self.progress = self.group.agree(writing.result)
+            self.group.agree(writing.result)
             if self.group.count > 1:
-                self.progress = self.group.agree(lambda: self._finish(made))
+                self.group.agree(lambda: self._finish(made))
+            self.progress = made.checkpoint.progress
             self.made += len(made.items)
             self.seconds += max(result.seconds for result in made.results)
             yield len(made.items)
@@ -224,13 +223,13 @@ class Runner:
             clear_device_cache(garbage_collection=True)
             return _Result(out_of_memory=True)
         return _Result(
+            latents,
+            prompts,
             perf_counter() - started,
             self.pipe.guidance.skipped - skipped,
             self.pipe.guidance.sigma_prompt,
             generated.evaluations,
             self.stop.signal,
-            latents=latents,
-            prompts=prompts,
         )
 
     def _halve_batches(self) -> None:
@@ -282,10 +281,10 @@ class Runner:
             about = None if origin is None else self._row(item) | origin
             self.folder.save_image(item.number, image, about)
 
-    def _finish(self, made: _Round) -> Progress:
+    def _finish(self, made: _Round) -> None:
         """Let a round count, all of whose images are safe."""
-        rows, timings = [], []
         if self.group.is_first:
+            rows, timings = [], []
             for rank, result in enumerate(made.results):
                 part = [self._row(item) for item in self._part(made.items, rank)]
                 cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
@@ -293,8 +292,7 @@ class Runner:
                     cost["evaluations"] = result.evaluations / max(1, len(part))
                 rows += part
                 timings += [{"file_name": row["file_name"], **cost} for row in part]
-            return self.folder.finish_batch(rows, timings, made.checkpoint)
-        return made.checkpoint.progress
+            self.folder.finish_batch(rows, timings, made.checkpoint)
 
     def _row(self, item: Item) -> dict[str, object]:
         return self.plan.row(item, self.progress.batch_size, self.group.count)

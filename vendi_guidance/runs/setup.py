@@ -1,16 +1,22 @@
-"""From the options of `vendi-guidance generate` to a run that can be made."""
+"""From the options of `vendi-guidance generate` to a run that can be made.
 
-from collections.abc import Callable
+`find` resolves the model and what suits it; `load` loads it; `open_run` does both, claims the
+folder, and returns a `Runner`, which generates the images.
+"""
+
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
@@ -44,8 +50,8 @@ class RunOptions(SamplingOptions, LoadingOptions):
         dtype: one of `precision.DTYPES`.
         undistilled: what predicts in the rounds: "adapters", a folder or a name on the hub; None
             is the model's own network.
-        diversity: those given that begin with `diversity_`, except the window's size: a preset,
-            and fields of `Settings`.
+        diversity: the `--diversity-...` options given, except the window's size, as arguments of
+            `VendiGuidance`.
     """
 
     prompts: str
@@ -95,6 +101,7 @@ def open_run(
     pipe: Any = None,
     sampler: Sampler | None = None,
     tell: Callable[[str], object] = lambda remark: None,
+    undistilled: Undistilled = None,
 ) -> Runner:
     """A run with these options, new or resumed; every process calls this.
 
@@ -103,6 +110,7 @@ def open_run(
         pipe: the model, if an earlier run with it has loaded it (see `load`).
         sampler: None calls the pipeline.
         tell: called in the first process with what the user should know, a sentence each.
+        undistilled: what `options.undistilled` names, if it is loaded.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
@@ -121,7 +129,7 @@ def open_run(
             record=options.window_out is not None,
             **options.diversity,
         )
-        guidance.settings = _as_began(guidance.settings, options)
+        guidance.settings = _with_earlier_rounds(guidance.settings, model.began)
         check_prompts_are_seen(model.pipeline, guidance.settings)
         plan = _plan(options, model, guidance, sampler.about)
         return plan, guidance, window, opening
@@ -144,8 +152,8 @@ def open_run(
     def begin() -> Runner:
         nonlocal pipe
         pipe = load(options, model, group.device) if pipe is None else pipe
-        pipe.guidance = guidance
-        if guidance.settings.scale:
+        pipe.guidance, guidance.undistilled = guidance, undistilled
+        if guidance.settings.scale and undistilled is None:
             dtype = model.precision.dtype
             guidance.undistilled = model.base.load(dtype, group.device, options.offload)
         done = folder.checkpoints.last() if options.resume else None
@@ -168,15 +176,16 @@ class Model(NamedTuple):
     precision: Precision
     base: Base = Base()
     lora: Path | None = None  # its file
+    began: Mapping[str, Any] = MappingProxyType({})  # the settings of the run that is resumed
 
     @property
     def remarks(self) -> list[str]:
         """What was not given and how it was chosen, for the user."""
-        found = [] if self.precision.remark is None else [self.precision.remark]
-        if self.sampling.remark is not None:
-            found.insert(0, f"{self.sampling.remark}; --steps and --guidance-scale change it")
-        second = self.base.remark(self.precision.dtype)
-        return found if second is None else [*found, second]
+        of_sampling = self.sampling.remark
+        if of_sampling is not None:
+            of_sampling += "; --steps and --guidance-scale change it"
+        remarks = (of_sampling, self.precision.remark, self.base.remark(self.precision.dtype))
+        return [remark for remark in remarks if remark is not None]
 
 
 def find(options: RunOptions) -> Model:
@@ -190,10 +199,13 @@ def find(options: RunOptions) -> Model:
     folder = find_model(options.model, options.variant)
     stock = stock_class(check_model(folder))
     sampling = sampling_of(stock, folder, options.model, options)
-    asked = _dtype_of_run(options.output) if options.resume and options.dtype == AUTO else None
-    precision = choose(asked or options.dtype, options.device, folder, options.variant)
+    began = _settings_of_run(options.output) if options.resume else {}
+    dtype = options.dtype
+    if dtype == AUTO and began.get("dtype") in DTYPES:
+        dtype = began["dtype"]
+    precision = choose(dtype, options.device, folder, options.variant)
     base = find_undistilled(options.undistilled, folder, options.variant)
-    return Model(folder, guided_class(stock), sampling, precision, base, lora)
+    return Model(folder, guided_class(stock), sampling, precision, base, lora, began)
 
 
 def inputs_of(options: RunOptions, model: Model) -> dict[str, Input]:
@@ -204,26 +216,24 @@ def inputs_of(options: RunOptions, model: Model) -> dict[str, Input]:
     return found
 
 
-def _dtype_of_run(folder: Path) -> str | None:
-    """The precision that a run, or the runs in its folder, began in; None if there is none."""
+def _settings_of_run(folder: Path) -> dict[str, Any]:
+    """The settings that the run in a folder, or the first of several in its subfolders, began with;
+    empty if there is none."""
     files = (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))
     first = next((file for file in files if file.is_file()), None)
-    dtype = None if first is None else Manifest.load(first.parent).settings.get("dtype")
-    return dtype if dtype in DTYPES else None
+    return {} if first is None else Manifest.load(first.parent).settings
 
 
-def _as_began(settings: Rounds | Published, options: RunOptions) -> Rounds | Published:
-    """The settings, with the rounds of the run that is resumed if it began before there was a
-    budget."""
+def _with_earlier_rounds(
+    settings: Rounds | Published, began: Mapping[str, Any]
+) -> Rounds | Published:
+    """The settings to resume a run of a version that had a number of rounds but no budget."""
     if not isinstance(settings, Rounds) or settings.rounds or settings.budget != Rounds.budget:
         return settings
-    if not (options.resume and (options.output / MANIFEST).is_file()):
-        return settings
-    began = Manifest.load(options.output).settings
     if "diversity_budget" in began or not began.get("diversity_rounds"):
         return settings
-    older = {name: began[f"diversity_{name}"] for name in ("rounds", "candidates")}
-    return settings.changed(**older)
+    earlier = {name: began[f"diversity_{name}"] for name in ("rounds", "candidates")}
+    return settings.changed(**earlier)
 
 
 def load(options: RunOptions, model: Model, device: str) -> Any:
@@ -257,27 +267,17 @@ def settled(options: RunOptions, model: Model) -> RunOptions:
 
 
 def _plan(
-    options: RunOptions, found: Model, guidance: VendiGuidance, about: dict[str, Any]
+    options: RunOptions, model: Model, guidance: VendiGuidance, of_sampler: dict[str, Any]
 ) -> Plan:
+    """What the run generates, and what `run.json` and `metadata.jsonl` say of it."""
     prompts = open_prompts(options.prompts)
-    look = {"pipeline": found.pipeline.stock.__name__, **about, **found.sampling.about}
-    look |= {"batch_size": options.batch_size, "dtype": found.precision.dtype}
+    look = {"pipeline": model.pipeline.stock.__name__, **of_sampler, **model.sampling.about}
+    look |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
     if options.vae_tiling:
         look["vae_tiling"] = True
     if options.variant is not None:
         look["variant"] = options.variant
-    chosen = {"memory": guidance.keeps, "window": guidance.window.size}
-    chosen |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
-    if chosen.get("proposal") == Rounds.proposal:
-        chosen.pop("proposal", None)  # `Published` has none
-    if chosen["rounds"] is not None:
-        chosen.pop("budget", None)  # which then has no effect
-    exemplars = guidance.memory.exemplars
-    if exemplars is None:
-        del chosen["beta"]  # it belongs to exemplars
-    else:
-        chosen["exemplars"] = len(exemplars)
-    look |= {f"diversity_{name}": value for name, value in chosen.items()}
+    look |= {f"diversity_{name}": value for name, value in _about_guidance(guidance).items()}
     settings = look | {
         "images_per_prompt": options.images_per_prompt,
         "seed": options.seed,
@@ -287,12 +287,12 @@ def _plan(
         "window_out": options.window_out is not None or guidance.settings.scale > 0,
     }
     window = options.window_in
-    of_model = inputs_of(options, found)
+    of_model = inputs_of(options, model)
     inputs = {
         "prompts": Input(options.prompts, prompts.sha256),
         **of_model,
         "window_in": None if window is None else Input(str(window), sha256_of(window)),
-        **found.base.input,
+        **model.base.input,
     }
     manifest = Manifest(settings, inputs, versions())
     hashes = {f"{name}_sha256": one.sha256 for name, one in of_model.items()}
@@ -302,19 +302,35 @@ def _plan(
         options.images_per_prompt,
         options.batch_size,
         options.seed,
-        call=found.sampling.call,
-        negative_prompt=found.sampling.negative_prompt,
-        about={name: one.name for name, one in of_model.items()} | look | found.base.about,
+        call=model.sampling.call,
+        negative_prompt=model.sampling.negative_prompt,
+        about={name: one.name for name, one in of_model.items()} | look | model.base.about,
         origin=None if options.no_metadata else origin,
         manifest=manifest,
     )
 
 
+def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
+    """The settings of guidance that have an effect, by their names without `diversity_`."""
+    about = {"memory": guidance.keeps, "window": guidance.window.size}
+    about |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
+    if about.get("proposal") == Rounds.proposal:
+        about.pop("proposal", None)  # `Published` has none
+    if about["rounds"] is not None:
+        about.pop("budget", None)  # which then has no effect
+    exemplars = guidance.memory.exemplars
+    if exemplars is None:
+        del about["beta"]  # it belongs to exemplars
+    else:
+        about["exemplars"] = len(exemplars)
+    return about
+
+
 def _claim(
     options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack
 ) -> list[str]:
-    """Lock the folder, and check that this run can begin or go on in it; returns which versions
-    have changed since it began."""
+    """Lock the folder, and check that this run can begin or resume in it; returns which versions
+    have changed since it began, a sentence each."""
     stack.enter_context(folder.locked())
     has_run = (folder.path / MANIFEST).is_file()
     if not has_run and not folder.is_empty():
@@ -332,7 +348,7 @@ def _claim(
             f"--output {folder.path} is not empty: name another folder, go on with the run in "
             "it with --resume, or replace that with --overwrite"
         )
-    began = Manifest.load(folder.path)
+    began = Manifest.load(folder.path)  # as it is under the lock
     for name in {f"diversity_{name}" for name in SETTINGS} - manifest.settings.keys():
         began.settings.pop(name, None)  # of the other algorithm, which older versions wrote too
     differences = manifest.differences(began)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.runner import Sampler
 from vendi_guidance.runs.setup import Model, RunOptions, find, load, open_run, settled
@@ -42,6 +43,12 @@ class Sweep:
         """The model, loaded once."""
         return load(self.options, self.model, self.options.device)
 
+    @cached_property
+    def undistilled(self) -> Undistilled:
+        """The network that the model was distilled from, if one is named, loaded once."""
+        dtype, options = self.model.precision.dtype, self.options
+        return self.model.base.load(dtype, options.device, options.offload)
+
     def generate(
         self,
         name: str,
@@ -68,7 +75,8 @@ class Sweep:
         options = replace(settled(self.options, self.model), **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, self.stop, stack, self.pipe, sampler, self.tell)
+            loaded = self.pipe, sampler, self.tell, self.undistilled
+            run = open_run(options, group, self.stop, stack, *loaded)
             self.on_images(run.progress.done)
             for made in run.rounds():
                 self.on_images(made)

@@ -1,4 +1,4 @@
-"""Keyword arguments of `evaluate` in earlier versions, which still work."""
+"""Keyword arguments of `evaluate` in earlier versions, which still work with a warning."""
 
 import warnings
 from collections.abc import Callable
@@ -28,8 +28,10 @@ FIELDS = {
 """The parameter and the field that took the place of each keyword."""
 
 
-def takes_earlier_keywords(evaluate: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """`evaluate`, which takes its earlier keywords too, with one warning of what to write."""
+def takes_deprecated_keywords(
+    evaluate: Callable[Parameters, Result],
+) -> Callable[Parameters, Result]:
+    """`evaluate` with its earlier keywords too; one warning says what to write instead."""
 
     @wraps(evaluate)
     def takes_both(*arguments: Any, **given: Any) -> Any:

@@ -1,0 +1,237 @@
+"""Finished samples of one shape, and how alike they are.
+
+Features (latents, or what another space compares) are flattened and scaled to unit length (Jalali
+et al., AISTATS 2026, section 6 and appendix E), so kernels need only inner products. Those among
+the samples change only when one enters or leaves; they are kept, and so is what is derived from
+them.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.checks import check_count, counted
+from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.rounding import exact_ones
+
+ROWS_AT_ONCE = 64
+"""Samples enter in groups of this size, which bounds the memory that entering takes."""
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of x: (n, d) at length 1; a zero row stays zero. Neither overflows nor underflows."""
+    largest = x.abs().amax(dim=1, keepdim=True)
+    return torch.nn.functional.normalize(x / largest.where(largest > 0, 1), dim=1)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """x: (n, ...) as (n, d), in at least single precision."""
+    rows = x.detach().flatten(1)
+    return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+
+
+def squared_norm(matrix: Tensor) -> Tensor:
+    """The squared Frobenius norm of matrix: (n, m), 0-d float64; without a copy in float64."""
+    return torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
+
+
+class Samples:
+    """The last `size` samples of one shape: see `SlidingWindow`."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        check_count("window", size)
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every sample."""
+        self.latent_shape: tuple[int, ...] | None = None
+        self._features: _Ring | None = None
+        self._prompts: _Ring | None = None
+        self._entered = 0
+        self.cache: dict[Hashable, Any] = {}
+
+    def show(self, other: "Samples") -> None:
+        """Hold the samples of another in place of these."""
+        for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
+            setattr(self, name, getattr(other, name))
+
+    def __len__(self) -> int:
+        return min(self._entered, self.size)
+
+    def enter(self, features: Tensor, prompts: Tensor | None) -> None:
+        """Remember finite samples that fit: see `check`."""
+        kept = slice(-self.size, None)
+        if self._features is None:
+            self.latent_shape = tuple(features.shape[1:])
+            self._features = _Ring(self.size, features, self.dtype, self.device)
+            if prompts is not None:
+                # prompts are few numbers: single precision costs nothing
+                at_least_single = torch.promote_types(self.dtype, torch.float32)
+                self._prompts = _Ring(self.size, prompts, at_least_single, self.device)
+        self._features.write(features[kept], self._entered)
+        if self._prompts is not None and prompts is not None:
+            self._prompts.write(prompts[kept], self._entered)
+        self._entered += len(features[kept])
+        self.cache.clear()
+
+    def check(self, features: Tensor, prompts: Tensor | None) -> None:
+        """Raise ValueError if such samples do not fit beside those that the window shows."""
+        if prompts is not None and len(prompts) != len(features):
+            raise ValueError(
+                f"got {counted(len(features), 'latent')} but {counted(len(prompts), 'prompt')}"
+            )
+        self.check_shape(features)
+        if self._features is None:
+            return
+        if (prompts is None) != (self._prompts is None):
+            held, given = ("without", "with") if self._prompts is None else ("with", "without")
+            raise ValueError(f"the window holds samples {held} prompts, got one {given}: clear it")
+        if prompts is not None and self._prompts is not None:
+            width, given_width = self._prompts.rows.shape[1], prompts[0].numel()
+            if width != given_width:
+                raise ValueError(
+                    f"the window holds prompt embeddings of width {width}, got {given_width}: "
+                    "clear it, or use one window for each text encoder"
+                )
+
+    def check_shape(self, features: Tensor) -> None:
+        """Raise ValueError if features, (b, ...), have another shape than the window's."""
+        shape = tuple(features.shape[1:])
+        if self.latent_shape not in (None, shape):
+            raise ValueError(
+                f"the window holds latents of shape {self.latent_shape}, got {shape}: "
+                "compare them with window.of_shape(shape)"
+            )
+
+    @property
+    def features(self) -> Tensor:
+        """(N, D) unit-length features of the remembered samples, in the storage dtype."""
+        return torch.empty(0, 0) if self._features is None else self._features.rows[: len(self)]
+
+    @property
+    def prompts(self) -> Tensor | None:
+        """(N, m) unit-length prompt embeddings, or None where there are none."""
+        return None if self._prompts is None else self._prompts.rows[: len(self)]
+
+    @property
+    def inner_products(self) -> Tensor:
+        """(N, N) inner products of the remembered features."""
+        if self._features is None:
+            return torch.empty(0, 0)
+        return self._features.inner[: len(self), : len(self)]
+
+    def products(self, unit: Tensor) -> Tensor:
+        """(b, N) inner products of unit, (b, D), with the remembered features."""
+        if self._features is None:
+            return unit.new_empty(len(unit), 0)
+        return self._features.products(unit, len(self))
+
+    def add_weighted(self, total: Tensor, weights: Tensor) -> Tensor:
+        """Add weights, (b, N), times the remembered features to total, (b, D), in place."""
+        if self._features is not None:
+            self._features.add_weighted(total, weights)
+        return total
+
+    def latent_gram(self, kernel: SphereKernel) -> Tensor:
+        """(N, N) kernel matrix of the remembered features."""
+        return self._cached("latent", kernel, lambda: self._gram(self._features, kernel))
+
+    def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
+        """(N, N) kernel matrix of the remembered prompts; all ones for None."""
+        if kernel is None:
+            return torch.ones_like(self.inner_products)
+        return self._cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
+
+    def squared_norms(
+        self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
+    ) -> tuple[Tensor, Tensor]:
+        """|K_T|_F^2 and |K_Z∘K_T|_F^2 of the remembered samples, 0-d float64."""
+
+        def compute() -> tuple[Tensor, Tensor]:
+            prompt = self.prompt_gram(kernel_prompt)
+            return squared_norm(prompt), squared_norm(self.latent_gram(kernel_latent) * prompt)
+
+        return self._cached("squared norms", (kernel_latent, kernel_prompt), compute)
+
+    def _cached(self, name: str, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """One value a name: bandwidths that follow the features differ from step to step."""
+        known, value = self.cache.get(name, (None, None))
+        if known != key:
+            value = compute()
+            self.cache[name] = key, value
+        return value
+
+    def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
+        n = len(self)
+        if n == 0:
+            return torch.empty(0, 0)
+        if ring is None:
+            raise ValueError("the window holds no prompts: use an unconditional objective")
+        return kernel.on_sphere(ring.inner[:n, :n]).fill_diagonal_(1)
+
+    def oldest_first(self) -> tuple[Tensor, Tensor | None]:
+        """Features and prompts in the order in which they entered."""
+        shift = -(self._entered % self.size) if self._entered > self.size else 0
+        prompts = self.prompts
+        return self.features.roll(shift, 0), None if prompts is None else prompts.roll(shift, 0)
+
+
+class _Ring:
+    """Unit-length rows that are overwritten oldest first, and their inner products."""
+
+    def __init__(
+        self, size: int, like: Tensor, dtype: torch.dtype, device: torch.device | str | None
+    ) -> None:
+        place = like.device if device is None else device
+        self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
+        precise = torch.promote_types(dtype, torch.float32)
+        self.inner = torch.zeros(size, size, dtype=precise, device=place)
+
+    def write(self, x: Tensor, entered: int) -> None:
+        """Store x: (b, ...), b <= size, after `entered` earlier ones."""
+        size = len(self.rows)
+        for part in x.split(ROWS_AT_ONCE):
+            slots = (torch.arange(len(part), device=self.rows.device) + entered) % size
+            self.rows[slots] = unit_rows(as_rows(part)).to(self.rows)
+            entered += len(part)
+            filled = min(entered, size)
+            products = self.products(self.rows[slots].to(self.inner.dtype), filled)
+            exact_ones(products, self.rows.shape[1], self.rows.dtype)
+            self.inner[slots, :filled] = products
+            self.inner[:filled, slots] = products.T
+
+    def products(self, f: Tensor, filled: int) -> Tensor:
+        """(b, filled) inner products of f: (b, d) with the first rows."""
+        return torch.cat([rows @ f.T for rows in self._chunks(f, filled)]).T
+
+    def add_weighted(self, total: Tensor, weights: Tensor) -> None:
+        """Add weights: (b, filled) times the first rows to total: (b, d)."""
+        # MKL adds 16 rows to several sums three times as fast as it adds 300
+        few, start = len(total) > 1, 0
+        for rows in self._chunks(total, weights.shape[1], few):
+            total.addmm_(weights[:, start : start + len(rows)], rows)
+            start += len(rows)
+
+    def _chunks(self, like: Tensor, filled: int, few: bool = False) -> Iterator[Tensor]:
+        """The first rows, some at a time, in the precision and on the device of `like`.
+
+        Each chunk is valid until the next. On a CPU it has 16 rows, which stay in cache, if `few`
+        or stored in another precision; else enough rows to outlast the launch of a GPU's kernel.
+        """
+        as_stored = (like.dtype, like.device) == (self.rows.dtype, self.rows.device)
+        few = like.device.type == "cpu" and (few or not as_stored)
+        count = 16 if few else max(1, 2**26 // self.rows.shape[1])
+        copy = None if as_stored else like.new_empty(min(count, filled), self.rows.shape[1])
+        for rows in self.rows[:filled].split(count):
+            yield rows if copy is None else copy[: len(rows)].copy_(rows)

@@ -1,0 +1,136 @@
+"""Files of windows: safetensors with a JSON header.
+
+`latents` and `prompts` are the samples of the shape that the window shows, the oldest first, and
+`latents_1`, `prompts_1` and so on those of its other shapes.
+"""
+
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
+
+FORMAT = "vendi-guidance window"
+VERSION = 1
+VERSION_OF_SHAPES = 2
+"""Of a file with samples of several shapes."""
+
+
+class Stored(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        size: of the window.
+        dtype: of its features.
+        samples: of each shape: that shape, (n, D) features and (n, m) prompt embeddings or None.
+    """
+
+    size: int
+    dtype: torch.dtype
+    samples: list[tuple[tuple[int, ...], Tensor, Tensor | None]]
+
+
+def write_window(path: Path, stored: Stored) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    shapes: list[Any] = [shape for shape, *_ in stored.samples]
+    first, others = next(iter(shapes), None), shapes[1:]
+    header = {
+        "format": FORMAT,
+        "version": VERSION_OF_SHAPES if others else VERSION,
+        "size": stored.size,
+        "latent_shape": first,
+        "dtype": str(stored.dtype).removeprefix("torch."),
+        **({"other_shapes": others} if others else {}),
+    }
+    tensors: dict[str, Tensor | None] = {"latents": torch.empty(0, 0)}
+    for number, (_, *tensors_of_shape) in enumerate(stored.samples):
+        tensors |= zip(_names(number), tensors_of_shape, strict=True)
+    save_tensors(path, tensors, header)
+
+
+def read_window(path: Path, largest: int | None = None) -> Stored:
+    """Read what `write_window` wrote.
+
+    Args:
+        largest: refuse more samples than this, of all shapes together.
+
+    Raises:
+        ValueError: the file is damaged, no window, or of a newer version; the message says why.
+        FileNotFoundError: there is no such file.
+    """
+    header, tensors = load_tensors(path)
+    if reason := _misfit(header, tensors):
+        raise ValueError(f"{path} is not a window this version can read: {reason}")
+    size, shapes = header["size"], _shapes(header)
+    total = size * max(1, len(shapes))
+    if largest is not None and total > largest:
+        raise ValueError(f"{path} is a window of size {total}, beyond {largest}")
+    names = map(_names, range(len(shapes)))
+    samples = [
+        (tuple(shape), tensors[latents], tensors.get(prompts))
+        for shape, (latents, prompts) in zip(shapes, names, strict=True)
+    ]
+    return Stored(size, getattr(torch, header["dtype"]), samples)
+
+
+def _names(number: int) -> tuple[str, str]:
+    """The tensors of a file that hold the samples of its shapes, the one shown first."""
+    return (f"latents_{number}", f"prompts_{number}") if number else ("latents", "prompts")
+
+
+def _shapes(header: dict[str, Any]) -> list[Any]:
+    """Those of which a file holds samples."""
+    shapes = [header.get("latent_shape"), *header.get("other_shapes", [])]
+    return [] if shapes == [None] else shapes
+
+
+def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
+    """Why a file's content is not a window, or None where it is one."""
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        return f"its header does not say {FORMAT!r}"
+    if header.get("version") not in (VERSION, VERSION_OF_SHAPES):
+        return f"it has version {header.get('version')}, this is {VERSION_OF_SHAPES}"
+    if not _is_count(header.get("size")):
+        return f"its size is {header.get('size')}"
+    if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
+        return f"its dtype is {header.get('dtype')}"
+    if not isinstance(header.get("other_shapes", []), list):
+        return f"its other shapes are {header['other_shapes']}"
+    if "latents" not in tensors:
+        return "it holds no latents"
+    if not _shapes(header):
+        return None if tensors["latents"].numel() == 0 else "its latents have no shape"
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.shape[1] == 0:
+            return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
+    for number, shape in enumerate(_shapes(header)):
+        latents, prompts = map(tensors.get, _names(number))
+        if reason := _misfit_of(header, shape, latents, prompts):
+            return reason
+    return None
+
+
+def _misfit_of(
+    header: dict[str, Any], shape: Any, latents: Tensor | None, prompts: Tensor | None
+) -> str | None:
+    """Why samples in a file do not fit its header, or None where they do."""
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        return f"its latents have shape {shape}"
+    if latents is None:
+        return f"it holds no latents of shape {shape}"
+    if latents.shape[1] != prod(shape) or len(latents) > header["size"]:
+        return f"latents of shape {tuple(latents.shape)} do not fit its header {header}"
+    if prompts is not None and len(prompts) != len(latents):
+        return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**63
