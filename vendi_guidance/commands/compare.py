@@ -7,7 +7,7 @@ works offline), comparison.json, curves.png, costs.png and, for each method, a f
 \b
   vendi-guidance compare prompts.txt --model MODEL --output out/compared
   vendi-guidance compare prompts.txt --model MODEL --output out \\
-      --method ours=0.3,0.6 --method cads --method seed-variance=8,16:stop=0.5:tokens_from=0.25
+      --method ours=0.3,0.6 --method cads --method seed-variance=8:stop=0.5
 
 The other methods are noise on the prompts' embeddings (seed-variance), CFG in a limited interval of
 the steps, selection from more images or previews, CADS, particle guidance and, with --undistilled,
