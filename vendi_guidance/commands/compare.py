@@ -1,16 +1,17 @@
 """Compare ways to get different images of one prompt, on your model and prompts.
 
 PROMPTS is as of `vendi-guidance generate`. Generates the same prompts and seeds without guidance,
-with Vendi guidance at some strengths, and with other methods: noise on the prompts' embeddings
-(seed-variance), CFG in a limited interval of the steps, selection from more images and, with
---undistilled, the undistilled network at the first step (undistilled-first). Writes
-comparison.html (one page, works offline), comparison.json, curves.png, costs.png and, for each
-method, a folder of images.
+with Vendi guidance at some strengths, and with other methods. Writes comparison.html (one page,
+works offline), comparison.json, curves.png, costs.png and, for each method, a folder of images.
 
 \b
   vendi-guidance compare prompts.txt --model MODEL --output out/compared
   vendi-guidance compare prompts.txt --model MODEL --output out \\
-      --method ours=0.3,0.6 --method cads --method seed-variance=8,16:stop=0.5:tokens_from=0.25
+      --method ours=0.3,0.6 --method cads --method seed-variance=8:stop=0.5
+
+The other methods are noise on the prompts' embeddings (seed-variance), CFG in a limited interval of
+the steps, selection from more images or previews, CADS, particle guidance and, with --undistilled,
+the undistilled network at the first step (undistilled-first).
 
 The same command goes on after a kill, and generates only what is missing. With other judges, or one
 method more, it goes on with the images that are there.
@@ -63,10 +64,15 @@ from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts
 
+SETTINGS = "; ".join(
+    f"{name}: {', '.join(of.settings)}" for name, of in FAMILIES.items() if of.settings
+)
 COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
 
+HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
 
-@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
+
+@click.command(cls=Command, common=COMMON, help=HELP, context_settings={"show_default": True})
 @click.argument("prompts")
 @click.option(
     "--method",
@@ -78,8 +84,6 @@ COMMON = ("methods", "model", "images_per_prompt", "seed", "output", "device")
     show_default=", ".join(USUAL),
     help="Compare this with the unguided, at strengths of your choice or the usual ones: "
     + "; ".join(f"{name}={','.join(map(str, of.strengths))}" for name, of in FAMILIES.items())
-    + ". Settings: "
-    + "; ".join(f"{name}: {', '.join(of.settings)}" for name, of in FAMILIES.items() if of.settings)
     + ". May be given more than once.",
 )
 @model_options
