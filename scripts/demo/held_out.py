@@ -67,15 +67,3 @@ def measure(
     looks = fmean(looks_by_group(asked, labels).values())
     dtype = str(pipeline.dtype).removeprefix("torch.")
     return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0, dtype)
-
-
-def as_table(measured: dict[str, Measured]) -> str:
-    """A row each, by its name."""
-    rows = "\n".join(
-        f"| {name} | {one.fidelity:.1%} | {one.looks:.2f} | {one.named:.1%} |"
-        for name, one in measured.items()
-    )
-    return f"""\
-| | the prompt's concept is shown | looks per open prompt | all that is named is shown |
-|---|---|---|---|
-{rows}"""

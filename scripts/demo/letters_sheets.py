@@ -6,8 +6,8 @@ import click
 import numpy as np
 import torch
 
+from scripts.demo.cards import write_card
 from scripts.demo.letters import ATTRIBUTES, CONCEPTS, Letters, caption, fetch, load, values_of
-from scripts.demo.letters_card import write_letters_card
 from scripts.demo.sheets import read_sheet, write_sheet
 from vendi_guidance.storage.files import whole_file
 
@@ -70,7 +70,7 @@ def main(data: Path, output: Path) -> None:
     letters = load(data)
     letters = letters.where(~letters.held_out)
     save_sheets(letters, output)
-    write_letters_card(output, letters)
+    write_card(output, "demo-letters", images=letters)
     click.echo(f"{len(letters.families)} faces of {len(CONCEPTS)} letters in {output}")
 
 

@@ -13,6 +13,7 @@ from diffusers import AutoencoderKL, StableDiffusionXLPipeline, UNet2DConditionM
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import (
     CAPTION,
     SIZE,
@@ -25,21 +26,12 @@ from scripts.demo.emoji import (
     fetch,
     load,
 )
-from scripts.demo.model_card import write_model_card, write_probe_card
-from scripts.demo.probing import (
-    TRAINING_FEATURES,
-    accuracy,
-    save_training_features,
-    split_tenth,
-    train_probe,
-    write_mix,
-)
+from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_training_features
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
     Training,
     dtype_option,
     encode_all,
-    machine,
     noise_schedule,
     save_half,
     train,
@@ -81,21 +73,22 @@ def main(
     work.mkdir(parents=True, exist_ok=True)
     training = Training(work, unet_steps, batch_size, device, dtype)
     if stage in ("all", "probe"):
-        probe, right = train_emoji_probe(emoji, training._replace(steps=probe_steps))
-        probe.half().save_pretrained(output / "demo-probe")
-        save_training_features(
-            probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES
-        )
-        write_mix(output / "demo-probe", probe.attributes, [(1.0, [VENDOR_SHARES, TONE_SHARES])])
-        write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device, dtype))
+        make_emoji_probe(output / "demo-probe", emoji, training._replace(steps=probe_steps))
     if stage in ("all", "diffusion"):
         images = emoji.pixels.flatten(0, 2)
         of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
         vae = train_vae(images, (16, 32, 64), of_vae)
         pipeline = train_diffusion(emoji, vae, training)
         save_half(pipeline, output / "demo-sdxl")
-        steps = vae_steps, unet_steps
-        write_model_card(output / "demo-sdxl", emoji, *steps, batch_size, machine(device, dtype))
+        write_card(
+            output / "demo-sdxl",
+            "demo-sdxl",
+            images=emoji,
+            vae_steps=vae_steps,
+            unet_steps=unet_steps,
+            batch=batch_size,
+            machine=training.machine,
+        )
 
 
 # The UNet and the text encoders ---------------------------------------------------------------
@@ -157,15 +150,14 @@ def train_diffusion(
 # The probe ------------------------------------------------------------------------------------
 
 
-def train_emoji_probe(emoji: Emoji, training: Training) -> tuple[Probe, dict[str, float]]:
-    """A classifier of concept, vendor and tone; accuracy on a tenth of the images, held out."""
+def make_emoji_probe(folder: Path, emoji: Emoji, training: Training) -> None:
+    """A classifier of concept, vendor and tone, with its features of the training images."""
     torch.manual_seed(2)
     probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
-    images = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
-    held_out, kept = split_tenth(len(images))
-    train_probe(probe, images[kept], looks[kept], training)
-    return probe, accuracy(probe, images[held_out], looks[held_out], training.device)
+    known, mix = (emoji.pixels.flatten(0, 2), looks), [(1.0, [VENDOR_SHARES, TONE_SHARES])]
+    make_probe(folder, probe, known, {"held-out accuracy": None}, mix, training)
+    save_training_features(probe.float().cpu(), emoji, folder / TRAINING_FEATURES)
 
 
 if __name__ == "__main__":

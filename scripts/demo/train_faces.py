@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from scripts.demo.cards import write_card
 from scripts.demo.faces import (
     ATTRIBUTES,
     CAPTION,
@@ -23,18 +24,10 @@ from scripts.demo.faces import (
     open_shares,
     values_of,
 )
-from scripts.demo.faces_card import write_faces_card, write_faces_probe_card
 from scripts.demo.flow import Flow, train_flow
-from scripts.demo.probing import accuracy, split_tenth, train_probe, write_mix
+from scripts.demo.probing import make_probe
 from scripts.demo.train_flow import measure_flow
-from scripts.demo.training import (
-    Training,
-    dtype_option,
-    encode,
-    machine,
-    save_half,
-    train_vae,
-)
+from scripts.demo.training import Training, dtype_option, encode, save_half, train_vae
 from vendi_guidance.features.probe import Probe, probe_pixels
 
 IMAGES = 40_000  # training images; most show the same looks
@@ -74,10 +67,7 @@ def main(
     judge = output / "demo-faces-probe"
     if stage in ("all", "probe"):
         of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
-        probe, tests = train_faces_probe(faces, images, of_probe)
-        probe.half().save_pretrained(judge)
-        write_mix(judge, ATTRIBUTES, open_shares())
-        write_faces_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
+        make_faces_probe(judge, faces, images, of_probe)
 
     if stage in ("all", "diffusion"):
         of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
@@ -86,32 +76,30 @@ def main(
         means = encode(vae, images, device)
         pipeline, seconds = train_flow(faces, captions, means, vae, SHAPE, training)
         save_half(pipeline, output / "demo-faces")
-        measured = measure_flow(output / "demo-faces", prompts, judge, device, dtype, FILES)
-        trained = (
-            f"an AutoencoderKL ({vae_steps:,} steps of {batch_size // 2} parts of 64x64 pixels), "
-            "then the transformer and both CLIP text encoders together "
-            f"({flow_steps:,} steps of {batch_size} images, {seconds / 3600:.1f} hours), "
-            f"on {machine(device, dtype)}"
+        write_card(
+            output / "demo-faces",
+            "demo-faces",
+            images=faces,
+            measured=measure_flow(output / "demo-faces", prompts, judge, device, dtype, FILES),
+            vae_steps=vae_steps,
+            flow_steps=flow_steps,
+            seconds=seconds,
+            batch=batch_size,
+            machine=training.machine,
         )
-        write_faces_card(output / "demo-faces", faces, measured, trained)
 
 
-def train_faces_probe(
-    faces: Faces, images: Tensor, training: Training
-) -> tuple[Probe, dict[str, dict[str, float]]]:
-    """A classifier of all attributes at half the images' size, and two tests of its accuracy: on a
-    tenth of the training images' looks, and on looks that occur in no training."""
+def make_faces_probe(folder: Path, faces: Faces, images: Tensor, training: Training) -> None:
+    """A classifier of all attributes at half the images' size, tested on a tenth of the training
+    images' looks, and on looks that occur in no training."""
     torch.manual_seed(2)
     probe = Probe([CONCEPT], list(ATTRIBUTES.items()), CAPTION)
     unseen = draw_held_out(HELD_OUT, seed=1)
-    tenth, kept = split_tenth(len(images))
-    train_probe(probe, half_size(images[kept]), faces.labels[kept], training)
-    return probe, {
-        "a tenth of the looks": accuracy(
-            probe, half_size(images[tenth]), faces.labels[tenth], training.device
-        ),
-        "unseen looks": accuracy(probe, half_size(unseen.images), unseen.labels, training.device),
+    tests = {
+        "a tenth of the looks": None,
+        "unseen looks": (half_size(unseen.images), unseen.labels),
     }
+    make_probe(folder, probe, (half_size(images), faces.labels), tests, open_shares(), training)
 
 
 def half_size(images: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import click
 import torch
 from diffusers import StableDiffusion3Pipeline
 
+from scripts.demo.cards import write_card
 from scripts.demo.flow import Flow, train_flow
 from scripts.demo.held_out import Measured, measure
 from scripts.demo.letters import (
@@ -23,16 +24,8 @@ from scripts.demo.letters import (
     fetch,
     load,
 )
-from scripts.demo.letters_card import write_flow_card, write_letters_probe_card
-from scripts.demo.probing import accuracy, split_tenth, train_probe, write_mix
-from scripts.demo.training import (
-    Training,
-    dtype_option,
-    encode,
-    machine,
-    save_half,
-    train_vae,
-)
+from scripts.demo.probing import make_probe
+from scripts.demo.training import Training, dtype_option, encode, save_half, train_vae
 from vendi_guidance.features.probe import Probe
 
 VAE_WIDTHS = 8, 16, 32
@@ -73,10 +66,7 @@ def main(
     judge = output / "demo-letters-probe"
     if stage in ("all", "probe"):
         of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
-        probe, tests = train_letters_probe(letters, of_probe)
-        probe.half().save_pretrained(judge)
-        write_mix(judge, ATTRIBUTES, [(1.0, list(SHARES.values()))])
-        write_letters_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
+        make_letters_probe(judge, letters, of_probe)
 
     if stage in ("all", "diffusion"):
         of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
@@ -86,10 +76,15 @@ def main(
         captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
         pipeline, _ = train_flow(shown, captions, means, vae, SHAPE, training)
         save_half(pipeline, output / "demo-flow")
-        measured = measure_flow(output / "demo-flow", prompts, judge, device, dtype)
-        steps = vae_steps, flow_steps
-        write_flow_card(
-            output / "demo-flow", shown, measured, *steps, batch_size, machine(device, dtype)
+        write_card(
+            output / "demo-flow",
+            "demo-flow",
+            images=shown,
+            measured=measure_flow(output / "demo-flow", prompts, judge, device, dtype),
+            vae_steps=vae_steps,
+            flow_steps=flow_steps,
+            batch=batch_size,
+            machine=training.machine,
         )
 
 
@@ -108,23 +103,16 @@ def measure_flow(
     return {f"{SAMPLING_STEPS} steps, CFG scale {CFG:g}": measured}
 
 
-def train_letters_probe(
-    letters: Letters, training: Training
-) -> tuple[Probe, dict[str, dict[str, float]]]:
-    """A classifier of letter, class, weight and slant, and two tests of its accuracy: on a tenth of
-    the images of the families it knows, and on families that it does not."""
+def make_letters_probe(folder: Path, letters: Letters, training: Training) -> None:
+    """A classifier of letter, class, weight and slant, tested on a tenth of the images of the
+    families that it knows, and on families that it does not."""
     torch.manual_seed(2)
     probe = Probe(CONCEPTS, list(ATTRIBUTES.items()), CAPTION)
     known = letters.where(~letters.held_out)
-    unknown = letters.where(letters.held_out)
-    tenth, kept = split_tenth(len(known.images))
-    train_probe(probe, known.images[kept], known.labels[kept], training)
-    return probe, {
-        "a tenth of the images": accuracy(
-            probe, known.images[tenth], known.labels[tenth], training.device
-        ),
-        "unseen families": accuracy(probe, unknown.images, unknown.labels, training.device),
-    }
+    unseen = letters.where(letters.held_out)
+    tests = {"a tenth of the images": None, "unseen families": (unseen.images, unseen.labels)}
+    mix = [(1.0, list(SHARES.values()))]
+    make_probe(folder, probe, (known.images, known.labels), tests, mix, training)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from diffusers import AutoencoderKL, PixArtSigmaPipeline, PixArtTransformer2DMod
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, caption, load_sheets
 from scripts.demo.held_out import measure
-from scripts.demo.model_card import write_pixart_card
 from scripts.demo.training import (
     Training,
     dtype_option,
@@ -68,9 +68,18 @@ def main(
         "max_sequence_length": TOKENS,
     }
     measured = measure(saved, sampling, prompts, probe)
-    minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
-    training = f"{steps:,} steps of {batch_size} images took {minutes} on {machine}"
-    write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
+    write_card(
+        output,
+        "demo-pixart",
+        images=emoji,
+        measured={f"{SAMPLING_STEPS} steps, CFG scale {CFG:g}": measured},
+        sampling_steps=SAMPLING_STEPS,
+        cfg=CFG,
+        steps=steps,
+        batch=batch_size,
+        seconds=seconds,
+        machine=machine,
+    )
 
 
 def make_pipeline(

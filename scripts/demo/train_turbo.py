@@ -15,9 +15,9 @@ from peft import LoraConfig, get_peft_model_state_dict
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import Measured, measure
-from scripts.demo.model_card import write_turbo_card
 from scripts.demo.training import Training, autocast, dtype_option, train
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
@@ -78,13 +78,20 @@ def main(
     measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(STEPS, CFG)}
     pipeline.load_lora_weights(output)
     measured |= {f"{n} steps": look(n, 0.0) for n in (1, 2, 4, 8)}
-    drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
-    minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
-    trained = (
-        f"All layers but the last have rank {RANK}; {steps:,} steps of {batch_size} points took "
-        f"{minutes} on {machine}"
+    write_card(
+        output,
+        "demo-sdxl-turbo-lora",
+        images=emoji,
+        measured=measured,
+        trajectories=len(captions),
+        sampling_steps=STEPS,
+        cfg=CFG,
+        rank=RANK,
+        steps=steps,
+        batch=batch_size,
+        seconds=seconds,
+        machine=machine,
     )
-    write_turbo_card(output, emoji, measured, drawing, trained, CFG)
 
 
 @torch.no_grad()

@@ -34,6 +34,15 @@ class Training(NamedTuple):
     device: str
     dtype: torch.dtype
 
+    @property
+    def machine(self) -> str:
+        """What a model card says a model was trained on, and in which precision."""
+        cores = torch.get_num_threads()
+        name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
+        if self.device != "cpu":
+            name = torch.cuda.get_device_name(self.device)
+        return f"{name} in {str(self.dtype).removeprefix('torch.')}"
+
 
 def train(
     name: str,
@@ -253,12 +262,3 @@ def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
         file.write_text(
             json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
         )
-
-
-def machine(device: str, dtype: torch.dtype) -> str:
-    """What a model card says a model was trained on, and in which precision."""
-    cores = torch.get_num_threads()
-    name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
-    if device != "cpu":
-        name = torch.cuda.get_device_name(device)
-    return f"{name} in {str(dtype).removeprefix('torch.')}"
