@@ -20,6 +20,7 @@ from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, 
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import Training, train
 
+SAMPLING = {"num_inference_steps": 16, "guidance_scale": 4.0}  # of images that cards count
 TEXT_WIDTHS = 64, 64  # of the text encoders
 HEAD = 32  # width of a head of the transformer
 T5_TOKENS = 256  # of a prompt, as the pipeline has them

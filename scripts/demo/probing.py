@@ -47,15 +47,7 @@ def make_probe(
     }
     probe.half().save_pretrained(folder)
     write_mix(folder, probe.attributes, mix)
-    write_card(
-        folder,
-        folder.name,
-        tests=right,
-        images=images,
-        steps=training.steps,
-        batch=training.batch,
-        machine=training.machine,
-    )
+    write_card(folder, folder.name, tests=right, images=images, training=training)
 
 
 def train_probe(probe: Probe, known: Looks, training: Training) -> None:

@@ -30,12 +30,12 @@ from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_training_fe
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
     Training,
-    dtype_option,
     encode_all,
     noise_schedule,
     save_half,
     train,
     train_vae,
+    training_options,
     velocity_loss,
 )
 from vendi_guidance.features.probe import Probe
@@ -46,37 +46,27 @@ TOKENS = 24  # longest prompt
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
 @click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
-@click.option("--work", type=click.Path(path_type=Path), default="out/train", help="Checkpoints.")
+@training_options("--unet-steps", 4_000, batch=64, work="out/train")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--vae-steps", type=click.IntRange(1), default=1_500)
-@click.option("--unet-steps", type=click.IntRange(1), default=4_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_200)
-@click.option("--batch-size", type=click.IntRange(1), default=64)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
-@dtype_option
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
 def main(
     concepts: str,
     data: Path,
-    work: Path,
+    training: Training,
     output: Path,
     vae_steps: int,
-    unet_steps: int,
     probe_steps: int,
-    batch_size: int,
-    device: str,
-    dtype: torch.dtype,
     stage: str,
 ) -> None:
     fetch(data)
     emoji = load(data, concepts)
-    work.mkdir(parents=True, exist_ok=True)
-    training = Training(work, unet_steps, batch_size, device, dtype)
     if stage in ("all", "probe"):
         make_emoji_probe(output / "demo-probe", emoji, training._replace(steps=probe_steps))
     if stage in ("all", "diffusion"):
         images = emoji.pixels.flatten(0, 2)
-        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
         vae = train_vae(images, (16, 32, 64), of_vae)
         pipeline = train_diffusion(emoji, vae, training)
         save_half(pipeline, output / "demo-sdxl")
@@ -84,10 +74,8 @@ def main(
             output / "demo-sdxl",
             "demo-sdxl",
             images=emoji,
-            vae_steps=vae_steps,
-            unet_steps=unet_steps,
-            batch=batch_size,
-            machine=training.machine,
+            of_vae=of_vae,
+            training=training,
         )
 
 

@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.demo.cards import write_card
 from scripts.demo.faces import (
     ATTRIBUTES,
     CAPTION,
@@ -24,10 +23,10 @@ from scripts.demo.faces import (
     open_shares,
     values_of,
 )
-from scripts.demo.flow import Flow, train_flow
+from scripts.demo.flow import SAMPLING, Flow, train_flow
+from scripts.demo.held_out import save_measured
 from scripts.demo.probing import make_probe
-from scripts.demo.train_flow import measure_flow
-from scripts.demo.training import Training, dtype_option, encode, save_half, train_vae
+from scripts.demo.training import Training, encode, train_vae, training_options
 from vendi_guidance.features.probe import Probe, probe_pixels
 
 IMAGES = 40_000  # training images; most show the same looks
@@ -38,54 +37,45 @@ FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--work", type=click.Path(path_type=Path), default="out/faces", help="Checkpoints.")
+@training_options("--flow-steps", 8_000, batch=32, work="out/faces")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
 @click.option("--vae-steps", type=click.IntRange(1), default=4_000)
-@click.option("--flow-steps", type=click.IntRange(1), default=8_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_500)
-@click.option("--batch-size", type=click.IntRange(1), default=32)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
-@dtype_option
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
 def main(
-    work: Path,
+    training: Training,
     output: Path,
     prompts: Path,
     vae_steps: int,
-    flow_steps: int,
     probe_steps: int,
-    batch_size: int,
-    device: str,
-    dtype: torch.dtype,
     stage: str,
 ) -> None:
     faces = draw_faces(IMAGES, seed=0)
     images = faces.images
-    work.mkdir(parents=True, exist_ok=True)
-    training = Training(work, flow_steps, batch_size, device, dtype)
     judge = output / "demo-faces-probe"
     if stage in ("all", "probe"):
-        of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
+        of_probe = training._replace(steps=probe_steps, batch=2 * training.batch)
         make_faces_probe(judge, faces, images, of_probe)
 
     if stage in ("all", "diffusion"):
-        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
         vae = train_vae(images, VAE_WIDTHS, of_vae)
         captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})
-        means = encode(vae, images, device)
+        means = encode(vae, images, training.device)
         pipeline, seconds = train_flow(faces, captions, means, vae, SHAPE, training)
-        save_half(pipeline, output / "demo-faces")
-        write_card(
+        save_measured(
+            pipeline,
             output / "demo-faces",
             "demo-faces",
+            SAMPLING,
+            prompts,
+            judge,
+            training,
+            FILES,
             images=faces,
-            measured=measure_flow(output / "demo-faces", prompts, judge, device, dtype, FILES),
-            vae_steps=vae_steps,
-            flow_steps=flow_steps,
+            of_vae=of_vae,
             seconds=seconds,
-            batch=batch_size,
-            machine=training.machine,
         )
 
 

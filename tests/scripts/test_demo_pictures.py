@@ -1,6 +1,7 @@
 """The demo model's training images, as they lie in the repository."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe
 
 ASSETS = SCRIPTS.parent / "assets"
+ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
 
 
 @pytest.fixture
@@ -72,22 +74,16 @@ def test_files_that_cannot_be_read_are_named(emoji, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "steps", "given"),
     [
-        ("demo-sdxl", {"vae_steps": 1800, "unet_steps": 3000, "batch": 64}),
-        (
-            "demo-probe",
-            {
-                "images": range(1152),
-                "tests": {"held-out accuracy": {"concept": 1.0, "vendor": 1.0, "tone": 0.939}},
-                "steps": 1200,
-            },
-        ),
-        ("demo-letters", {"images": load_letters(ASSETS / "demo-letters")}),
+        ("demo-sdxl", 3000, {"of_vae": SimpleNamespace(steps=1800, batch=32)}),
+        ("demo-probe", 1200, {"images": range(1152), "tests": {"held-out accuracy": ACCURACY}}),
+        ("demo-letters", None, {"images": load_letters(ASSETS / "demo-letters")}),
     ],
 )
-def test_the_committed_model_cards_are_those_that_training_writes(name, given, tmp_path):
-    known = {"images": load_sheets(ASSETS / "demo-pictures"), "machine": "2 CPU cores in bfloat16"}
+def test_the_committed_model_cards_are_those_that_training_writes(name, steps, given, tmp_path):
+    training = SimpleNamespace(steps=steps, batch=64, machine="2 CPU cores in bfloat16")
+    known = {"images": load_sheets(ASSETS / "demo-pictures"), "training": training}
     write_card(tmp_path, name, **(known | given))
     written, committed = (folder / "README.md" for folder in (tmp_path, ASSETS / name))
     assert written.read_text("utf-8") == committed.read_text("utf-8")
