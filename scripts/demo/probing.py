@@ -26,7 +26,7 @@ def make_probe(
     probe: Probe,
     known: Looks,
     tests: Mapping[str, Looks | None],
-    mix: Sequence[tuple[float, Sequence[Sequence[float]]]],
+    kinds: Sequence[tuple[float, Sequence[Sequence[float]]]],
     training: Training,
 ) -> None:
     """Train all heads at once, and save the probe in half precision, with its mix and its card.
@@ -35,7 +35,8 @@ def make_probe(
         folder: of the result; a card has its name.
         known: images to learn from, but for a random tenth.
         tests: what accuracy is counted on, by name; None is that tenth.
-        mix: see `write_mix`.
+        kinds: of images, what captions leave open: each one's share, and each attribute's shares
+            of values.
     """
     images, looks = known
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(3))
@@ -46,7 +47,17 @@ def make_probe(
         name: accuracy(probe, *(seen or held_out), training.device) for name, seen in tests.items()
     }
     probe.half().save_pretrained(folder)
-    write_mix(folder, probe.attributes, mix)
+    mix = [
+        {
+            "share": share,
+            "values": {
+                name: dict(zip(values, p, strict=True))
+                for (name, values), p in zip(probe.attributes.items(), of_kind, strict=True)
+            },
+        }
+        for share, of_kind in kinds
+    ]
+    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
     write_card(folder, folder.name, tests=right, images=images, training=training)
 
 
@@ -83,26 +94,6 @@ def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
     They are (n, 128) float16, under the key "features": what generated images are compared with.
     """
     save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
-
-
-def write_mix(
-    folder: Path,
-    attributes: Mapping[str, Sequence[str]],
-    kinds: Sequence[tuple[float, Sequence[Sequence[float]]]],
-) -> None:
-    """Write beside a probe what the images that the model learns from show where captions leave it
-    open: for each kind of images its share, and each attribute's shares of values."""
-    mix = [
-        {
-            "share": share,
-            "values": {
-                name: dict(zip(values, p, strict=True))
-                for (name, values), p in zip(attributes.items(), of_kind, strict=True)
-            },
-        }
-        for share, of_kind in kinds
-    ]
-    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
 
 
 def augment(x: Tensor) -> Tensor:

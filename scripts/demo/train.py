@@ -79,9 +79,6 @@ def main(
         )
 
 
-# The UNet and the text encoders ---------------------------------------------------------------
-
-
 def train_diffusion(
     emoji: Emoji, vae: AutoencoderKL, training: Training
 ) -> StableDiffusionXLPipeline:
@@ -133,9 +130,6 @@ def train_diffusion(
         force_zeros_for_empty_prompt=False,
         add_watermarker=False,
     )
-
-
-# The probe ------------------------------------------------------------------------------------
 
 
 def make_emoji_probe(folder: Path, emoji: Emoji, training: Training) -> None:

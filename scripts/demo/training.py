@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from scripts.demo.emoji import Emoji
+from vendi_guidance.commands.run_options import DEVICE
 from vendi_guidance.runs.precision import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FOLDER = click.Path(path_type=Path)
 SAVE_EVERY = 500  # steps
 SQUARE = 64  # pixels, of the images that an autoencoder learns
