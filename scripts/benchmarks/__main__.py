@@ -10,8 +10,7 @@ On a CPU the largest rows take longer: give more --minutes there.
 Writes benchmarks.md into the output folder.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -21,7 +20,7 @@ import torch
 from tqdm import tqdm
 
 from scripts.benchmarks import guidance, scores
-from scripts.benchmarks.measuring import device_option, line_of, machine
+from scripts.benchmarks.measuring import device_option, machine
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.storage.files import whole_file
 
@@ -31,14 +30,14 @@ LONGEST = 10.0
 """Seconds after which a row begins no further round."""
 
 SCORES = {
-    4_000: "rke conditional-rke vendi conditional-vendi truncated lanczos vendi-score",
-    8_000: "truncated lanczos",
-    10_000: "rke conditional-rke",
-    50_000: "rke conditional-rke nystrom fkea",
+    4_000: [name for name in scores.METHODS if name not in ("nystrom", "fkea")],
+    8_000: ["truncated", "lanczos"],
+    10_000: ["rke", "conditional-rke"],
+    50_000: ["rke", "conditional-rke", "nystrom", "fkea"],
 }
 """Methods by number of items."""
 
-ON_GPU, QUICK = {250_000: "conditional-rke fkea"}, {200: SCORES[4_000] + " fkea"}
+ON_GPU, QUICK = {250_000: ["conditional-rke", "fkea"]}, {200: [*SCORES[4_000], "fkea"]}
 FOURIER_FEATURES = {250_000: 16_000, 200: 50}
 """By number of items; 4,000 for all others."""
 
@@ -69,11 +68,12 @@ def main(device: torch.device, output: Path, minutes: float, quick: bool) -> Non
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
     beside_model = on_gpu and not quick
     steps = len(guidance.KERNELS) * len(windows) * len(batches) * sum(map(len, guidance.PAIRS))
-    rows = sum(len(names.split()) for names in items.values()) + steps + beside_model
+    rows = sum(map(len, items.values())) + steps + beside_model
     clock = Clock(60 * minutes, rows)
     # first, because nothing can cut it short
     model = clock.run(lambda _: guidance.model_lines(device)) if beside_model else None
-    parts = [f"{machine(device)}.", "## Scores", "\n".join(score_lines(items, device, clock))]
+    lines = scores.lines(items, lambda n: FOURIER_FEATURES.get(n, 4_000), device, clock.run)
+    parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device, clock.run)]
     if model is not None:
         parts += ["Beside SDXL:", "\n".join([*guidance.HEAD, *model])]
@@ -81,16 +81,6 @@ def main(device: torch.device, output: Path, minutes: float, quick: bool) -> Non
     with whole_file(output / "benchmarks.md") as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     click.echo(f"wrote {output / 'benchmarks.md'}")
-
-
-def score_lines(items: Mapping[int, str], device: torch.device, clock: Clock) -> Iterator[str]:
-    """The table of scores."""
-    yield from scores.HEAD
-    for n, names in items.items():
-        sample = scores.make_sample(n, FOURIER_FEATURES.get(n, 4_000), device)
-        for method in (scores.METHODS[name] for name in names.split()):
-            line = clock.run(partial(scores.row, method, sample, device))
-            yield line or line_of([f"{n:,}", method.name, "no time left", *[""] * 5])
 
 
 if __name__ == "__main__":

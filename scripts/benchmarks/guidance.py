@@ -37,6 +37,7 @@ from scripts.benchmarks.measuring import (
     machine,
     measure,
     several,
+    table,
 )
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.commands.cli import Command
@@ -241,7 +242,7 @@ def tables(
 ) -> Iterator[str]:
     """For each space a table of steps, as multiples of what they are measured beside."""
     samples = Samples(device)
-    lines: dict[str, list[str]] = {space: [] for space in KERNELS}
+    lines: dict[str, list[list[object]]] = {space: [] for space in KERNELS}
     for size in tqdm(windows, unit="window", leave=False):
         window = samples.window(size)
         for batch, (space, rows) in product(batches, lines.items()):
@@ -252,11 +253,10 @@ def tables(
                 found = [run(partial(measured, step, device)) for step in steps]
                 least = min((pair.beside.seconds for pair in found if pair), default=None)
                 cells += [in_seconds(least), *(pair.ratio if pair else "-" for pair in found)]
-            rows.append(line_of(cells))
+            rows.append(cells)
     for space, rows in lines.items():
-        head = [line_of(TITLES), "|" + "--:|" * len(TITLES)]
         yield f"Space `{space}`:"
-        yield "\n".join(head + rows)
+        yield table(TITLES, rows, 0)
 
 
 def measured(step: Step, device: torch.device, seconds: float) -> Pair:

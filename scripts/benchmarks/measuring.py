@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import click
 import torch
 
+from vendi_guidance.commands.run_options import DEVICE
+
 _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -82,12 +84,8 @@ def machine(device: torch.device) -> str:
     return f"{_processor()}, {torch.get_num_threads()} threads; {versions}"
 
 
-def default_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 device_option = click.option(
-    "--device", type=torch.device, default=default_device, show_default="a GPU, else cpu"
+    "--device", type=torch.device, default=DEVICE, show_default="a GPU, else cpu"
 )
 
 
@@ -105,6 +103,12 @@ def several(
 def line_of(cells: Iterable[object]) -> str:
     """A line of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]], words: int) -> str:
+    """A Markdown table whose first `words` columns are words, and the others numbers."""
+    rules = ["---"] * words + ["--:"] * (len(titles) - words)
+    return "\n".join(map(line_of, [titles, rules, *rows]))
 
 
 def in_seconds(value: float | None) -> str:

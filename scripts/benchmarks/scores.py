@@ -11,15 +11,14 @@ are random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single pr
   python -m scripts.benchmarks.scores --device cuda --n 250000 --fourier-features 16000
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import click
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
     Pair,
@@ -206,13 +205,25 @@ HEAD = (
 def main(
     names: tuple[str, ...], sizes: tuple[int, ...], fourier_features: int, device: torch.device
 ) -> None:
-    click.echo("\n".join([machine(device), "", *HEAD]))
-    cases = [(n, METHODS[name]) for n in sizes for name in names if n <= METHODS[name].up_to]
-    sample = None
-    for n, method in tqdm(cases, unit="case", leave=False):
-        if sample is None or len(sample.x) != n:
-            sample = make_sample(n, fourier_features, device)
-        click.echo(row(method, sample, device))
+    click.echo(f"{machine(device)}\n")
+    items = {n: [name for name in names if n <= METHODS[name].up_to] for n in sizes}
+    for line in lines(items, lambda _: fourier_features, device, lambda measure: measure(10)):
+        click.echo(line)
+
+
+def lines(
+    items: Mapping[int, Iterable[str]],
+    fourier_features: Callable[[int], int],
+    device: torch.device,
+    run: Callable[[Callable[[float], str]], str | None],
+) -> Iterator[str]:
+    """The table, from names of methods by number of items; for `run`, see `guidance.Run`."""
+    yield from HEAD
+    for n, names in items.items():
+        sample = make_sample(n, fourier_features(n), device)
+        for method in (METHODS[name] for name in names):
+            line = run(partial(row, method, sample, device))
+            yield line or line_of([f"{n:,}", method.name, "no time left", *[""] * 5])
 
 
 def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
@@ -226,7 +237,7 @@ def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
     return Sample(clusters(D), clusters(M), fourier_features)
 
 
-def row(method: Method, sample: Sample, device: torch.device, seconds: float = 10) -> str:
+def row(method: Method, sample: Sample, device: torch.device, seconds: float) -> str:
     """A line of the table.
 
     Args:

@@ -22,12 +22,13 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vendi_guidance import Gaussian, conditional_vendi
+from vendi_guidance import Gaussian, vendi
 
 ROOT = Path(__file__).parents[2]
 SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "lcm", "heun")
@@ -169,18 +170,9 @@ def checks(model: Any, draw: Draw, sampler: str) -> Iterator[tuple[str, bool]]:
 
 
 def diversity(batches: list[Tensor]) -> float:
-    """Conditional-Vendi of latents of one prompt, the mean over batches."""
-    prompt = torch.ones(BATCH, 1)
-    scores = [
-        conditional_vendi(
-            torch.nn.functional.normalize(each.flatten(1), dim=1),
-            prompt,
-            Gaussian(SIGMA),
-            Gaussian(1.0),
-        )
-        for each in batches
-    ]
-    return float(torch.stack(scores).mean())
+    """Conditional-Vendi of latents of one prompt, which is their Vendi, the mean over batches."""
+    rows = (torch.nn.functional.normalize(each.flatten(1), dim=1) for each in batches)
+    return fmean(float(vendi(one, Gaussian(SIGMA))) for one in rows)
 
 
 def demo_looks() -> None:
@@ -205,7 +197,7 @@ def demo_looks() -> None:
                 decoded = demo.decode(drawing(prompt, negative, steps=16)(model, sampler, seed))
                 images += [Image.fromarray(one.mul(255).byte().numpy()) for one in decoded]
             labels = labeler(images, asked)
-            looks = sum(looks_by_group(asked, labels).values()) / len(texts)
+            looks = fmean(looks_by_group(asked, labels).values())
             fidelity = prompt_fidelity(labels)
             told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")
         print(f"demo-sdxl, {sampler}: {', '.join(told)}", flush=True)

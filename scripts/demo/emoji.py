@@ -199,10 +199,7 @@ def load_sheets(folder: Path) -> Emoji:
         ValueError: a sheet cannot be read, or has another size than its concepts say.
         FileNotFoundError: a file is missing.
     """
-    names = folder / SHEET_CONCEPTS
-    if not names.is_file():
-        raise FileNotFoundError(f"there are no training images: {names} is missing")
-    concepts = tuple(names.read_text(encoding="utf-8").splitlines())
+    concepts = tuple((folder / SHEET_CONCEPTS).read_text(encoding="utf-8").splitlines())
     looks = [read_sheet(folder / f"{v}.webp", len(concepts), len(TONES)) for v in VENDORS]
     return Emoji(concepts, torch.stack(looks, dim=1))
 

@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from scripts.demo.packages import needed
+from vendi_guidance.checks import optional_import
 from vendi_guidance.features.probe import Look
 
 SIZE = 128  # pixels
@@ -186,7 +186,7 @@ def caption(look: Look, named: Sequence[bool] | np.ndarray) -> str:
 
 def pixels(look: Look) -> np.ndarray:
     """The portrait with these values: (3, 128, 128) uint8."""
-    dicebear, resvg = needed("dicebear"), needed("resvg_py")
+    resvg = _needed("resvg_py")
     hair, colour, skin, glasses, expression, clothes, background = look
     worn = _GLASSES[glasses]
     options = {
@@ -203,13 +203,17 @@ def pixels(look: Look) -> np.ndarray:
         "facialHairProbability": 0,
         "maskProbability": 0,
     }
-    drawing = dicebear.Avatar(_style(), options).to_string()
+    drawing = _needed("dicebear").Avatar(_style(), options).to_string()
     encoded = resvg.svg_to_bytes(svg_string=drawing, width=SIZE, height=SIZE)
     with Image.open(io.BytesIO(bytes(encoded))) as opened:
         return np.asarray(opened.convert("RGB")).transpose(2, 0, 1)
 
 
+def _needed(module: str) -> Any:
+    return optional_import(module, module, "drawing the faces", "dev")
+
+
 @cache
 def _style() -> Any:
     definition = files("dicebear_styles").joinpath("open-peeps.json").read_text("utf-8")
-    return needed("dicebear").Style(json.loads(definition))
+    return _needed("dicebear").Style(json.loads(definition))

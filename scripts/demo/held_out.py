@@ -9,12 +9,15 @@ from diffusers import DiffusionPipeline
 from PIL.Image import Image
 from tqdm import tqdm
 
+from scripts.demo.cards import write_card
+from scripts.demo.training import Training, save_half
 from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
 BATCH = 64
+FILES = "demo.txt", "named.txt"  # of open prompts and of named ones
 
 
 class Measured(NamedTuple):
@@ -39,7 +42,7 @@ def measure(
     prompts: Path,
     probe: Path,
     each: tuple[int, int] = (16, 8),
-    files: tuple[str, str] = ("demo.txt", "named.txt"),
+    files: tuple[str, str] = FILES,
 ) -> Measured:
     """What the probe sees in images that a pipeline draws.
 
@@ -69,13 +72,25 @@ def measure(
     return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0, dtype)
 
 
-def as_table(measured: dict[str, Measured]) -> str:
-    """A row each, by its name."""
-    rows = "\n".join(
-        f"| {name} | {one.fidelity:.1%} | {one.looks:.2f} | {one.named:.1%} |"
-        for name, one in measured.items()
-    )
-    return f"""\
-| | the prompt's concept is shown | looks per open prompt | all that is named is shown |
-|---|---|---|---|
-{rows}"""
+def save_measured(
+    pipeline: DiffusionPipeline,
+    folder: Path,
+    card: str,
+    sampling: dict[str, Any],
+    prompts: Path,
+    probe: Path,
+    training: Training,
+    files: tuple[str, str] = FILES,
+    **values: Any,
+) -> None:
+    """Save a pipeline in half precision, with a card that tells what the saved one generates.
+
+    Args:
+        card: name of its template, which gets `values` too.
+        sampling, prompts, probe, files: see `measure`.
+    """
+    save_half(pipeline, folder)
+    saved = type(pipeline).from_pretrained(folder, dtype=training.dtype).to(training.device)
+    how = f"{sampling['num_inference_steps']} steps, CFG scale {sampling['guidance_scale']:g}"
+    measured = {how: measure(saved, sampling, prompts, probe, files=files)}
+    write_card(folder, card, measured=measured, sampling=sampling, training=training, **values)

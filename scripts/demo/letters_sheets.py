@@ -6,8 +6,8 @@ import click
 import numpy as np
 import torch
 
+from scripts.demo.cards import write_card
 from scripts.demo.letters import ATTRIBUTES, CONCEPTS, Letters, caption, fetch, load, values_of
-from scripts.demo.letters_card import write_letters_card
 from scripts.demo.sheets import read_sheet, write_sheet
 from vendi_guidance.storage.files import whole_file
 
@@ -41,8 +41,6 @@ def load_sheets(folder: Path) -> Letters:
         FileNotFoundError: a file is missing.
     """
     names = folder / SHEET_FACES
-    if not names.is_file():
-        raise FileNotFoundError(f"there are no training images: {names} is missing")
     lines = names.read_text(encoding="utf-8").splitlines()
     families, kinds = zip(*(_face(line, names) for line in lines), strict=True)
     sheets = [
@@ -70,7 +68,7 @@ def main(data: Path, output: Path) -> None:
     letters = load(data)
     letters = letters.where(~letters.held_out)
     save_sheets(letters, output)
-    write_letters_card(output, letters)
+    write_card(output, "demo-letters", images=letters)
     click.echo(f"{len(letters.families)} faces of {len(CONCEPTS)} letters in {output}")
 
 

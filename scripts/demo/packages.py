@@ -1,16 +1,11 @@
-"""Packages that the demos' images are made of."""
+"""The npm packages that the demos' images are made of."""
 
 import shutil
 import subprocess
-import tarfile
 import tempfile
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import click
-
-FACES_PACKAGES = "dicebear-core==10.7.0 dicebear-styles==10.6.0 resvg-py==0.5.0"
 
 
 def fetch_package(package: str, target: Path) -> None:
@@ -34,20 +29,6 @@ def fetch_package(package: str, target: Path) -> None:
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise click.UsageError(f"npm pack {package} failed: {reason}")
-        with tarfile.open(next(Path(temporary).glob("*.tgz"))) as packed:
-            packed.extractall(Path(temporary) / "unpacked", filter="data")
-        (Path(temporary) / "unpacked" / "package").rename(target)
-
-
-def needed(module: str) -> ModuleType:
-    """A Python package that only the faces are drawn with.
-
-    Raises:
-        click.UsageError: it is missing.
-    """
-    try:
-        return import_module(module)
-    except ImportError:
-        raise click.UsageError(
-            f"{module} is needed to draw the faces: pip install {FACES_PACKAGES}"
-        ) from None
+        [packed] = Path(temporary).glob("*.tgz")
+        shutil.unpack_archive(packed, temporary, filter="data")
+        (Path(temporary) / "package").rename(target)

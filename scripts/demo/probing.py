@@ -1,4 +1,4 @@
-"""How the probes of the demos are trained and tested."""
+"""How the probes of the demos are trained, tested and saved."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import Emoji
 from scripts.demo.training import Training, to_model_range, train
 from vendi_guidance.evaluation.attribute_spread import MIX
@@ -16,20 +17,53 @@ from vendi_guidance.storage.tensors import save_tensors
 
 TRAINING_FEATURES = "training_features.safetensors"
 
-
-def split_tenth(count: int) -> tuple[Tensor, Tensor]:
-    """The rows of a random tenth, to be held out, and those of the rest."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(3))
-    return order[: count // 10], order[count // 10 :]
+Looks = tuple[Tensor, Tensor]
+"""(n, 3, 64, 64) uint8 images, and (n, heads) indices of each one's classes."""
 
 
-def train_probe(probe: Probe, images: Tensor, looks: Tensor, training: Training) -> None:
-    """Train all heads at once.
+def make_probe(
+    folder: Path,
+    probe: Probe,
+    known: Looks,
+    tests: Mapping[str, Looks | None],
+    kinds: Sequence[tuple[float, Sequence[Sequence[float]]]],
+    training: Training,
+) -> None:
+    """Train all heads at once, and save the probe in half precision, with its mix and its card.
 
     Args:
-        images: (n, 3, 64, 64) uint8.
-        looks: (n, heads) indices of each image's classes.
+        folder: of the result; a card has its name.
+        known: images to learn from, but for a random tenth.
+        tests: what accuracy is counted on, by name; None is that tenth.
+        kinds: of images, what captions leave open: each one's share, and each attribute's shares
+            of values.
     """
+    images, looks = known
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(3))
+    tenth, kept = order.split([len(images) // 10, len(images) - len(images) // 10])
+    train_probe(probe, (images[kept], looks[kept]), training)
+    held_out = images[tenth], looks[tenth]
+    right = {
+        name: accuracy(probe, *(seen or held_out), training.device) for name, seen in tests.items()
+    }
+    probe.half().save_pretrained(folder)
+    mix = [
+        {
+            "share": share,
+            "values": {
+                name: dict(zip(values, p, strict=True))
+                for (name, values), p in zip(probe.attributes.items(), of_kind, strict=True)
+            },
+        }
+        for share, of_kind in kinds
+    ]
+    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
+    write_card(folder, folder.name, tests=right, images=images, training=training)
+
+
+def train_probe(probe: Probe, known: Looks, training: Training) -> None:
+    """Train all heads at once."""
+    images, looks = known
 
     def loss(step: int) -> Tensor:
         chosen = torch.randint(len(images), (training.batch,))
@@ -43,12 +77,14 @@ def train_probe(probe: Probe, images: Tensor, looks: Tensor, training: Training)
 
 @torch.no_grad()
 def accuracy(probe: Probe, images: Tensor, looks: Tensor, device: str) -> dict[str, float]:
-    """Each head's share of right answers on images that it was not trained on."""
+    """Each head's share of right answers on images that it was not trained on; a head that knows
+    a single class has none."""
     parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
     heads = zip(("concept", *probe.attributes), zip(*parts, strict=True), looks.T, strict=True)
     return {
         name: (torch.cat(scores).argmax(1).cpu() == right).float().mean().item()
         for name, scores, right in heads
+        if scores[0].shape[1] > 1
     }
 
 
@@ -58,26 +94,6 @@ def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
     They are (n, 128) float16, under the key "features": what generated images are compared with.
     """
     save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
-
-
-def write_mix(
-    folder: Path,
-    attributes: Mapping[str, Sequence[str]],
-    kinds: Sequence[tuple[float, Sequence[Sequence[float]]]],
-) -> None:
-    """Write beside a probe what the images that the model learns from show where captions leave it
-    open: for each kind of images its share, and each attribute's shares of values."""
-    mix = [
-        {
-            "share": share,
-            "values": {
-                name: dict(zip(values, p, strict=True))
-                for (name, values), p in zip(attributes.items(), of_kind, strict=True)
-            },
-        }
-        for share, of_kind in kinds
-    ]
-    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
 
 
 def augment(x: Tensor) -> Tensor:

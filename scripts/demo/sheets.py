@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.images import open_image
 
 SIZE = 64  # pixels
 
@@ -27,12 +28,9 @@ def read_sheet(file: Path, rows: int, columns: int) -> Tensor:
         ValueError: the file cannot be read, or has another size.
         FileNotFoundError: it is missing.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"the training images {file} are missing")
     try:
-        with Image.open(file, formats=["WEBP"]) as opened:
-            sheet = torch.from_numpy(np.array(opened.convert("RGB")))
-    except Exception as error:  # Pillow meets broken files with errors of many kinds
+        sheet = torch.from_numpy(np.array(open_image(file)))
+    except ValueError as error:
         raise ValueError(f"the training images {file} cannot be read: {error}") from None
     expected = (rows * SIZE, columns * SIZE, 3)
     if sheet.shape != expected:

@@ -13,6 +13,7 @@ from diffusers import AutoencoderKL, StableDiffusionXLPipeline, UNet2DConditionM
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import (
     CAPTION,
     SIZE,
@@ -25,25 +26,16 @@ from scripts.demo.emoji import (
     fetch,
     load,
 )
-from scripts.demo.model_card import write_model_card, write_probe_card
-from scripts.demo.probing import (
-    TRAINING_FEATURES,
-    accuracy,
-    save_training_features,
-    split_tenth,
-    train_probe,
-    write_mix,
-)
+from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_training_features
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
     Training,
-    dtype_option,
     encode_all,
-    machine,
     noise_schedule,
     save_half,
     train,
     train_vae,
+    training_options,
     velocity_loss,
 )
 from vendi_guidance.features.probe import Probe
@@ -54,51 +46,37 @@ TOKENS = 24  # longest prompt
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
 @click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
-@click.option("--work", type=click.Path(path_type=Path), default="out/train", help="Checkpoints.")
+@training_options("--unet-steps", 4_000, batch=64, work="out/train")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--vae-steps", type=click.IntRange(1), default=1_500)
-@click.option("--unet-steps", type=click.IntRange(1), default=4_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_200)
-@click.option("--batch-size", type=click.IntRange(1), default=64)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
-@dtype_option
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
 def main(
     concepts: str,
     data: Path,
-    work: Path,
+    training: Training,
     output: Path,
     vae_steps: int,
-    unet_steps: int,
     probe_steps: int,
-    batch_size: int,
-    device: str,
-    dtype: torch.dtype,
     stage: str,
 ) -> None:
     fetch(data)
     emoji = load(data, concepts)
-    work.mkdir(parents=True, exist_ok=True)
-    training = Training(work, unet_steps, batch_size, device, dtype)
     if stage in ("all", "probe"):
-        probe, right = train_emoji_probe(emoji, training._replace(steps=probe_steps))
-        probe.half().save_pretrained(output / "demo-probe")
-        save_training_features(
-            probe.float().cpu(), emoji, output / "demo-probe" / TRAINING_FEATURES
-        )
-        write_mix(output / "demo-probe", probe.attributes, [(1.0, [VENDOR_SHARES, TONE_SHARES])])
-        write_probe_card(output / "demo-probe", emoji, right, probe_steps, machine(device, dtype))
+        make_emoji_probe(output / "demo-probe", emoji, training._replace(steps=probe_steps))
     if stage in ("all", "diffusion"):
         images = emoji.pixels.flatten(0, 2)
-        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
         vae = train_vae(images, (16, 32, 64), of_vae)
         pipeline = train_diffusion(emoji, vae, training)
         save_half(pipeline, output / "demo-sdxl")
-        steps = vae_steps, unet_steps
-        write_model_card(output / "demo-sdxl", emoji, *steps, batch_size, machine(device, dtype))
-
-
-# The UNet and the text encoders ---------------------------------------------------------------
+        write_card(
+            output / "demo-sdxl",
+            "demo-sdxl",
+            images=emoji,
+            of_vae=of_vae,
+            training=training,
+        )
 
 
 def train_diffusion(
@@ -154,18 +132,14 @@ def train_diffusion(
     )
 
 
-# The probe ------------------------------------------------------------------------------------
-
-
-def train_emoji_probe(emoji: Emoji, training: Training) -> tuple[Probe, dict[str, float]]:
-    """A classifier of concept, vendor and tone; accuracy on a tenth of the images, held out."""
+def make_emoji_probe(folder: Path, emoji: Emoji, training: Training) -> None:
+    """A classifier of concept, vendor and tone, with its features of the training images."""
     torch.manual_seed(2)
     probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
-    images = emoji.pixels.flatten(0, 2)
     looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
-    held_out, kept = split_tenth(len(images))
-    train_probe(probe, images[kept], looks[kept], training)
-    return probe, accuracy(probe, images[held_out], looks[held_out], training.device)
+    known, mix = (emoji.pixels.flatten(0, 2), looks), [(1.0, [VENDOR_SHARES, TONE_SHARES])]
+    make_probe(folder, probe, known, {"held-out accuracy": None}, mix, training)
+    save_training_features(probe.float().cpu(), emoji, folder / TRAINING_FEATURES)
 
 
 if __name__ == "__main__":

@@ -23,18 +23,10 @@ from scripts.demo.faces import (
     open_shares,
     values_of,
 )
-from scripts.demo.faces_card import write_faces_card, write_faces_probe_card
-from scripts.demo.flow import Flow, train_flow
-from scripts.demo.probing import accuracy, split_tenth, train_probe, write_mix
-from scripts.demo.train_flow import measure_flow
-from scripts.demo.training import (
-    Training,
-    dtype_option,
-    encode,
-    machine,
-    save_half,
-    train_vae,
-)
+from scripts.demo.flow import SAMPLING, Flow, train_flow
+from scripts.demo.held_out import save_measured
+from scripts.demo.probing import make_probe
+from scripts.demo.training import Training, encode, train_vae, training_options
 from vendi_guidance.features.probe import Probe, probe_pixels
 
 IMAGES = 40_000  # training images; most show the same looks
@@ -45,73 +37,59 @@ FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--work", type=click.Path(path_type=Path), default="out/faces", help="Checkpoints.")
+@training_options("--flow-steps", 8_000, batch=32, work="out/faces")
 @click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
 @click.option("--vae-steps", type=click.IntRange(1), default=4_000)
-@click.option("--flow-steps", type=click.IntRange(1), default=8_000)
 @click.option("--probe-steps", type=click.IntRange(1), default=1_500)
-@click.option("--batch-size", type=click.IntRange(1), default=32)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
-@dtype_option
 @click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
 def main(
-    work: Path,
+    training: Training,
     output: Path,
     prompts: Path,
     vae_steps: int,
-    flow_steps: int,
     probe_steps: int,
-    batch_size: int,
-    device: str,
-    dtype: torch.dtype,
     stage: str,
 ) -> None:
     faces = draw_faces(IMAGES, seed=0)
     images = faces.images
-    work.mkdir(parents=True, exist_ok=True)
-    training = Training(work, flow_steps, batch_size, device, dtype)
     judge = output / "demo-faces-probe"
     if stage in ("all", "probe"):
-        of_probe = training._replace(steps=probe_steps, batch=2 * batch_size)
-        probe, tests = train_faces_probe(faces, images, of_probe)
-        probe.half().save_pretrained(judge)
-        write_mix(judge, ATTRIBUTES, open_shares())
-        write_faces_probe_card(judge, tests, probe_steps, 2 * batch_size, machine(device, dtype))
+        of_probe = training._replace(steps=probe_steps, batch=2 * training.batch)
+        make_faces_probe(judge, faces, images, of_probe)
 
     if stage in ("all", "diffusion"):
-        of_vae = training._replace(steps=vae_steps, batch=batch_size // 2)
+        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
         vae = train_vae(images, VAE_WIDTHS, of_vae)
         captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})
-        means = encode(vae, images, device)
+        means = encode(vae, images, training.device)
         pipeline, seconds = train_flow(faces, captions, means, vae, SHAPE, training)
-        save_half(pipeline, output / "demo-faces")
-        measured = measure_flow(output / "demo-faces", prompts, judge, device, dtype, FILES)
-        trained = (
-            f"an AutoencoderKL ({vae_steps:,} steps of {batch_size // 2} parts of 64x64 pixels), "
-            "then the transformer and both CLIP text encoders together "
-            f"({flow_steps:,} steps of {batch_size} images, {seconds / 3600:.1f} hours), "
-            f"on {machine(device, dtype)}"
+        save_measured(
+            pipeline,
+            output / "demo-faces",
+            "demo-faces",
+            SAMPLING,
+            prompts,
+            judge,
+            training,
+            FILES,
+            images=faces,
+            of_vae=of_vae,
+            seconds=seconds,
         )
-        write_faces_card(output / "demo-faces", faces, measured, trained)
 
 
-def train_faces_probe(
-    faces: Faces, images: Tensor, training: Training
-) -> tuple[Probe, dict[str, dict[str, float]]]:
-    """A classifier of all attributes at half the images' size, and two tests of its accuracy: on a
-    tenth of the training images' looks, and on looks that occur in no training."""
+def make_faces_probe(folder: Path, faces: Faces, images: Tensor, training: Training) -> None:
+    """A classifier of all attributes at half the images' size, tested on a tenth of the training
+    images' looks, and on looks that occur in no training."""
     torch.manual_seed(2)
     probe = Probe([CONCEPT], list(ATTRIBUTES.items()), CAPTION)
     unseen = draw_held_out(HELD_OUT, seed=1)
-    tenth, kept = split_tenth(len(images))
-    train_probe(probe, half_size(images[kept]), faces.labels[kept], training)
-    return probe, {
-        "a tenth of the looks": accuracy(
-            probe, half_size(images[tenth]), faces.labels[tenth], training.device
-        ),
-        "unseen looks": accuracy(probe, half_size(unseen.images), unseen.labels, training.device),
+    tests = {
+        "a tenth of the looks": None,
+        "unseen looks": (half_size(unseen.images), unseen.labels),
     }
+    make_probe(folder, probe, (half_size(images), faces.labels), tests, open_shares(), training)
 
 
 def half_size(images: Tensor) -> Tensor:

@@ -14,63 +14,57 @@ from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 from scripts.demo.emoji import TONES, VENDORS, Emoji, caption, load_sheets
-from scripts.demo.held_out import measure
-from scripts.demo.model_card import write_pixart_card
+from scripts.demo.held_out import save_measured
 from scripts.demo.training import (
     Training,
-    dtype_option,
     encode_all,
     noise_schedule,
-    save_half,
     train,
+    training_options,
     velocity_loss,
 )
 
 TOKENS = 32  # longest prompt
-CFG, SAMPLING_STEPS = 3.0, 16  # of the images that the model card counts
+SAMPLING = {  # of the images that the model card counts
+    "num_inference_steps": 16,
+    "guidance_scale": 3.0,
+    "use_resolution_binning": False,
+    "max_sequence_length": TOKENS,
+}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
 @click.option("--sdxl", type=click.Path(path_type=Path), default="assets/demo-sdxl")
-@click.option("--work", type=click.Path(path_type=Path), default="out/pixart", help="Checkpoints.")
+@training_options("--steps", 4_200, batch=32, work="out/pixart")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pixart")
 @click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--steps", type=click.IntRange(1), default=4_200)
-@click.option("--batch-size", type=click.IntRange(1), default=32)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
-@dtype_option
 def main(
     pictures: Path,
     sdxl: Path,
-    work: Path,
+    training: Training,
     output: Path,
     probe: Path,
     prompts: Path,
-    steps: int,
-    batch_size: int,
     machine: str,
-    device: str,
-    dtype: torch.dtype,
 ) -> None:
     emoji = load_sheets(pictures)
-    work.mkdir(parents=True, exist_ok=True)
     pipeline = make_pipeline(emoji, AutoencoderKL.from_pretrained(sdxl, subfolder="vae"))
-    seconds = train_pixart(pipeline, emoji, Training(work, steps, batch_size, device, dtype))
-    save_half(pipeline, output)
-    saved = PixArtSigmaPipeline.from_pretrained(output, dtype=dtype).to(device)
-    sampling = {
-        "num_inference_steps": SAMPLING_STEPS,
-        "guidance_scale": CFG,
-        "use_resolution_binning": False,
-        "max_sequence_length": TOKENS,
-    }
-    measured = measure(saved, sampling, prompts, probe)
-    minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
-    training = f"{steps:,} steps of {batch_size} images took {minutes} on {machine}"
-    write_pixart_card(output, emoji, measured, training, CFG, SAMPLING_STEPS)
+    seconds = train_pixart(pipeline, emoji, training)
+    save_measured(
+        pipeline,
+        output,
+        "demo-pixart",
+        SAMPLING,
+        prompts,
+        probe,
+        training,
+        images=emoji,
+        seconds=seconds,
+        machine=machine,
+    )
 
 
 def make_pipeline(

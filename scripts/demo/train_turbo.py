@@ -15,10 +15,10 @@ from peft import LoraConfig, get_peft_model_state_dict
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import Measured, measure
-from scripts.demo.model_card import write_turbo_card
-from scripts.demo.training import Training, autocast, dtype_option, train
+from scripts.demo.training import Training, autocast, train, training_options
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 CFG = 5.0  # what the teacher's users take
@@ -36,40 +36,31 @@ FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to t
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
 @click.option("--teacher", type=click.Path(path_type=Path), default="assets/demo-sdxl")
-@click.option("--work", type=click.Path(path_type=Path), default="out/turbo", help="Checkpoints.")
+@training_options("--steps", 700, batch=48, work="out/turbo")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-sdxl-turbo-lora")
 @click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
 @click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
 @click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
-@click.option("--steps", type=click.IntRange(1), default=700)
-@click.option("--batch-size", type=click.IntRange(1), default=48)
 @click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", is_eager=True)
-@dtype_option
 def main(
     pictures: Path,
     teacher: Path,
-    work: Path,
+    training: Training,
     output: Path,
     probe: Path,
     prompts: Path,
     chunks: int,
-    steps: int,
-    batch_size: int,
     machine: str,
-    device: str,
-    dtype: torch.dtype,
 ) -> None:
     emoji = load_sheets(pictures)
-    work.mkdir(parents=True, exist_ok=True)
-    pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(device)
+    pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(training.device)
     pipeline.set_progress_bar_config(disable=True)
-    training = Training(work, steps, batch_size, device, dtype)
     captions, trajectories = draw_trajectories(pipeline, emoji, chunks, training)
     seconds = train_student(pipeline, captions, trajectories, training)
     save_lora(pipeline, output)
 
-    pipeline = StableDiffusionXLPipeline.from_pretrained(teacher, dtype=dtype).to(device)
+    pipeline = StableDiffusionXLPipeline.from_pretrained(teacher, dtype=training.dtype)
+    pipeline.to(training.device)
 
     def look(sampling_steps: int, cfg: float) -> Measured:
         sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
@@ -78,13 +69,19 @@ def main(
     measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(STEPS, CFG)}
     pipeline.load_lora_weights(output)
     measured |= {f"{n} steps": look(n, 0.0) for n in (1, 2, 4, 8)}
-    drawing = f"{len(captions):,} trajectories of {STEPS} steps were drawn from the teacher"
-    minutes = f"{seconds / 60:.0f} minutes in {str(dtype).removeprefix('torch.')}"
-    trained = (
-        f"All layers but the last have rank {RANK}; {steps:,} steps of {batch_size} points took "
-        f"{minutes} on {machine}"
+    write_card(
+        output,
+        "demo-sdxl-turbo-lora",
+        images=emoji,
+        measured=measured,
+        trajectories=len(captions),
+        sampling_steps=STEPS,
+        cfg=CFG,
+        rank=RANK,
+        training=training,
+        seconds=seconds,
+        machine=machine,
     )
-    write_turbo_card(output, emoji, measured, drawing, trained, CFG)
 
 
 @torch.no_grad()

@@ -4,9 +4,10 @@ saved."""
 import json
 import math
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -18,9 +19,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from scripts.demo.emoji import Emoji
+from vendi_guidance.commands.run_options import DEVICE
 from vendi_guidance.runs.precision import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
+FOLDER = click.Path(path_type=Path)
 SAVE_EVERY = 500  # steps
 SQUARE = 64  # pixels, of the images that an autoencoder learns
 
@@ -33,6 +36,15 @@ class Training(NamedTuple):
     batch: int
     device: str
     dtype: torch.dtype
+
+    @property
+    def machine(self) -> str:
+        """What a model card says a model was trained on, and in which precision."""
+        cores = torch.get_num_threads()
+        name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
+        if self.device != "cpu":
+            name = torch.cuda.get_device_name(self.device)
+        return f"{name} in {str(self.dtype).removeprefix('torch.')}"
 
 
 def train(
@@ -80,10 +92,17 @@ def train(
     return earlier + perf_counter() - began
 
 
-def dtype_option(main: Callable[..., None]) -> Callable[..., None]:
-    """The option `--dtype`, as a `torch.dtype`."""
+def training_options(
+    flag: str, steps: int, batch: int, work: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Options of a command that trains, as its argument `training`.
 
-    def chosen(context: click.Context, _: click.Parameter, asked: str) -> torch.dtype:
+    Args:
+        flag: of the number of steps.
+        steps, batch, work: defaults.
+    """
+
+    def dtype_of(context: click.Context, _: click.Parameter, asked: str) -> torch.dtype:
         if asked == "auto":
             on_cpu = torch.device(context.params["device"]).type == "cpu"
             is_native = computes_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(False)
@@ -91,13 +110,28 @@ def dtype_option(main: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"computing in {asked}; --dtype changes it", err=True)
         return getattr(torch, asked)
 
-    return click.option(
-        "--dtype",
-        type=click.Choice(["auto", "float32", "bfloat16"]),
-        default="auto",
-        callback=chosen,
-        help="Precision of the computation; auto is bfloat16 where the device computes it itself.",
-    )(main)
+    def with_options(main: Callable[..., None]) -> Callable[..., None]:
+        @click.option("--work", type=FOLDER, default=work, help="Checkpoints.")
+        @click.option(flag, "steps", type=click.IntRange(1), default=steps)
+        @click.option("--batch-size", "batch", type=click.IntRange(1), default=batch)
+        @click.option("--device", default=DEVICE, is_eager=True)
+        @click.option(
+            "--dtype",
+            type=click.Choice(["auto", "float32", "bfloat16"]),
+            default="auto",
+            callback=dtype_of,
+            help="Precision of the computation; auto is bfloat16 where the device computes it "
+            "itself.",
+        )
+        @wraps(main)
+        def command(**given: Any) -> None:
+            training = Training(*(given.pop(name) for name in Training._fields))
+            training.work.mkdir(parents=True, exist_ok=True)
+            main(training=training, **given)
+
+        return command
+
+    return with_options
 
 
 def autocast(device: torch.device | str, dtype: torch.dtype) -> torch.autocast:
@@ -253,12 +287,3 @@ def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
         file.write_text(
             json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
         )
-
-
-def machine(device: str, dtype: torch.dtype) -> str:
-    """What a model card says a model was trained on, and in which precision."""
-    cores = torch.get_num_threads()
-    name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
-    if device != "cpu":
-        name = torch.cuda.get_device_name(device)
-    return f"{name} in {str(dtype).removeprefix('torch.')}"

@@ -18,7 +18,7 @@ import torch
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
 
-from scripts.benchmarks.measuring import line_of
+from scripts.benchmarks.measuring import table
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
@@ -141,16 +141,10 @@ def tables() -> list[str]:
     by_id = {model["id"]: model for model in MODELS}.values()
     sources = [[it["name"], f"`{it['id']}`", f"`{it['scheduler']}`", it["source"]] for it in by_id]
     return [
-        _table(LEVELS, [_levels(*one) for one in found], 3),
-        _table(ROUNDS, [_rounds(*one) for one in found], 1),
-        _table(SOURCES, sources, 4),
+        table(LEVELS, [_levels(*one) for one in found], 3),
+        table(ROUNDS, [_rounds(*one) for one in found], 1),
+        table(SOURCES, sources, 4),
     ]
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """A table whose first `words` columns are words, and the others numbers."""
-    rules = ["---"] * words + ["--:"] * (len(titles) - words)
-    return "\n".join(map(line_of, [titles, rules, *rows]))
 
 
 def _levels(model: dict[str, Any], schedule: Schedule) -> list[str]:

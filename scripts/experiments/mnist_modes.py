@@ -18,7 +18,7 @@ from PIL import Image
 
 from vendi_guidance import Exact, Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.imagefolder import save_image
 
 MODES, TOP = 10, 20
 SIDE = 28  # pixels
@@ -49,6 +49,5 @@ def main(sigma: float, features: int, seed: int, output: Path | None) -> None:
         rows = [np.hstack(pictures[list(mode.rows)].reshape(-1, SIDE, SIDE)) for mode in modes]
         sheet = Image.fromarray(255 - np.vstack(rows).astype(np.uint8))
         output.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(output) as file:
-            sheet.save(file, format="png")
+        save_image(output, sheet)
         click.echo(f"wrote {output}")

@@ -23,7 +23,7 @@ def test_every_table_is_filled_and_the_machine_named(tmp_path):
     rows = [cells_of(line) for line in lines if line.startswith("| ") and line[2].isdigit()]
     methods = [row for row in rows if row[0] == "200"]
     steps = [row for row in rows if row[0] == "8"]
-    names = benchmarks.QUICK[200].split()
+    names = benchmarks.QUICK[200]
     assert [row[1] for row in methods] == [scores.METHODS[name].name for name in names]
     assert len(steps) == 2 * len(guidance.KERNELS)
     assert all(len(row) == 8 for row in rows)

@@ -1,18 +1,21 @@
 """The demo model's training images, as they lie in the repository."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
-from scripts.demo.model_card import write_model_card, write_probe_card
+from scripts.demo.letters_sheets import load_sheets as load_letters
 from scripts.demo.probing import TRAINING_FEATURES, save_training_features
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe
 
 ASSETS = SCRIPTS.parent / "assets"
+ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
 
 
 @pytest.fixture
@@ -70,11 +73,17 @@ def test_files_that_cannot_be_read_are_named(emoji, tmp_path):
         load_sheets(tmp_path)
 
 
-def test_the_committed_model_cards_are_those_that_training_writes(tmp_path):
-    emoji = load_sheets(ASSETS / "demo-pictures")
-    accuracy = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
-    write_model_card(tmp_path, emoji, 1800, 3000, 64, "2 CPU cores in bfloat16")
-    card = tmp_path / "README.md"
-    assert card.read_text("utf-8") == (ASSETS / "demo-sdxl" / "README.md").read_text("utf-8")
-    write_probe_card(tmp_path, emoji, accuracy, 1200, "2 CPU cores in bfloat16")
-    assert card.read_text("utf-8") == (ASSETS / "demo-probe" / "README.md").read_text("utf-8")
+@pytest.mark.parametrize(
+    ("name", "steps", "given"),
+    [
+        ("demo-sdxl", 3000, {"of_vae": SimpleNamespace(steps=1800, batch=32)}),
+        ("demo-probe", 1200, {"images": range(1152), "tests": {"held-out accuracy": ACCURACY}}),
+        ("demo-letters", None, {"images": load_letters(ASSETS / "demo-letters")}),
+    ],
+)
+def test_the_committed_model_cards_are_those_that_training_writes(name, steps, given, tmp_path):
+    training = SimpleNamespace(steps=steps, batch=64, machine="2 CPU cores in bfloat16")
+    known = {"images": load_sheets(ASSETS / "demo-pictures"), "training": training}
+    write_card(tmp_path, name, **(known | given))
+    written, committed = (folder / "README.md" for folder in (tmp_path, ASSETS / name))
+    assert written.read_text("utf-8") == committed.read_text("utf-8")

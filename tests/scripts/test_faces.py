@@ -6,11 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from click import UsageError
 from click.testing import CliRunner
 from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
 
-from scripts.demo import packages, train_faces
+from scripts.demo import train_faces
 from scripts.demo.faces import (
     ALIKE,
     ATTRIBUTES,
@@ -124,12 +123,6 @@ def test_prompts_are_what_the_probe_knows_and_tuning_ones_are_apart(probe):
         *files["faces-tuning"],
         *files["faces-tuning-named"],
     }
-
-
-def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
-    monkeypatch.setattr(packages, "FACES_PACKAGES", "some-package==1")
-    with pytest.raises(UsageError, match=r"no_such_module .* pip install some-package==1"):
-        packages.needed("no_such_module")
 
 
 def test_images_are_halved_as_the_probe_sees_them():

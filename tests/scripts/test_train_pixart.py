@@ -7,7 +7,7 @@ import torch
 from click.testing import CliRunner
 from diffusers import DiffusionPipeline
 
-from scripts.demo import train_pixart, training
+from scripts.demo import held_out, train_pixart, training
 from scripts.demo.emoji import Emoji, caption
 from scripts.demo.held_out import measure
 from tests.helpers.small_demo import ASSETS, small_demo
@@ -21,7 +21,7 @@ def train(tmp_path, monkeypatch):
     """Train a network of one layer, with a checkpoint every second step; returns the result."""
     small = partial(train_pixart.make_pipeline, layers=1, heads=1, text_width=32)
     monkeypatch.setattr(train_pixart, "make_pipeline", small)
-    monkeypatch.setattr(train_pixart, "measure", partial(measure, each=(2, 1)))
+    monkeypatch.setattr(held_out, "measure", partial(measure, each=(2, 1)))
     monkeypatch.setattr(training, "SAVE_EVERY", 2)
     given = [
         *small_demo(tmp_path),
