@@ -16,8 +16,9 @@ from vendi_guidance.runs import precision
 def processor(monkeypatch):
     """Let the processor be one whose products in bfloat16 take this many times as long."""
 
-    def becomes(slowdown: float, *, known: bool = True) -> None:
+    def becomes(slowdown: float, *, known: bool = True, kind: str = "aarch64") -> None:
         monkeypatch.setattr(precision, "slowdown", lambda: slowdown)
+        monkeypatch.setattr(precision.platform, "machine", lambda: kind)
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: known)
 
     return becomes
@@ -27,7 +28,7 @@ def processor(monkeypatch):
     ("slowdown", "known", "dtype"),
     [
         (0.3, True, "bfloat16"),
-        (1.2, True, "float32"),  # oneDNN counts processors of AVX-512 that emulate it
+        (1.2, True, "float32"),
         (38, False, "float32"),
     ],
 )
@@ -39,6 +40,13 @@ def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
     assert chosen.dtype == dtype
     assert chosen.remark.startswith(f"computing in {dtype}, ")
     assert "--dtype" in chosen.remark
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_on_x86_no_clock_decides(processor, monkeypatch, has_it):
+    processor(0.3 if not has_it else 38, kind="AMD64")  # as a busy machine might measure
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_it)
+    assert precision.computes_bfloat16() == has_it
 
 
 def test_where_pytorch_has_no_onednn_the_product_alone_decides(processor, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ Half precision takes half the memory, and half the time or less where the device
 Processors without bfloat16 emulate it, many times slower than float32.
 """
 
+import platform
 from collections import Counter
 from functools import cache
 from math import inf, prod
@@ -25,6 +26,8 @@ OFFLOADS = ("model", "sequential")
 NATIVE = 0.8
 """A product in bfloat16 takes at most this share of the time of one in float32 where the processor
 computes it itself: 0.1 to 0.5 were measured. Emulated, it takes 1.2 to 38 times as long."""
+
+X86 = "x86_64", "amd64"
 
 STORED = {"F16": "float16", "BF16": "bfloat16"}
 """What safetensors call the half precisions."""
@@ -73,10 +76,13 @@ def choose(asked: str, device: str, folder: Path, variant: str | None = None) ->
 
 
 def computes_bfloat16() -> bool:
-    """Whether the CPU computes bfloat16 itself: oneDNN says so, where PyTorch has it, and a product
-    of matrices is faster than in float32. oneDNN alone also counts processors that emulate it."""
+    """Whether the CPU computes bfloat16 itself. oneDNN also counts processors of AVX-512 that
+    emulate it, which PyTorch tells apart; on processors of other kinds a product is timed."""
     if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
+    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    if asked is not None and platform.machine().lower() in X86:  # a clock errs on a busy machine
+        return bool(asked())
     return slowdown() <= NATIVE
 
 
