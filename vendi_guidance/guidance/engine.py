@@ -77,6 +77,8 @@ class Engine:
         proposal = self.proposal(step, self.settings)
         if rounds.is_distilled(step):
             _say_what_is_done(step, self.settings, proposal, remark)
+        elif (budget := rounds.budget_of(self.settings)) > 1 and self.settings.rounds is None:
+            logger.info("up to %.3g times the stock call's evaluations of the network", budget)
         return WAYS[proposal].repeat(step, self._score, self.settings)
 
     @staticmethod

@@ -6,12 +6,12 @@ predicts again,
 
     z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z),
 
-in round r of R, at the level with signal a and noise s, eta being the scale. d is the typical
-distance between the samples' first predictions for the same prompt: small where a prompt says much,
-and large where it leaves much open. Of several draws of eps, each sample keeps the one whose
-prediction differs most from the other samples'. The network undoes moves that contradict the prompt
-and keeps the others. Moves fade, so that the last rounds end on what the network itself would
-generate.
+in round r of R, at the level with signal a and noise s, eta being the scale. d is how far a
+sample's first prediction is from those of other samples for the same prompt: small where a prompt
+says much, and large where it leaves much open. Of several draws of eps, each sample keeps the one
+whose prediction differs most from the other samples'. The network undoes moves that contradict the
+prompt and keeps the others. Moves fade, so that the last rounds end on what the network itself
+would generate.
 """
 
 import math
@@ -24,7 +24,7 @@ from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.proposals import gradient, move
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
-from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Denoiser, Level, Prediction, Step
 
 ALONE = 2.0
@@ -33,6 +33,13 @@ a prediction moves under fresh noise (measured: about 2)."""
 
 USUAL = 8, 2
 """Rounds, and candidates of each: what they are without CFG, and at most with a budget of 1."""
+
+MORE_CANDIDATES = 3
+"""Where the budget pays for more evaluations than those."""
+
+LARGEST_BUDGET = 1.5
+"""The automatic budget where the scale is twice the default or more. More evaluations keep what
+prompts say while moves are long."""
 
 LEAST = 8
 """Evaluations of the network that rounds take even if the budget leaves less. With fewer, in calls
@@ -163,6 +170,8 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
         rounds = USUAL[0]
     else:
         most = min(_paid_for(step, settings), most)
+        if settings.candidates is None and most > math.prod(USUAL):
+            candidates = MORE_CANDIDATES
         # rounds of two candidates rather than more rounds of one
         rounds = most // candidates or USUAL[0]
     rounds = min(rounds, most)
@@ -176,8 +185,17 @@ def _paid_for(step: Step, settings: Rounds) -> int:
     ahead, every = network.ahead, network.cfg_every if settings.cfg < 1 else 1
     with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in ahead)
     own = network.spent + len(ahead) + math.ceil(with_cfg / every)
-    left = math.floor(settings.budget * step.count * network.evaluations_per_step) - own
-    return min(max(left, LEAST), math.floor(settings.budget * math.prod(USUAL)))
+    budget = budget_of(settings)
+    left = math.floor(budget * step.count * network.evaluations_per_step) - own
+    return min(max(left, LEAST), math.floor(budget * math.prod(USUAL)))
+
+
+def budget_of(settings: Rounds) -> float:
+    """The budget, as the settings say or by their scale."""
+    if settings.budget is not None:
+        return settings.budget
+    beyond = min(max(settings.scale / FIRST_MOVE - 1, 0.0), 1.0)  # the default
+    return 1 + beyond * (LARGEST_BUDGET - 1)
 
 
 def _lengthening(evaluations: int, settings: Rounds) -> float:

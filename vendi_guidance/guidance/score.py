@@ -15,6 +15,10 @@ from vendi_guidance.guidance.window import SlidingWindow
 SAME = 0.99
 """The similarity from which on two prompts count as the same."""
 
+OF_LARGEST = 0.6
+"""The spread as a share of the largest distance. That shows what a prompt leaves open even where a
+model makes nearly all images alike; the median distance is then nearly 0."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -45,8 +49,8 @@ class Score:
         return noisy[taken, rows], clean[taken, rows]
 
     def spread(self, step: Step, clean: Tensor) -> Tensor:
-        """(b, 1) median distance of each prediction from the others for the same prompt, NaN where
-        there are none."""
+        """(b, 1) how far each prediction is from the others for the same prompt, NaN where there
+        are none."""
         return spread(clean, self.objective.similarity(step.prompts, clean))
 
 
@@ -55,5 +59,6 @@ def spread(clean: Tensor, similarity: Tensor) -> Tensor:
     rows = as_rows(clean)
     # from differences: inner products leave rounding of the distance between copies
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
-    others = (similarity > SAME).fill_diagonal_(False)
-    return distances.where(others, torch.nan).nanmedian(dim=1, keepdim=True).values
+    others = (similarity > SAME).fill_diagonal_(False) & distances.isfinite()
+    largest = distances.where(others, 0).amax(dim=1, keepdim=True)
+    return (OF_LARGEST * largest).where(others.any(dim=1, keepdim=True), torch.nan)

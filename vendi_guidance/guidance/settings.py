@@ -228,19 +228,19 @@ class Rounds(Settings):
 
     Example:
         >>> Rounds(strength=1).scale, Rounds(level=0.3).budget
-        (5.3, 1.0)
+        (5.3, None)
     """
 
     strength: InitVar[float] = NOT_GIVEN
     scale: float = _setting(
         FIRST_MOVE,
-        "The length of the first move, in distances between the predictions for similar prompts; "
+        "The length of the first move, as a multiple of how far predictions for a prompt are apart; "
         "what the dial sets. 0 turns guidance off: the stock pipeline, bit for bit.",
         range=(0, LARGEST_SCALE),
         typical="1.3 to 5.3",
     )
-    budget: float = _setting(
-        1.0,
+    budget: float | None = _setting(
+        None,
         "How many evaluations of the network a call takes, as a multiple of the stock call's. "
         "Steps with less classifier-free guidance (CFG) leave some to the rounds, which have at "
         "least 8, so that short calls take more, and at most 16 times the budget. Without CFG "
@@ -248,6 +248,7 @@ class Rounds(Settings):
         range=(0, math.inf),
         above=True,
         typical="1 to 1.5",
+        none="1, or in the dial's upper half up to 1.5",
     )
     rounds: int | None = _setting(
         None,
@@ -265,7 +266,7 @@ class Rounds(Settings):
         "from the others. Each is one evaluation of the network.",
         int,
         typical="1 to 3",
-        none="2, or 1 where the budget is small",
+        none="2, or 3 where the budget pays for more than 16 evaluations in rounds",
     )
     level: float = _setting(
         0.2,

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
+from vendi_guidance.guidance.rounds import budget_of
 from vendi_guidance.guidance.settings import STRENGTH, Rounds
 from vendi_guidance.runs.sweep import Sweep
 
@@ -193,7 +194,8 @@ class Tuner:
             load_if_exists=True,
         )
         if not study.get_trials(deepcopy=False):
-            for first in first_trials(self.search.expert, vars(Rounds())):
+            defaults = vars(Rounds()) | {"budget": budget_of(Rounds())}
+            for first in first_trials(self.search.expert, defaults):
                 study.enqueue_trial(first)
         return study
 
