@@ -16,10 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from scripts.demo.packages import fetch_package
-from scripts.demo.sheets import SIZE, read_sheet, write_sheet
+from scripts.demo.sheets import SIZE, read_sheet, write_sheets
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.storage.files import whole_file
 
 PACKAGES = {  # vendor -> npm package, licence of its artwork
     "noto": ("emoji-datasource-google@16.0.0", "Noto Emoji, Apache-2.0"),
@@ -184,12 +183,8 @@ SHEET_CONCEPTS = "concepts.txt"
 def save_sheets(emoji: Emoji, folder: Path) -> None:
     """Write one lossless WebP a vendor, a row a concept and a column a tone, and the concepts'
     names, one a line."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, vendor in enumerate(VENDORS):
-        write_sheet(folder / f"{vendor}.webp", emoji.pixels[:, number])
-    names = "".join(f"{concept}\n" for concept in emoji.concepts)
-    with whole_file(folder / SHEET_CONCEPTS) as temporary:
-        temporary.write_text(names, encoding="utf-8")
+    sheets = dict(zip(VENDORS, emoji.pixels.unbind(1), strict=True))
+    write_sheets(folder, sheets, SHEET_CONCEPTS, emoji.concepts)
 
 
 def load_sheets(folder: Path) -> Emoji:

@@ -8,8 +8,7 @@ import torch
 
 from scripts.demo.cards import write_card
 from scripts.demo.letters import ATTRIBUTES, CONCEPTS, Letters, caption, fetch, load, values_of
-from scripts.demo.sheets import read_sheet, write_sheet
-from vendi_guidance.storage.files import whole_file
+from scripts.demo.sheets import read_sheet, write_sheets
 
 SHEET_FACES = "faces.txt"
 STEP = 17  # between shades of grey
@@ -18,18 +17,15 @@ STEP = 17  # between shades of grey
 def save_sheets(letters: Letters, folder: Path) -> None:
     """Write one WebP a class, a row a letter and a column a face, and what the faces are, one a
     line: "gelasio, serif, bold, italic". The 16 shades of grey make the files a third smaller."""
-    folder.mkdir(parents=True, exist_ok=True)
     images = letters.images.unflatten(0, letters.pixels.shape[:2])
     images = ((images / STEP).round() * STEP).to(torch.uint8)
-    for group, name in enumerate(ATTRIBUTES["class"]):
-        faces = torch.from_numpy(letters.kinds[:, 0] == group)
-        write_sheet(folder / f"{name}.webp", images[:, faces])
-    lines = [
-        caption(family, *values_of(kind)) + "\n"
-        for family, kind in zip(letters.families, letters.kinds, strict=True)
-    ]
-    with whole_file(folder / SHEET_FACES) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
+    sheets = {
+        name: images[:, torch.from_numpy(letters.kinds[:, 0] == group)]
+        for group, name in enumerate(ATTRIBUTES["class"])
+    }
+    looks = map(values_of, letters.kinds)
+    faces = [caption(family, *look) for family, look in zip(letters.families, looks, strict=True)]
+    write_sheets(folder, sheets, SHEET_FACES, faces)
 
 
 def load_sheets(folder: Path) -> Letters:

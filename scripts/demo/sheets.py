@@ -1,5 +1,6 @@
 """Training images as the repository keeps them: rows and columns of one lossless WebP."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,23 @@ from vendi_guidance.storage.images import open_image
 SIZE = 64  # pixels
 
 
-def write_sheet(file: Path, images: Tensor) -> None:
-    """Write (rows, columns, 3, 64, 64) uint8."""
-    rows = images.permute(0, 3, 1, 4, 2)  # row, y, column, x, colour
-    sheet = rows.reshape(-1, images.shape[1] * SIZE, 3).contiguous().numpy()
-    with whole_file(file) as temporary:
-        Image.fromarray(sheet).save(temporary, format="WEBP", lossless=True, quality=100, method=6)
+def write_sheets(
+    folder: Path, sheets: Mapping[str, Tensor], listing: str, lines: Iterable[str]
+) -> None:
+    """Write a WebP a sheet, (rows, columns, 3, 64, 64) uint8, by their names, and a file of lines
+    that tell what they show."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, images in sheets.items():
+        rows = images.permute(0, 3, 1, 4, 2)  # row, y, column, x, colour
+        sheet = Image.fromarray(rows.reshape(-1, images.shape[1] * SIZE, 3).contiguous().numpy())
+        with whole_file(folder / f"{name}.webp") as temporary:
+            sheet.save(temporary, format="WEBP", lossless=True, quality=100, method=6)
+    with whole_file(folder / listing) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def read_sheet(file: Path, rows: int, columns: int) -> Tensor:
-    """What `write_sheet` wrote: (rows, columns, 3, 64, 64) uint8.
+    """A sheet that `write_sheets` wrote: (rows, columns, 3, 64, 64) uint8.
 
     Raises:
         ValueError: the file cannot be read, or has another size.

@@ -10,7 +10,6 @@ relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UA
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,10 @@ def main(output: Path, items: int) -> None:
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    show(left, with_gaussian, room=0.37)
+    show(left, f"Gaussian kernel, σ = {SIGMA:g}", with_gaussian)
     left.plot([0, items], [population_rke(centres, SIGMA)] * 2, ":", color=BLACK, linewidth=1.2)
-    left.set_title(f"Gaussian kernel, σ = {SIGMA:g}", loc="left", fontsize=11)
     left.set_ylabel("score")
-    show(right, with_cosine, room=0.2)
-    right.set_title("cosine kernel", loc="left", fontsize=11)
+    show(right, "cosine kernel", with_cosine)
     figure.supxlabel(
         f"{MODES} modes in {DIMENSION} dimensions. Lines: mean over {REPEATS} random orders of the "
         "items; bands: 95% of fresh samples; dotted: RKE of the population.",
@@ -96,29 +93,12 @@ def population_rke(centres: np.ndarray, sigma: float) -> float:
     return float(1 / alike.mean())
 
 
-def show(ax: Axes, curves: Sequence[tuple[str, Convergence, str]], room: float) -> None:
-    """Plot curves with bands, each labelled at its end, in `room` times the width of the rest."""
+def show(ax: Axes, title: str, curves: Sequence[tuple[str, Convergence, str]]) -> None:
+    """Plot curves with bands."""
     ax.set_prop_cycle(color=[colour for _, _, colour in curves])
     for name, curve, _ in curves:
         curve.plot(ax, name)
-    n = int(curves[0][1].sizes[-1])
-    top = 1.05 * max(float(curve.high.max()) for _, curve, _ in curves)
-    ax.set(xlim=(0, (1 + room) * n), ylim=(0, top), xlabel="items")
-    ax.set_xticks([tick for tick in ax.get_xticks() if tick <= n])
+    ax.set(xlim=(0, None), ylim=(0, None), xlabel="items")
+    ax.set_title(title, loc="left", fontsize=11)
+    ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.spines["bottom"].set_bounds(0, n)
-    heights = apart([float(curve.mean[-1]) for _, curve, _ in curves], 0.06 * top)
-    for height, (name, _, colour) in zip(heights, curves, strict=True):
-        ax.text(1.02 * n, height, name, color=colour, va="center", fontsize=10)
-
-
-def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights, moved where necessary to be at least `gap` apart."""
-    moved = list(heights)
-    order = sorted(range(len(moved)), key=moved.__getitem__)
-    for _ in range(100):
-        for low, high in pairwise(order):
-            overlap = max(0.0, gap - (moved[high] - moved[low]))
-            moved[low] -= overlap / 2
-            moved[high] += overlap / 2
-    return moved
