@@ -1,15 +1,11 @@
-"""Portraits of the faces demo: what is drawn, how often, what captions say, and the training."""
+"""Portraits of the faces demo: what is drawn, how often, and what captions say."""
 
-import json
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
-from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
 
-from scripts.demo import train_faces
 from scripts.demo.faces import (
     ALIKE,
     ATTRIBUTES,
@@ -27,7 +23,7 @@ from scripts.demo.faces import (
 )
 from scripts.demo.train_faces import half_size
 from tests.conftest import SCRIPTS
-from vendi_guidance.features.probe import Probe, load_probe
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
 PROMPTS = SCRIPTS.parent / "assets" / "prompts"
@@ -130,40 +126,3 @@ def test_images_are_halved_as_the_probe_sees_them():
     small = half_size(image)
     assert small.shape == (1, 3, 64, 64) and small.dtype == torch.uint8
     assert small[0, :, 0, 0].tolist() == [255, 255, 255]
-
-
-def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
-    small_flow, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(train_faces, "IMAGES", 60)
-    monkeypatch.setattr(train_faces, "HELD_OUT", 5)
-    monkeypatch.setattr(train_faces, "VAE_WIDTHS", (4, 4, 4))
-    monkeypatch.setattr(train_faces, "SHAPE", small_flow._replace(patch=4))
-    (tmp_path / "faces.txt").write_text("portrait")
-    (tmp_path / "faces-named.txt").write_text("portrait, bun\nportrait, red hair")
-    options = ("--vae-steps=1", "--flow-steps=2", "--probe-steps=1", "--batch-size=2")
-    options += (f"--work={tmp_path / 'work'}", f"--output={tmp_path}", "--device=cpu")
-
-    def run(*stage: str) -> bytes:
-        given = [*options, f"--prompts={tmp_path}", *stage]
-        done = CliRunner().invoke(train_faces.main, given)
-        assert done.exit_code == 0, done.output
-        weights = tmp_path / "demo-faces/transformer/diffusion_pytorch_model.safetensors"
-        return weights.read_bytes()
-
-    trained = run()
-    pipeline = DiffusionPipeline.from_pretrained(tmp_path / "demo-faces")
-    assert isinstance(pipeline, StableDiffusion3Pipeline)
-    pipeline.set_progress_bar_config(disable=True)
-    [image] = pipeline("portrait, bun", num_inference_steps=1, guidance_scale=2).images
-    assert image.size == (128, 128)
-    config = json.loads((tmp_path / "demo-faces" / "transformer" / "config.json").read_text())
-    assert config["sample_size"] == 32
-    card = (tmp_path / "demo-faces" / "README.md").read_text()
-    assert "60 images" in card and "| 1 steps, CFG scale 4 |" in card and "CC0" in card
-
-    found = load_probe(tmp_path / "demo-faces-probe")
-    assert len(found.looks([image])[0]) == 1 + len(ATTRIBUTES)
-    of_probe = (tmp_path / "demo-faces-probe" / "README.md").read_text()
-    assert "unseen looks" in of_probe and "hair colour" in of_probe
-    assert run("--stage=diffusion") == trained  # all is done: nothing is trained anew

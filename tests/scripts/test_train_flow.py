@@ -1,6 +1,6 @@
-"""The flow demo's training, in small: what it trains is what the stock pipeline computes."""
+"""The flow demos' training, in small: what it trains is what the stock pipeline computes."""
 
-import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,21 +9,11 @@ import torch.nn.functional as F
 from click.testing import CliRunner
 from diffusers import DiffusionPipeline, SD3Transformer2DModel, StableDiffusion3Pipeline
 
-from scripts.demo import train_flow
-from scripts.demo.flow import WeightedLastToken, make_silent_t5
+from scripts.demo import flow, held_out, train_faces, train_flow
+from scripts.demo.flow import Flow, WeightedLastToken, make_silent_t5
+from scripts.demo.held_out import measure
 from scripts.demo.letters import Letters
-from tests.conftest import SCRIPTS
 from vendi_guidance.features.probe import load_probe
-
-ASSETS = SCRIPTS.parent / "assets"
-
-
-@pytest.fixture
-def letters() -> Letters:
-    """A face of every look, and one that is held out."""
-    kinds = np.array([*np.ndindex(5, 2, 2), (0, 0, 0)])
-    pixels = torch.randint(0, 256, (26, 21, 64, 64), generator=torch.Generator().manual_seed(0))
-    return Letters((*["family"] * 20, "pt-serif"), kinds, pixels.to(torch.uint8))
 
 
 def test_one_weighted_token_stands_for_many_equal_ones():
@@ -59,38 +49,62 @@ def test_the_t5_answers_zeros_to_any_text():
     assert answer.shape == (2, 9, 8) and not answer.any()
 
 
-def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
-    letters, small_flow, tmp_path, monkeypatch
-):
+@pytest.fixture
+def small(monkeypatch):
+    """A small transformer with small text encoders, whose model card counts one image of each
+    prompt after one step; few letters and faces."""
+    shape = Flow(heads=1, layers=1, patch=2, tokens=16, shift=3.0)
+    # a face of every look, and one that is held out
+    kinds = np.array([*np.ndindex(5, 2, 2), (0, 0, 0)])
+    pixels = torch.randint(0, 256, (26, 21, 64, 64), generator=torch.Generator().manual_seed(0))
+    letters = Letters((*["family"] * 20, "pt-serif"), kinds, pixels.to(torch.uint8))
+    monkeypatch.setattr(flow, "TEXT_WIDTHS", (32, 32))
+    monkeypatch.setattr(held_out, "measure", partial(measure, each=(1, 1)))
+    monkeypatch.setitem(flow.SAMPLING, "num_inference_steps", 1)
+    for script, patch in ((train_flow, 2), (train_faces, 4)):
+        monkeypatch.setattr(script, "VAE_WIDTHS", (4, 4, 4))
+        monkeypatch.setattr(script, "SHAPE", shape._replace(patch=patch))
     monkeypatch.setattr(train_flow, "fetch", lambda folder: None)
     monkeypatch.setattr(train_flow, "load", lambda folder: letters)
-    monkeypatch.setattr(train_flow, "VAE_WIDTHS", (4, 4, 4))
-    monkeypatch.setattr(train_flow, "SHAPE", small_flow)
-    steps = ("--vae-steps", "1", "--flow-steps", "2", "--probe-steps", "1", "--batch-size", "2")
-    folders = ("--work", str(tmp_path / "work"), "--output", str(tmp_path), "--device", "cpu")
-    folders += ("--prompts", str(ASSETS / "prompts"))
+    monkeypatch.setattr(train_faces, "IMAGES", 60)
+    monkeypatch.setattr(train_faces, "HELD_OUT", 5)
 
-    def run(*stage: str) -> str:
-        done = CliRunner().invoke(train_flow.main, [*steps, *folders, *stage])
+
+@pytest.mark.parametrize(
+    ("script", "name", "prompts", "size", "images", "tested"),
+    [
+        (train_flow, "letters", ("letter g", "letter g, bold"), 64, "520", "unseen families"),
+        (train_faces, "faces", ("portrait", "portrait, bun"), 128, "60", "unseen looks"),
+    ],
+)
+def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
+    script, name, prompts, size, images, tested, small, tmp_path
+):
+    for file, prompt in zip((name, f"{name}-named"), prompts, strict=True):
+        (tmp_path / f"{file}.txt").write_text(prompt)
+    options = ("--vae-steps=1", "--flow-steps=2", "--probe-steps=1", "--batch-size=2")
+    options += (f"--work={tmp_path / 'work'}", f"--output={tmp_path}", "--device=cpu")
+    model = tmp_path / ("demo-flow" if script is train_flow else "demo-faces")
+
+    def run(*stage: str) -> bytes:
+        done = CliRunner().invoke(script.main, [*options, f"--prompts={tmp_path}", *stage])
         assert done.exit_code == 0, done.output
-        return done.output
+        return (model / "transformer" / "diffusion_pytorch_model.safetensors").read_bytes()
 
-    run()
-    pipeline = DiffusionPipeline.from_pretrained(tmp_path / "demo-flow")
+    trained = run()
+    pipeline = DiffusionPipeline.from_pretrained(model)
     assert isinstance(pipeline, StableDiffusion3Pipeline)
+    assert pipeline.transformer.config.sample_size == size // 4
+    assert pipeline.vae.config.shift_factor and pipeline.vae.config.scaling_factor
     pipeline.set_progress_bar_config(disable=True)
-    [image] = pipeline("letter g, bold", num_inference_steps=2, guidance_scale=2).images
-    assert image.size == (64, 64)
-    config = json.loads((tmp_path / "demo-flow" / "vae" / "config.json").read_text())
-    assert config["shift_factor"] and config["scaling_factor"]
-    card = (tmp_path / "demo-flow" / "README.md").read_text()
-    assert "520 images" in card and "| 1 steps, CFG scale 4 |" in card
+    [image] = pipeline(prompts[1], num_inference_steps=1, guidance_scale=2).images
+    assert image.size == (size, size)
+    card = (model / "README.md").read_text()
+    assert f"{images} images" in card and "| 1 steps, CFG scale 4 |" in card
 
-    probe = load_probe(tmp_path / "demo-letters-probe")
-    assert len(probe.looks([image])[0]) == 4
-    assert "unseen families" in (tmp_path / "demo-letters-probe" / "README.md").read_text()
-
-    before = (tmp_path / "demo-flow/transformer/diffusion_pytorch_model.safetensors").read_bytes()
-    run("--stage", "diffusion")  # all is done: nothing is trained anew
-    after = (tmp_path / "demo-flow/transformer/diffusion_pytorch_model.safetensors").read_bytes()
-    assert before == after
+    judge = tmp_path / f"demo-{name}-probe"
+    probe = load_probe(judge)
+    assert len(probe.looks([image])[0]) == 1 + len(probe.attributes)
+    accuracies = (judge / "README.md").read_text()
+    assert tested in accuracies and all(f"| {head} | " in accuracies for head in probe.attributes)
+    assert run("--stage=diffusion") == trained  # all is done: nothing is trained anew
