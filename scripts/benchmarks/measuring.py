@@ -1,10 +1,11 @@
 """What the benchmarks share: time, peak memory, the machine's name, options and table lines."""
 
 import ctypes
+import math
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import click
@@ -20,13 +21,15 @@ class Measured(NamedTuple):
 
     Attributes:
         seconds: of wall-clock time, the device's work included.
+        cpu: seconds of this process's CPU time.
         peak: peak memory in bytes beyond what was held before; None if unknown.
         result: what the function last returned.
     """
 
-    seconds: float
-    peak: int | None
-    result: Any
+    seconds: float = math.inf
+    cpu: float = math.inf
+    peak: int | None = None
+    result: Any = None
 
 
 class Pair(NamedTuple):
@@ -56,23 +59,23 @@ def measure(
         budget: seconds after which no further round begins.
         least, most: the numbers of rounds.
     """
-    seconds = [float("inf")] * len(functions)
-    peaks: list[int | None] = [None] * len(functions)
-    results: list[Any] = [None] * len(functions)
+    best = [Measured()] * len(functions)
     begun = perf_counter()
     rounds = 0
     while rounds < least or (rounds < most and perf_counter() - begun < budget):
         for i, function in enumerate(functions):
             held = _watch_memory(device, trim=rounds == 0)
-            start = perf_counter()
-            results[i] = function()
+            start, cpu = perf_counter(), process_time()
+            result = function()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            seconds[i] = min(seconds[i], perf_counter() - start)
+            seconds = min(best[i].seconds, perf_counter() - start)
+            cpu = min(best[i].cpu, process_time() - cpu)
             peak = _peak_since(device, held)
-            peaks[i] = peak if peak is None else max(peak, peaks[i] or 0)
+            peak = None if peak is None else max(peak, best[i].peak or 0)
+            best[i] = Measured(seconds, cpu, peak, result)
         rounds += 1
-    return [Measured(*values) for values in zip(seconds, peaks, results, strict=True)]
+    return best
 
 
 def machine(device: torch.device) -> str:

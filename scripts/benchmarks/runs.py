@@ -12,22 +12,19 @@ for a disk or another process, wall-clock time is printed too.
 """
 
 import json
-import os
+import math
 import tempfile
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from socket import socket
-from time import perf_counter, process_time
-from typing import NamedTuple
 
 import click
 import torch
 from PIL import Image, ImageFilter
-from torch.multiprocessing import spawn
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from scripts.benchmarks.measuring import machine
+from scripts.benchmarks.measuring import Measured, machine, measure
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 from vendi_guidance.runs.distributed import process_group
@@ -71,9 +68,9 @@ def prompt_file(path: Path, count: int) -> None:
             prompt = f"a photograph of object number {number}"
             line = json.dumps({"prompt": prompt}) if path.suffix == ".jsonl" else prompt
             lines.write(f"{line}\n")
-    checking = shortest(lambda: open_prompts(str(path)), 1).cpu / 1e3
+    checking = shortest(lambda: open_prompts(str(path)), 1).cpu
     opened = open_prompts(str(path))
-    skipping = shortest(lambda: next(opened.starting_at(count - 1)), 1).cpu / 1e3
+    skipping = shortest(lambda: next(opened.starting_at(count - 1)), 1).cpu
     tracemalloc.start()
     deque(open_prompts(str(path)), maxlen=0)
     _, peak = tracemalloc.get_traced_memory()
@@ -105,9 +102,10 @@ def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor], size: int)
     length = max(file.stat().st_size for file in files)
     restoring = shortest(lambda: checkpoints.restore(RunWindow(size), "cpu"), 3)
     click.echo(
-        f"a batch of {len(latents)}: {entering.cpu:.1f} ms to enter a window of {size}, "
-        f"{writing.cpu:.1f} ms ({writing.wall:.1f} on the wall) to write {length / 1e6:.2f} MB; "
-        f"{len(files)} files are kept, {restoring.cpu:.0f} ms to go on from them"
+        f"a batch of {len(latents)}: {1e3 * entering.cpu:.1f} ms to enter a window of {size}, "
+        f"{1e3 * writing.cpu:.1f} ms ({1e3 * writing.seconds:.1f} on the wall) to write "
+        f"{length / 1e6:.2f} MB; {len(files)} files are kept, {1e3 * restoring.cpu:.0f} ms to go "
+        "on from them"
     )
 
 
@@ -118,31 +116,34 @@ def picture(path: Path) -> None:
     writing = shortest(lambda: save_image(path, image), 3)
     reading = shortest(lambda: open_image(path.read_bytes()), 3)
     click.echo(
-        f"a picture: {writing.cpu:.0f} ms ({writing.wall:.0f} on the wall) to write "
-        f"{path.stat().st_size / 1e6:.2f} MB, {reading.cpu:.0f} ms to read it"
+        f"a picture: {1e3 * writing.cpu:.0f} ms ({1e3 * writing.seconds:.0f} on the wall) to write "
+        f"{path.stat().st_size / 1e6:.2f} MB, {1e3 * reading.cpu:.0f} ms to read it"
     )
 
 
 def exchange(samples: tuple[torch.Tensor, torch.Tensor], processes: int) -> None:
-    with socket() as any_port:
-        any_port.bind(("127.0.0.1", 0))
-        port = any_port.getsockname()[1]
-    spawn(share, (processes, port, samples), processes)
+    here = LaunchConfig(
+        *(1, 1, processes),
+        run_id="runs",
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        start_method="spawn",
+    )
+    elastic_launch(here, share)(samples)
 
 
-def share(rank: int, processes: int, port: int, samples: tuple[torch.Tensor, torch.Tensor]) -> None:
+def share(samples: tuple[torch.Tensor, torch.Tensor]) -> None:
     """What each process does, in the environment that `torchrun` sets."""
     torch.set_num_threads(1)
-    own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
-    os.environ |= own | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     with process_group("cpu") as group:
         latents, prompts = samples
         sharing = shortest(lambda: group.share(None, latents=latents, prompts=prompts))
-    if rank == 0:
+    if group.is_first:
         size = sum(part.nbytes for part in samples)
         click.echo(
-            f"{processes} processes: {sharing.cpu:.1f} ms ({sharing.wall:.1f} on the wall) "
-            f"until each has the {size / 1e6:.2f} MB of every other"
+            f"{group.count} processes: {1e3 * sharing.cpu:.1f} ms "
+            f"({1e3 * sharing.seconds:.1f} on the wall) until each has the {size / 1e6:.2f} MB of "
+            "every other"
         )
 
 
@@ -159,25 +160,15 @@ def sums(count: int = 10_000) -> None:
     score = VendiScore(Gaussian(25.0), spectrum=RandomFourier(RANDOM_FEATURES))
     adding = shortest(lambda: score.update(features), 3)
     click.echo(
-        f"{RANDOM_FEATURES} random features of {WIDTH} numbers: {1e3 * adding.cpu / count:.0f} us "
+        f"{RANDOM_FEATURES} random features of {WIDTH} numbers: {1e6 * adding.cpu / count:.0f} us "
         f"to add a picture to sums of {8 * RANDOM_FEATURES**2 / 1e6:.0f} MB"
     )
 
 
-class Shortest(NamedTuple):
-    """The shortest of several times, in milliseconds: of the CPU, and on the clock."""
-
-    cpu: float
-    wall: float
-
-
-def shortest(act: Callable[[], object], repeats: int = REPEATS) -> Shortest:
-    times = []
-    for _ in range(repeats):
-        began = process_time(), perf_counter()
-        act()
-        times.append((1e3 * (process_time() - began[0]), 1e3 * (perf_counter() - began[1])))
-    return Shortest(*map(min, zip(*times, strict=True)))
+def shortest(act: Callable[[], object], repeats: int = REPEATS) -> Measured:
+    """The shortest of several times."""
+    [found] = measure([act], torch.device("cpu"), math.inf, most=repeats)
+    return found
 
 
 if __name__ == "__main__":

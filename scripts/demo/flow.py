@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
+from scripts.demo.faces import Faces
+from scripts.demo.letters import Letters
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import Training, train
 
@@ -43,15 +45,8 @@ class Flow(NamedTuple):
     shift: float
 
 
-class Captioned(Protocol):
-    """Training images with captions."""
-
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
-        """`count` training pairs: (count, axes) places of the images' latents, and captions."""
-
-
 def train_flow(
-    captioned: Captioned,
+    captioned: Faces | Letters,
     captions: Iterable[str],
     means: Tensor,
     vae: AutoencoderKL,
@@ -61,6 +56,7 @@ def train_flow(
     """Rectified flow on precomputed latents; both text encoders are trained too.
 
     Args:
+        captioned: training images, which `draw` places of latents and captions.
         captions: what the tokenizer is learnt from.
         means: (..., channels, height, width), unscaled latents of all images.
         vae: gets the latents' shift.

@@ -75,22 +75,23 @@ def measure(
 def save_measured(
     pipeline: DiffusionPipeline,
     folder: Path,
-    card: str,
     sampling: dict[str, Any],
     prompts: Path,
     probe: Path,
     training: Training,
     files: tuple[str, str] = FILES,
+    card: str = "",
     **values: Any,
 ) -> None:
     """Save a pipeline in half precision, with a card that tells what the saved one generates.
 
     Args:
-        card: name of its template, which gets `values` too.
         sampling, prompts, probe, files: see `measure`.
+        card: name of the card's template, which gets `values` too; by default the folder's.
     """
     save_half(pipeline, folder)
     saved = type(pipeline).from_pretrained(folder, dtype=training.dtype).to(training.device)
     how = f"{sampling['num_inference_steps']} steps, CFG scale {sampling['guidance_scale']:g}"
     measured = {how: measure(saved, sampling, prompts, probe, files=files)}
-    write_card(folder, card, measured=measured, sampling=sampling, training=training, **values)
+    name = card or folder.name
+    write_card(folder, name, measured=measured, sampling=sampling, training=training, **values)

@@ -69,14 +69,9 @@ def main(
         of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
         vae = train_vae(images, (16, 32, 64), of_vae)
         pipeline = train_diffusion(emoji, vae, training)
-        save_half(pipeline, output / "demo-sdxl")
-        write_card(
-            output / "demo-sdxl",
-            "demo-sdxl",
-            images=emoji,
-            of_vae=of_vae,
-            training=training,
-        )
+        folder = output / "demo-sdxl"
+        save_half(pipeline, folder)
+        write_card(folder, folder.name, images=emoji, of_vae=of_vae, training=training)
 
 
 def train_diffusion(

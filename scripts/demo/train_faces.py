@@ -67,7 +67,6 @@ def main(
         save_measured(
             pipeline,
             output / "demo-faces",
-            "demo-faces",
             SAMPLING,
             prompts,
             judge,

@@ -62,17 +62,9 @@ def main(
         means = encode(vae, shown.images, training.device).unflatten(0, shown.pixels.shape[:2])
         captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
         pipeline, _ = train_flow(shown, captions, means, vae, SHAPE, training)
+        folder = output / "demo-flow"
         save_measured(
-            pipeline,
-            output / "demo-flow",
-            "demo-flow",
-            SAMPLING,
-            prompts,
-            judge,
-            training,
-            FILES,
-            images=shown,
-            of_vae=of_vae,
+            pipeline, folder, SAMPLING, prompts, judge, training, FILES, images=shown, of_vae=of_vae
         )
 
 

@@ -56,11 +56,11 @@ def main(
     save_measured(
         pipeline,
         output,
-        "demo-pixart",
         SAMPLING,
         prompts,
         probe,
         training,
+        card="demo-pixart",
         images=emoji,
         seconds=seconds,
         machine=machine,
