@@ -81,6 +81,8 @@ ATTRIBUTES = {
 }
 """Attribute -> values, the most common one first."""
 
+SIZES = [len(values) for values in ATTRIBUTES.values()]
+
 # Where a caption leaves them open, looks are as unbalanced as on the web: a model trained on them
 # repeats itself, as real models do.
 ALIKE = 0.8  # share of images all of whose open attributes have their most common value
@@ -128,13 +130,12 @@ class Faces:
 def draw_faces(count: int, seed: int) -> Faces:
     """`count` training images: what a caption names is even, what it leaves open is not."""
     rng = np.random.default_rng(seed)
-    sizes = [len(values) for values in ATTRIBUTES.values()]
     kinds: list[np.ndarray] = []
     named: list[np.ndarray] = []
     while len(kinds) < count:
-        names = rng.permutation(len(sizes)) < rng.choice(len(NAMED), p=NAMED)
-        even = rng.integers(sizes)
-        common = rng.random() < ALIKE or rng.random(len(sizes)) < COMMON
+        names = rng.permutation(len(SIZES)) < rng.choice(len(NAMED), p=NAMED)
+        even = rng.integers(SIZES)
+        common = rng.random() < ALIKE or rng.random(len(SIZES)) < COMMON
         kind = np.where(~names & common, 0, even)
         if not is_held_out(kind):
             kinds.append(kind)
@@ -146,11 +147,10 @@ def draw_faces(count: int, seed: int) -> Faces:
 def open_shares() -> list[tuple[float, list[list[float]]]]:
     """The kinds of training images: each one's share, and the shares of values of what captions
     leave open; but for the looks that are held out."""
-    sizes = [len(values) for values in ATTRIBUTES.values()]
 
     def with_common(share: float) -> list[list[float]]:
-        even = [(1 - share) / size for size in sizes]
-        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, sizes, strict=True)]
+        even = [(1 - share) / size for size in SIZES]
+        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, SIZES, strict=True)]
 
     return [(ALIKE, with_common(1.0)), (1 - ALIKE, with_common(COMMON))]
 
@@ -158,8 +158,7 @@ def open_shares() -> list[tuple[float, list[list[float]]]]:
 def draw_held_out(count: int, seed: int) -> Faces:
     """`count` combinations that no training has seen, all values even."""
     rng = np.random.default_rng(seed)
-    sizes = [len(values) for values in ATTRIBUTES.values()]
-    kinds = rng.integers(sizes, size=(20 * count, len(sizes)))
+    kinds = rng.integers(SIZES, size=(20 * count, len(SIZES)))
     held_out = np.stack([kind for kind in kinds if is_held_out(kind)][:count])
     return Faces(held_out, np.arange(count), np.zeros(held_out.shape, dtype=bool))
 

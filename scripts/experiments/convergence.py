@@ -8,14 +8,12 @@ relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UA
   python -m scripts.experiments convergence --output docs/figures/convergence.png
 """
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -23,7 +21,7 @@ from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, o
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.standard import Cosine, Gaussian
-from vendi_guidance.scores.convergence import Convergence, convergence
+from vendi_guidance.scores.convergence import convergence
 from vendi_guidance.scores.functional import rke, vendi
 from vendi_guidance.scores.spectra import Nystrom, RandomFourier
 from vendi_guidance.scores.subsampling import Score
@@ -35,39 +33,43 @@ ITEMS, MODES, DIMENSION, SIGMA, REPEATS = 3000, 20, 64, 9.0, 8
 KEPT = 300
 """Eigenvalues, Nystrom landmarks and random Fourier features."""
 
+PANELS: dict[str, tuple[Kernel, dict[str, tuple[str, Score, dict[str, Any]]]]] = {
+    f"Gaussian kernel, σ = {SIGMA:g}": (
+        Gaussian(SIGMA),
+        {
+            "Vendi": (VERMILION, vendi, {}),
+            f"Vendi, Nyström of {KEPT}": (BLUE, vendi, {"spectrum": Nystrom(KEPT)}),
+            f"Vendi, truncated to {KEPT}": (GREEN, vendi, {"truncation": KEPT}),
+            f"Vendi, FKEA of {KEPT}": (PURPLE, vendi, {"spectrum": RandomFourier(KEPT)}),
+            "RKE": (BLACK, rke, {}),
+        },
+    ),
+    "cosine kernel": (Cosine(), {"Vendi": (VERMILION, vendi, {}), "RKE": (BLACK, rke, {})}),
+}
+"""By title, a kernel, and by name each curve's colour, score and options."""
+
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @output_option
 @click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="The largest sample.")
 def main(output: Path, items: int) -> None:
-    gaussian, cosine, t = Gaussian(SIGMA), Cosine(), KEPT
-    nystrom, fourier = Nystrom(t), RandomFourier(t)
     centres, x = draw(items)
     sizes = np.unique(np.geomspace(items / 60, items, 12).round().astype(int)).tolist()
-
-    def grow(name: str, score: Score, kernel: Kernel, **options: Any) -> Convergence:
-        bar = partial(tqdm, desc=name, leave=False, disable=None)
-        settings = {"sizes": sizes, "repeats": REPEATS, "progress": bar}
-        return convergence(score, x, kernel, **settings, **options)
-
-    with_gaussian = [
-        ("Vendi", grow("Vendi", vendi, gaussian), VERMILION),
-        (f"Vendi, Nyström of {t}", grow("Nyström", vendi, gaussian, spectrum=nystrom), BLUE),
-        (f"Vendi, truncated to {t}", grow("truncated", vendi, gaussian, truncation=t), GREEN),
-        (f"Vendi, FKEA of {t}", grow("FKEA", vendi, gaussian, spectrum=fourier), PURPLE),
-        ("RKE", grow("RKE", rke, gaussian), BLACK),
-    ]
-    with_cosine = [
-        ("Vendi", grow("cosine Vendi", vendi, cosine), VERMILION),
-        ("RKE", grow("cosine RKE", rke, cosine), BLACK),
-    ]
-
     figure = Figure(figsize=(10, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    show(left, f"Gaussian kernel, σ = {SIGMA:g}", with_gaussian)
-    left.plot([0, items], [population_rke(centres, SIGMA)] * 2, ":", color=BLACK, linewidth=1.2)
-    left.set_ylabel("score")
-    show(right, "cosine kernel", with_cosine)
+    panels = figure.subplots(1, 2, width_ratios=[3, 2])
+    for ax, (title, (kernel, curves)) in zip(panels, PANELS.items(), strict=True):
+        ax.set_prop_cycle(color=[colour for colour, _, _ in curves.values()])
+        for name, (_, score, options) in curves.items():
+            bar = partial(tqdm, desc=f"{title}, {name}", leave=False, disable=None)
+            settings = {"sizes": sizes, "repeats": REPEATS, "progress": bar, **options}
+            convergence(score, x, kernel, **settings).plot(ax, name)
+        ax.set(xlim=(0, None), ylim=(0, None), xlabel="items")
+        ax.set_title(title, loc="left", fontsize=11)
+        ax.legend(frameon=False)
+        ax.spines[["top", "right"]].set_visible(False)
+    dotted = [population_rke(centres, SIGMA)] * 2
+    panels[0].plot([0, items], dotted, ":", color=BLACK, linewidth=1.2)
+    panels[0].set_ylabel("score")
     figure.supxlabel(
         f"{MODES} modes in {DIMENSION} dimensions. Lines: mean over {REPEATS} random orders of the "
         "items; bands: 95% of fresh samples; dotted: RKE of the population.",
@@ -91,14 +93,3 @@ def population_rke(centres: np.ndarray, sigma: float) -> float:
     wide = sigma**2 + 4
     alike = (sigma**2 / wide) ** (centres.shape[1] / 2) * np.exp(-apart / wide)
     return float(1 / alike.mean())
-
-
-def show(ax: Axes, title: str, curves: Sequence[tuple[str, Convergence, str]]) -> None:
-    """Plot curves with bands."""
-    ax.set_prop_cycle(color=[colour for _, _, colour in curves])
-    for name, curve, _ in curves:
-        curve.plot(ax, name)
-    ax.set(xlim=(0, None), ylim=(0, None), xlabel="items")
-    ax.set_title(title, loc="left", fontsize=11)
-    ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
