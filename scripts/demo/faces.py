@@ -81,7 +81,7 @@ ATTRIBUTES = {
 }
 """Attribute -> values, the most common one first."""
 
-SIZES = [len(values) for values in ATTRIBUTES.values()]
+COUNTS = [len(values) for values in ATTRIBUTES.values()]
 
 # Where a caption leaves them open, looks are as unbalanced as on the web: a model trained on them
 # repeats itself, as real models do.
@@ -133,9 +133,9 @@ def draw_faces(count: int, seed: int) -> Faces:
     kinds: list[np.ndarray] = []
     named: list[np.ndarray] = []
     while len(kinds) < count:
-        names = rng.permutation(len(SIZES)) < rng.choice(len(NAMED), p=NAMED)
-        even = rng.integers(SIZES)
-        common = rng.random() < ALIKE or rng.random(len(SIZES)) < COMMON
+        names = rng.permutation(len(COUNTS)) < rng.choice(len(NAMED), p=NAMED)
+        even = rng.integers(COUNTS)
+        common = rng.random() < ALIKE or rng.random(len(COUNTS)) < COMMON
         kind = np.where(~names & common, 0, even)
         if not is_held_out(kind):
             kinds.append(kind)
@@ -149,8 +149,8 @@ def open_shares() -> list[tuple[float, list[list[float]]]]:
     leave open; but for the looks that are held out."""
 
     def with_common(share: float) -> list[list[float]]:
-        even = [(1 - share) / size for size in SIZES]
-        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, SIZES, strict=True)]
+        even = [(1 - share) / size for size in COUNTS]
+        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, COUNTS, strict=True)]
 
     return [(ALIKE, with_common(1.0)), (1 - ALIKE, with_common(COMMON))]
 
@@ -158,7 +158,7 @@ def open_shares() -> list[tuple[float, list[list[float]]]]:
 def draw_held_out(count: int, seed: int) -> Faces:
     """`count` combinations that no training has seen, all values even."""
     rng = np.random.default_rng(seed)
-    kinds = rng.integers(SIZES, size=(20 * count, len(SIZES)))
+    kinds = rng.integers(COUNTS, size=(20 * count, len(COUNTS)))
     held_out = np.stack([kind for kind in kinds if is_held_out(kind)][:count])
     return Faces(held_out, np.arange(count), np.zeros(held_out.shape, dtype=bool))
 

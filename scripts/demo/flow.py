@@ -1,8 +1,8 @@
 """How the demos' Stable Diffusion 3 models are trained: rectified flow on precomputed latents."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from diffusers import (
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
 )
+from diffusers.models.attention_processor import Attention
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
 from scripts.demo.faces import Faces
@@ -69,6 +69,8 @@ def train_flow(
     torch.manual_seed(1)
     encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
     transformer = make_transformer(shape, *means.shape[-3:-1])
+    stock = transformer.attn_processors
+    transformer.set_attn_processor(WeightedLastToken(T5_TOKENS))
     vae.register_to_config(shift_factor=round(means.mean().item(), 4))
     latents = (means - vae.config.shift_factor) * vae.config.scaling_factor
 
@@ -88,16 +90,16 @@ def train_flow(
         # logit-normal times, as in SD3, shifted as the sampler's are: in small images too, most of
         # what a prompt decides is decided where nearly all is noise
         time = (torch.randn(batch, 1, 1, 1, device=device) + math.log(shape.shift)).sigmoid()
-        with WeightedLastToken(T5_TOKENS):
-            velocity = transformer(
-                clean.lerp(noise, time),
-                F.pad(prompt, (0, 0, 0, 1)),
-                torch.cat([text.text_embeds for text in read], dim=-1),
-                1_000 * time.flatten(),
-            ).sample
+        velocity = transformer(
+            clean.lerp(noise, time),
+            F.pad(prompt, (0, 0, 0, 1)),
+            torch.cat([text.text_embeds for text in read], dim=-1),
+            1_000 * time.flatten(),
+        ).sample
         return F.mse_loss(velocity.float(), noise - clean)
 
     seconds = train("flow", [transformer, *encoders], loss, 1.5e-3, training)
+    transformer.set_attn_processor(stock)
     silent, nothing = make_silent_t5(sum(TEXT_WIDTHS))
     pipeline = StableDiffusion3Pipeline(
         transformer=transformer,
@@ -152,24 +154,37 @@ def make_transformer(shape: Flow, channels: int, size: int) -> SD3Transformer2DM
     return transformer
 
 
-class WeightedLastToken(TorchFunctionMode):
-    """A context in which the last token of SD3's joint attention, of the prompt, stands for `count`
-    equal ones.
+class WeightedLastToken:
+    """SD3's joint attention where the context's last token stands for `count` equal ones.
 
-    A prompt's tokens have no positions, so equal ones stay equal in every layer: training with one
+    Context tokens have no positions, so equal ones stay equal in every layer: training with one
     gives what the pipeline computes with `count`, several times as fast.
     """
 
     def __init__(self, count: int) -> None:
-        super().__init__()
         self.weight = math.log(count)
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        given = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            query, key = args[:2]
-            given["attn_mask"] = query.new_zeros(1, key.shape[2])
-            given["attn_mask"][:, -1] = self.weight
-        return func(*args, **given)
+    def __call__(
+        self,
+        attn: Attention,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: None = None,
+    ) -> tuple[Tensor, Tensor]:
+        image, context = hidden_states, encoder_hidden_states
+
+        def heads(x: Tensor) -> Tensor:
+            return x.unflatten(2, (attn.heads, -1)).transpose(1, 2)
+
+        query = attn.norm_q(heads(attn.to_q(image)))
+        key = attn.norm_k(heads(attn.to_k(image)))
+        value = heads(attn.to_v(image))
+        query = torch.cat([query, attn.norm_added_q(heads(attn.add_q_proj(context)))], dim=2)
+        key = torch.cat([key, attn.norm_added_k(heads(attn.add_k_proj(context)))], dim=2)
+        value = torch.cat([value, heads(attn.add_v_proj(context))], dim=2)
+        weights = query.new_zeros(key.shape[2])
+        weights[-1] = self.weight
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=weights[None])
+        mixed = mixed.transpose(1, 2).flatten(2)
+        image, context = mixed[:, : image.shape[1]], mixed[:, image.shape[1] :]
+        return attn.to_out[0](image), context if attn.context_pre_only else attn.to_add_out(context)

@@ -34,11 +34,11 @@ def test_one_weighted_token_stands_for_many_equal_ones():
     latents, prompt, pooled = torch.randn(2, 4, 4, 4), torch.randn(2, 3, 8), torch.randn(2, 8)
     times = torch.tensor([10.0, 900.0])
     many = transformer(latents, F.pad(prompt, (0, 0, 0, 50)), pooled, times).sample
-    with WeightedLastToken(50):
-        one = transformer(latents, F.pad(prompt, (0, 0, 0, 1)), pooled, times).sample
+    transformer.set_attn_processor(WeightedLastToken(50))
+    one = transformer(latents, F.pad(prompt, (0, 0, 0, 1)), pooled, times).sample
     torch.testing.assert_close(one, many)
-    with WeightedLastToken(5):
-        other = transformer(latents, F.pad(prompt, (0, 0, 0, 1)), pooled, times).sample
+    transformer.set_attn_processor(WeightedLastToken(5))
+    other = transformer(latents, F.pad(prompt, (0, 0, 0, 1)), pooled, times).sample
     assert not torch.allclose(other, many)
 
 
