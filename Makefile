@@ -3,8 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
-GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
-	--seed $(SEED) --overwrite
+GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --seed $(SEED) --overwrite
+EMOJI := $(GENERATE) --guidance-scale 5
+FACES := $(GENERATE) --guidance-scale 4 --model assets/demo-faces
+EVALUATE := $(BIN)/vendi-guidance evaluate --overwrite
 OPEN := assets/prompts/demo.txt --images-per-prompt 16
 NAMED := assets/prompts/named.txt --images-per-prompt 8
 
@@ -23,14 +25,20 @@ setup: .venv/.complete
 	$(INSTALL) .
 	touch $@
 
-# looks, on prompts that leave the look open; named kept, on prompts that name some of it
+# looks, on prompts that leave the look open; named kept, on prompts that name some of it; and five
+# of the prompts of another model, of larger images
 demo: .venv/.installed
-	$(GENERATE) $(OPEN) --diversity 0 --output $(DEMO)/open-without
-	$(GENERATE) $(OPEN) --output $(DEMO)/open-with
-	$(GENERATE) $(NAMED) --diversity 0 --output $(DEMO)/named-without
-	$(GENERATE) $(NAMED) --output $(DEMO)/named-with
-	$(BIN)/vendi-guidance evaluate $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named --overwrite
-	$(BIN)/vendi-guidance evaluate $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open --overwrite
+	$(EMOJI) $(OPEN) --diversity 0 --output $(DEMO)/open-without
+	$(EMOJI) $(OPEN) --output $(DEMO)/open-with
+	$(EMOJI) $(NAMED) --diversity 0 --output $(DEMO)/named-without
+	$(EMOJI) $(NAMED) --output $(DEMO)/named-with
+	awk 'NR % 6 == 1' assets/prompts/faces.txt > $(DEMO)/faces.txt
+	$(FACES) $(DEMO)/faces.txt --images-per-prompt 16 --diversity 0 --output $(DEMO)/faces-without
+	$(FACES) $(DEMO)/faces.txt --images-per-prompt 16 --output $(DEMO)/faces-with
+	$(EVALUATE) $(DEMO)/faces-without $(DEMO)/faces-with --probe assets/demo-faces-probe \
+		--prompt-embedder sdxl:assets/demo-faces --output $(DEMO)/faces
+	$(EVALUATE) $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named
+	$(EVALUATE) $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open
 
 test: setup
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ from scripts.demo.flow import SAMPLING, Flow, train_flow
 from scripts.demo.held_out import save_measured
 from scripts.demo.probing import make_probe
 from scripts.demo.training import Training, encode, train_vae, training_options
-from vendi_guidance.features.probe import Probe, probe_pixels
+from vendi_guidance.features.probe import Probe, load_probe, probe_pixels
 
 IMAGES = 40_000  # training images; most show the same looks
 HELD_OUT = 1_000  # drawings of unseen combinations, which test the probe
@@ -59,6 +59,7 @@ def main(
         make_faces_probe(judge, faces, images, of_probe)
 
     if stage in ("all", "diffusion"):
+        load_probe(judge)  # which counts at the end, after an hour of training
         of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
         vae = train_vae(images, VAE_WIDTHS, of_vae)
         captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})

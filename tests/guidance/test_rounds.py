@@ -13,8 +13,14 @@ from tests.adapter import test_denoiser as denoiser, test_guided_spaces as guide
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.rounds import CFG_STOP, LEAST, USUAL
-from vendi_guidance.guidance.score import spread
+from vendi_guidance.guidance.rounds import (
+    CFG_STOP,
+    LARGEST_BUDGET,
+    LEAST,
+    USUAL,
+    budget_of,
+)
+from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
 from vendi_guidance.guidance.step import Level
 
@@ -476,3 +482,39 @@ def test_levels_and_watches_are_what_rounds_need(sdxl):
 def test_copies_are_at_no_distance_from_one_another():
     clean = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0)).expand(30, 4, 8, 8)
     assert torch.equal(spread(clean, torch.ones(30, 30)), torch.zeros(30, 1))
+
+
+def test_one_image_that_differs_says_what_a_prompt_leaves_open():
+    clean = torch.zeros(6, 1, 1, 2)
+    clean[1] = torch.tensor([3.0, 4.0])
+    clean[4:] = torch.tensor([torch.nan, torch.inf])  # broken, and so not looked at
+    same = torch.ones(6, 6)
+    same[3] = same[:, 3] = 0  # for another prompt
+    found = spread(clean, same).flatten()
+    torch.testing.assert_close(found[:3], torch.full((3,), OF_LARGEST * 5))
+    assert found[3:].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("given", "budget"),
+    [
+        ({}, 1.0),
+        ({"strength": 0.1}, 1.0),
+        ({"strength": 0.75}, 1.25),
+        ({"strength": 1}, LARGEST_BUDGET),
+        ({"scale": 99.0}, LARGEST_BUDGET),
+        ({"strength": 1, "budget": 0.8}, 0.8),
+    ],
+)
+def test_the_upper_half_of_the_dial_spends_more(given, budget):
+    assert budget_of(VendiGuidance(**given).settings) == pytest.approx(budget)
+
+
+def test_a_call_that_spends_more_says_how_much_and_tries_more_candidates(sdxl, caplog):
+    caplog.set_level("INFO", "vendi_guidance")
+    how = {"steps": 20, "guided": True}
+    stock, usual = (sum(evaluations(sdxl, it, **how)) for it in (None, VendiGuidance(level=0.25)))
+    assert usual <= stock and not caplog.messages
+    more = evaluations(sdxl, VendiGuidance(level=0.25, strength=1), **how)
+    assert 1.2 * stock < sum(more) <= LARGEST_BUDGET * stock
+    assert caplog.messages == ["up to 1.5 times the stock call's evaluations of the network"]

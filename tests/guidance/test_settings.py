@@ -72,7 +72,7 @@ def test_none_can_be_set_where_it_is_a_value(name, value):
     assert getattr(given.changed(**{name: None}), name) is None
 
 
-@pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "budget", "cfg"])
+@pytest.mark.parametrize("name", ["scale", "every", "objective", "space", "level", "cfg"])
 def test_none_is_refused_where_it_is_no_value(name):
     with pytest.raises(ValueError, match=f"{name} must be .* got None"):
         Rounds().changed(**{name: None})

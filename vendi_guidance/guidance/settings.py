@@ -234,8 +234,8 @@ class Rounds(Settings):
     strength: InitVar[float] = NOT_GIVEN
     scale: float = _setting(
         FIRST_MOVE,
-        "The length of the first move, as a multiple of how far predictions for a prompt are apart; "
-        "what the dial sets. 0 turns guidance off: the stock pipeline, bit for bit.",
+        "The length of the first move, as a multiple of how far the predictions for a prompt are "
+        "apart; what the dial sets. 0 turns guidance off: the stock pipeline, bit for bit.",
         range=(0, LARGEST_SCALE),
         typical="1.3 to 5.3",
     )
@@ -248,7 +248,7 @@ class Rounds(Settings):
         range=(0, math.inf),
         above=True,
         typical="1 to 1.5",
-        none="1, or in the dial's upper half up to 1.5",
+        none="1, rising to 1.5 in the upper half of the dial",
     )
     rounds: int | None = _setting(
         None,
