@@ -70,11 +70,6 @@ class Watch:
         self.stop()
 
     @property
-    def has_seen(self) -> bool:
-        """Whether there has been a step since the start."""
-        return self._last is not None
-
-    @property
     def step(self) -> StepTaken:
         """What the scheduler was given at the last step."""
         _, given = self._known
