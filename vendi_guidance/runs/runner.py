@@ -157,7 +157,7 @@ class Runner:
     def _enter_all(self, items: list[Item], images: list[Image], results: list[_Result]) -> _Round:
         """Add a round to the window, and let its images be written."""
         before = self.window.entered
-        entered = self.group.agree(lambda: self._enter(results))
+        entered = self.group.agree(lambda: _enter(self.window, results, self.group.device))
         self._settle(next((result.sigma_prompt for result in results if result.sigma_prompt), None))
         if self.opening is not None:  # only now is it certain that this run replaces an old one
             self.group.agree(self._begin)
@@ -245,23 +245,6 @@ class Runner:
         self._warned = True
         self.progress = replace(self.progress, batch_size=size // 2)
 
-    def _enter(self, results: list[_Result]) -> Entered:
-        """Add all that was finished to the window, by rank; returns what of it stays there."""
-        device = self.group.device
-        latents = _joined([r.latents.to(device) for r in results if r.latents is not None])
-        prompts = _joined([r.prompts.to(device) for r in results if r.prompts is not None])
-        if latents is None:
-            return None, None
-        try:
-            self.window.append(latents, prompts)
-        except (RuntimeError, MemoryError) as error:
-            raise ValueError(
-                f"out of memory for a window of {self.window.size} samples: choose a smaller "
-                "--diversity-window"
-            ) from error
-        size = self.window.size
-        return latents[-size:], None if prompts is None else prompts[-size:]
-
     def _settle(self, sigma_prompt: float | None) -> None:
         """Use one prompt bandwidth in every process, once one of them has found it."""
         guidance = self.pipe.guidance
@@ -296,6 +279,23 @@ class Runner:
 
     def _row(self, item: Item) -> dict[str, object]:
         return self.plan.row(item, self.progress.batch_size, self.group.count)
+
+
+def _enter(window: RunWindow, results: list[_Result], device: str) -> Entered:
+    """Add all that was finished to a window, by rank; returns what of it stays there."""
+    latents = _joined([r.latents.to(device) for r in results if r.latents is not None])
+    prompts = _joined([r.prompts.to(device) for r in results if r.prompts is not None])
+    if latents is None:
+        return None, None
+    try:
+        window.append(latents, prompts)
+    except (RuntimeError, MemoryError) as error:
+        raise ValueError(
+            f"out of memory for a window of {window.size} samples: choose a smaller "
+            "--diversity-window"
+        ) from error
+    size = window.size
+    return latents[-size:], None if prompts is None else prompts[-size:]
 
 
 def _joined(parts: list[Tensor]) -> Tensor | None:
