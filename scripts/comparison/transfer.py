@@ -27,7 +27,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from scripts.benchmarks.measuring import several
+from scripts.benchmarks.measuring import several, table
 from scripts.comparison.models import MODELS
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command
@@ -230,7 +230,7 @@ def by_strength(results: Sequence[Result]) -> str:
             other = "" if best is None else f"{best.folder}: {best.looks['value']:.2f}"
             gain = f"{result.share(row):.2f}"
             cells.append(["", f"{row.strength:g}", looks, gain, *shown, times, other])
-    return _table(titles, cells, 2)
+    return table(titles, cells, 2)
 
 
 def steps(results: Sequence[Result]) -> str:
@@ -244,7 +244,7 @@ def steps(results: Sequence[Result]) -> str:
                 ["" if place else result.model, name, *(found.get(n, "-") for n in counts)]
             )
     note = "Looks / named kept / evaluations of the network an image, at so many steps."
-    return note + "\n\n" + _table(["model", "", *map(str, counts)], cells, 2)
+    return note + "\n\n" + table(["model", "", *map(str, counts)], cells, 2)
 
 
 def batches(results: Sequence[Result]) -> str:
@@ -255,7 +255,7 @@ def batches(results: Sequence[Result]) -> str:
         for result in results
     ]
     note = "Looks of 16 images of a prompt, ours at its default, generated in batches of so many."
-    return note + "\n\n" + _table(["model", *map(str, sizes)], cells, 1)
+    return note + "\n\n" + table(["model", *map(str, sizes)], cells, 1)
 
 
 def methods(results: Sequence[Result]) -> str:
@@ -272,7 +272,7 @@ def methods(results: Sequence[Result]) -> str:
         for result in results
         for place, row in enumerate(result.rows)
     ]
-    return _table(titles, cells, 3)
+    return table(titles, cells, 3)
 
 
 def save_curves(path: Path, results: Sequence[Result]) -> None:
@@ -356,12 +356,6 @@ def _with_interval(score: Record, form: str) -> str:
     low, high = score["low"], score["high"]
     ends = "" if low is None else f" ({low:{form}} to {high:{form}})"
     return f"{score['value']:{form}}{ends}"
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """A table whose first `words` columns are words, and the others numbers."""
-    rules = ["---"] * words + ["--:"] * (len(titles) - words)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [titles, rules, *rows])
 
 
 if __name__ == "__main__":
