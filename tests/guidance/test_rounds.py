@@ -518,3 +518,5 @@ def test_a_call_that_spends_more_says_how_much_and_tries_more_candidates(sdxl, c
     more = evaluations(sdxl, VendiGuidance(level=0.25, strength=1), **how)
     assert 1.2 * stock < sum(more) <= LARGEST_BUDGET * stock
     assert caplog.messages == ["up to 1.5 times the stock call's evaluations of the network"]
+    evaluations(sdxl, VendiGuidance(level=0.25, strength=1), steps=20, guided=False)
+    assert len(caplog.messages) == 1, "without CFG there is no budget"

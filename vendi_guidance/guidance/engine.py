@@ -77,7 +77,9 @@ class Engine:
         proposal = self.proposal(step, self.settings)
         if rounds.is_distilled(step):
             _say_what_is_done(step, self.settings, proposal, remark)
-        elif (budget := rounds.budget_of(self.settings)) > 1 and self.settings.rounds is None:
+        elif rounds.spends_a_budget(step, self.settings) and (
+            (budget := rounds.budget_of(self.settings)) > 1
+        ):
             logger.info("up to %.3g times the stock call's evaluations of the network", budget)
         return WAYS[proposal].repeat(step, self._score, self.settings)
 

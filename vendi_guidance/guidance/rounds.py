@@ -166,7 +166,7 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     most = step.count * per_step
     if settings.rounds is not None:
         rounds = settings.rounds
-    elif per_step == 1:
+    elif not spends_a_budget(step, settings):
         rounds = USUAL[0]
     else:
         most = min(_paid_for(step, settings), most)
@@ -176,6 +176,11 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
         rounds = most // candidates or USUAL[0]
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
+
+
+def spends_a_budget(step: Step, settings: Rounds) -> bool:
+    """Whether the budget decides how many rounds there are: with CFG, if the settings do not."""
+    return settings.rounds is None and network_of(step).evaluations_per_step > 1
 
 
 def _paid_for(step: Step, settings: Rounds) -> int:
