@@ -15,7 +15,7 @@ looks as many independent draws show whose looks are all equally likely.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -58,6 +58,7 @@ class Row(NamedTuple):
     """A method at a strength on both kinds of prompts.
 
     Attributes:
+        family: with its settings that are not the family's own.
         folder: of its run, beside the others.
         looks, kept: the scores of open prompts' looks and of named prompts' fidelity.
     """
@@ -77,16 +78,19 @@ class Job(NamedTuple):
     Attributes:
         folder: of its two folders.
         model: a name of `MODELS`.
-        counts: as `COUNTS`.
-        methods, steps, batch_size: as of `vendi-guidance compare`.
+        counts: as `COUNTS`; None for all prompts.
+        methods, steps, batch_size, seed: as of `vendi-guidance compare`.
+        options: further ones of it.
     """
 
     folder: Path
     model: str
-    counts: dict[str, tuple[int, int]]
+    counts: Mapping[str, tuple[int | None, int]]
     methods: Sequence[str]
     steps: int
     batch_size: int = BATCH
+    seed: int = 0
+    options: Sequence[str] = ()
 
     def run(self) -> None:
         """Make it, or what is missing of it."""
@@ -95,13 +99,14 @@ class Job(NamedTuple):
         text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
         for kind, (count, each) in self.counts.items():
             source = asset(demo.prompts if kind == OPEN else demo.named)
-            prompts = open_prompts(str(source)).spread(count)
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = save_prompts(self.folder / f"{kind}.jsonl", prompts)
-            words: list[Any] = [file, "--model", model, "--images-per-prompt", each]
+            if count is not None:
+                few = open_prompts(str(source)).spread(count)
+                source = save_prompts(self.folder / f"{kind}.jsonl", few)
+            words: list[Any] = [source, "--model", model, "--images-per-prompt", each]
             words += ["--lora", asset(self.model)] if demo.lora else []
             words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
-            words += ["--batch-size", self.batch_size]
+            words += ["--batch-size", self.batch_size, "--seed", self.seed, *self.options]
             for option in ("image-embedder", "faithfulness"):
                 words += [f"--{option}", f"probe:{asset(demo.probe)}"]
             words += ["--prompt-embedder", f"sdxl:{text}", "--probe", asset(demo.probe)]
@@ -118,7 +123,7 @@ class Job(NamedTuple):
         )
         return [
             Row(
-                one["family"],
+                ", ".join([one["family"], *(f"{k} {v:g}" for k, v in one["settings"].items())]),
                 one["strength"],
                 one["folder"],
                 one["scores"]["looks_per_prompt"],
@@ -284,7 +289,7 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
         plain = result.rows[0]
         for family in dict.fromkeys(row.family for row in result.rows):
             own = [row for row in result.rows if row.family == family]
-            colour, marker = LINES.get(family, (GREY, "o"))
+            colour, marker = LINES.get(family.partition(",")[0], (GREY, "o"))
             line = own if family == UNGUIDED else [plain, *own]
             points = [(row.kept["value"], result.share(row)) for row in line]
             size = 10 if family == OURS else 6

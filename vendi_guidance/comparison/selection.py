@@ -4,8 +4,10 @@ It is what users do by hand. The subset has, found greedily, the largest determi
 kernel between thumbnails.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.comparison.methods import Generate, Method, Sample
+from vendi_guidance.comparison.methods import (
+    Generate,
+    Method,
+    PipelineCall,
+    Sample,
+    check_not_negative,
+)
 from vendi_guidance.kernels.subsets import greedy_subset
 
 THUMBNAIL = 16
@@ -33,18 +41,27 @@ class Select(Method):
         pool: candidates for each image.
         preview_steps: select among previews of so few steps, and generate with all steps what was
             selected, from the same noise. None: the candidates are generated with all steps.
+        guidance_scale: of classifier-free guidance, by which candidates are less alike if it is
+            low. None: the call's.
 
     Raises:
-        ValueError: pool or preview_steps < 1.
+        ValueError: pool or preview_steps < 1, or guidance_scale is negative or not finite.
     """
 
     pool: int = 4
     preview_steps: int | None = None
+    guidance_scale: float | None = None
 
     def __post_init__(self) -> None:
         check_count("pool", self.pool)
         if self.preview_steps is not None:
             check_count("preview_steps", self.preview_steps)
+        if self.guidance_scale is not None:
+            check_not_negative("guidance_scale", self.guidance_scale)
+
+    @contextmanager
+    def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
+        yield {} if self.guidance_scale is None else {"guidance_scale": self.guidance_scale}
 
     def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
         parts = [

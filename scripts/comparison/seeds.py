@@ -1,0 +1,166 @@
+"""Compare methods on all prompts of a demo model with several seeds: docs/comparison.md.
+
+\b
+  python -m scripts.comparison.seeds --output out/comparison
+  python -m scripts.comparison.seeds --model demo-sdxl-turbo-lora --method ours=0.5,1 \\
+      --output out/few-steps -- --undistilled adapters
+
+Writes comparison.md, a table of all methods and of looks at equal details, and curves.png. What is
+after -- are further options of `vendi-guidance compare`. A stopped run goes on with the same
+command. Scores are averages over seeds, with 95% bootstrap intervals over prompts.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from statistics import fmean
+
+import click
+import numpy as np
+from scipy.stats import bootstrap
+
+from scripts.benchmarks.measuring import several, table
+from scripts.comparison.models import MODELS
+from scripts.comparison.transfer import (
+    COUNTS,
+    NAMED,
+    OPEN,
+    Job,
+    Record,
+    Result,
+    Row,
+    even_looks,
+    methods,
+    save_curves,
+)
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.comparison.entries import FAMILIES, UNDISTILLED
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.labels import looks_by_group
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.storage.assets import asset
+from vendi_guidance.storage.files import whole_file
+
+SEEDS = (0, 1000, 2000)
+"""Image i has the seed of its run + i, so these share none."""
+SELECT = "select=4:guidance_scale=2"
+"""With so little CFG, selection kept most of what was gained on tuning prompts."""
+LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
+"""Shares of named details kept, at which looks are compared."""
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model", type=click.Choice(list(MODELS)), default="demo-sdxl", help="Which.")
+@click.option("--method", "asked", multiple=True, help="As of compare.  [default: all]")
+@several("--seed", "seeds", click.INT, SEEDS, "Seed of a run's first image.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("out/comparison"))
+def main(
+    options: tuple[str, ...], model: str, asked: tuple[str, ...], seeds: Sequence[int], output: Path
+) -> None:
+    demo = MODELS[model]
+    has_cfg = demo.guidance_scale > 1
+    usual = [name for name, of in FAMILIES.items() if has_cfg or not of.needs_cfg]
+    usual = [name for name in usual if name != UNDISTILLED] + [SELECT] * has_cfg
+    counts = {kind: (None, images) for kind, (_, images) in COUNTS.items()}
+    jobs = [
+        Job(
+            output / f"{seed}",
+            model,
+            counts,
+            asked or usual,
+            demo.steps,
+            seed=seed,
+            options=options,
+        )
+        for seed in seeds
+    ]
+    for job in jobs:
+        job.run()
+    rows = pooled(jobs)
+    probe = load_probe(asset(demo.probe))
+    even = even_looks(prod(map(len, probe.attributes.values())), COUNTS[OPEN][1])
+    result = Result(model, even, (output, rows), {}, {})
+    with whole_file(output / "comparison.md") as temporary:
+        temporary.write_text(f"{methods([result])}\n\n{at_equal_details(rows)}\n", encoding="utf-8")
+    save_curves(output / "curves.png", [result])
+    click.echo(f"wrote {output / 'comparison.md'} and, beside it, curves.png")
+
+
+def pooled(jobs: Sequence[Job]) -> list[Row]:
+    """Rows of the same comparison with several seeds, averaged."""
+    labeler = ProbeLabeler(load_probe(asset(MODELS[jobs[0].model].probe)))
+    found = []
+    for rows in zip(*(job.rows() for job in jobs), strict=True):
+        places = list(zip(jobs, rows, strict=True))
+        looks, kept = (
+            _score(
+                _of_prompts(kind, [job.folder / kind / row.folder for job, row in places], labeler)
+            )
+            for kind in (OPEN, NAMED)
+        )
+        found.append(
+            rows[0]._replace(
+                looks=looks,
+                kept=kept,
+                fidelity=fmean(row.fidelity for row in rows),
+                evaluations=fmean(row.evaluations for row in rows),
+            )
+        )
+    return found
+
+
+def _of_prompts(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[float]:
+    """For each prompt its looks, or the share of its images that show all that it names."""
+    found: dict[Hashable, list[float]] = defaultdict(list)
+    for run in runs:
+        batch = as_batch(run)
+        prompts = batch.prompts or []
+        labels = labeler(batch.images, prompts)
+        if kind == OPEN:
+            for prompt, looks in looks_by_group(prompts, labels).items():
+                found[prompt].append(looks)
+        else:
+            for prompt, asked, shown in zip(prompts, labels.asked, labels.shown, strict=True):
+                found[prompt].append(asked == shown)
+    return [fmean(values) for values in found.values()]
+
+
+def _score(values: Sequence[float]) -> Record:
+    """Their mean and its interval."""
+    if len(set(values)) == 1:
+        return {"value": values[0], "low": None, "high": None}
+    drawn = bootstrap([values], np.mean, method="percentile", rng=np.random.default_rng(0))
+    low, high = drawn.confidence_interval
+    return {"value": fmean(values), "low": low, "high": high}
+
+
+def at_equal_details(rows: Sequence[Row]) -> str:
+    """The most looks of each method at a level of named kept or above: a table.
+
+    By linear interpolation along its curve over its strength, which starts from the unguided.
+    """
+    families = list(dict.fromkeys(row.family for row in rows[1:]))
+    cells = []
+    for level in LEVELS:
+        curves = [[rows[0], *(row for row in rows if row.family == name)] for name in families]
+        most = [_most_looks(curve, level) for curve in curves]
+        cells.append([f"{level:.2f}", *("-" if best is None else f"{best:.2f}" for best in most)])
+    return table(["named kept", *families], cells, 1)
+
+
+def _most_looks(curve: Sequence[Row], level: float) -> float | None:
+    """None where it never keeps so much."""
+    points = [(row.kept["value"], row.looks["value"]) for row in curve]
+    reached = [looks for kept, looks in points if kept >= level]
+    for (kept, looks), (next_kept, next_looks) in pairwise(points):
+        if (kept - level) * (next_kept - level) < 0:
+            share = (level - kept) / (next_kept - kept)
+            reached.append(looks + share * (next_looks - looks))
+    return max(reached, default=None)
+
+
+if __name__ == "__main__":
+    main()
