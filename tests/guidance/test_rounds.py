@@ -123,6 +123,13 @@ def test_no_rounds_are_made_where_there_is_no_signal():
     assert spy.changed == [1]
 
 
+def test_from_pure_noise_rounds_are_made_if_the_schedule_goes_on_where_all_is_decided():
+    spy = spied(CASES["SD3"].make(), making(), name="SD3", noise=seeded(), guided=True, steps=2)
+    start, end = spy.levels[0]
+    assert start.signal == 0 and end.ratio < CFG_STOP
+    assert spy.changed == [0]
+
+
 @pytest.mark.parametrize("kind", DETERMINISTIC)
 def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, kind):
     spy = spied(with_scheduler(sdxl, kind), making(level=1e-6), steps=3)

@@ -46,8 +46,8 @@ LEAST = 8
 that have no more themselves, moves are longer."""
 
 CFG_STOP = 0.75
-"""The noise-to-signal ratio below which CFG is off after rounds: it only makes images more alike
-there (Kynkäänniemi et al., NeurIPS 2024)."""
+"""The noise-to-signal ratio below which what an image shows is decided. CFG is off there after
+rounds: it would only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
 
 CFG_EVERY = 2
 """Of so many steps with CFG after the rounds, the first predicts without the prompt too, and the
@@ -106,16 +106,19 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 
 def is_due(step: Step, settings: Rounds) -> bool:
     """Due at the first step that begins nearer to the wanted level than it ends, in log, or else at
-    the last, but never from pure noise; in calls of few steps, which may skip the wanted level,
-    after the first that ends well below. True for later steps too: the caller asks until it has
-    made the rounds."""
+    the last; from pure noise only if the schedule goes on where all is decided, as that of a flow
+    model in two steps does. In calls of distilled networks, which may skip the wanted level, due
+    after the first step that ends well below. True for later steps too: the caller asks until it
+    has made the rounds."""
     if step.network is None:
         return False
     start, end = step.network.levels
     wanted = wanted_ratio(step, settings)
     if is_distilled(step):
         return end.ratio < DUE_BELOW * wanted
-    return start.ratio < math.inf and (step.is_last or start.ratio * end.ratio <= wanted**2)
+    if start.ratio == math.inf:
+        return end.ratio < CFG_STOP and not step.is_last
+    return step.is_last or start.ratio * end.ratio <= wanted**2
 
 
 def is_distilled(step: Step) -> bool:
@@ -126,11 +129,11 @@ def is_distilled(step: Step) -> bool:
 
 
 def level_of(step: Step, settings: Rounds) -> Level:
-    """The level of the rounds: where the step began, or in calls of few steps the lower of that and
-    the wanted level."""
+    """The level of the rounds: where the step began, or the lower of that and the wanted level if
+    that was pure noise or the network is distilled."""
     network = network_of(step)
     start = network.levels[0]
-    if not is_distilled(step):
+    if not is_distilled(step) and start.ratio < math.inf:
         return start
     return network.at(min(wanted_ratio(step, settings), start.ratio))
 
