@@ -154,7 +154,7 @@ def test_settings_of_a_method_are_a_run_and_a_curve_of_their_own(words, peace):
     [
         ("seed-variance:share=2", "share must lie between 0 and 1, got 2"),
         ("seed-variance=8:stp=1", "got 'stp' (did you mean 'stop'?)"),
-        ("select:pool=2", "the settings of select are preview_steps, got 'pool'"),
+        ("select:pool=2", "the settings of select are preview_steps, guidance_scale, got 'pool'"),
         ("cads:tau1=low", "tau1 is a number, true or false, got 'low'"),
         ("ours:scale=1", "it has no settings, got 'scale'"),
         ("undistilled-first=0.5", "steps must be a whole number"),
