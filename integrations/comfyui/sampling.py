@@ -187,6 +187,8 @@ class _Run:
                 return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
         def tell(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
+            if len(latents) > len(x):
+                return torch.cat([tell(part, level, **noise) for part in latents.split(len(x))])
             found = denoise(latents, level, **noise)
             here.is_inserted = (level or here.levels[0]) != here.levels[1]
             self._progress.done += 1

@@ -68,15 +68,15 @@ def main(device: torch.device, output: Path, minutes: float, quick: bool) -> Non
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
     beside_model = on_gpu and not quick
     steps = len(guidance.KERNELS) * len(windows) * len(batches) * sum(map(len, guidance.PAIRS))
-    rows = sum(map(len, items.values())) + steps + beside_model
+    rows = sum(map(len, items.values())) + steps + 1 + beside_model
     clock = Clock(60 * minutes, rows)
     # first, because nothing can cut it short
     model = clock.run(lambda _: guidance.model_lines(device)) if beside_model else None
+    demo = clock.run(lambda _: guidance.demo_lines(device)) or []
     lines = scores.lines(items, lambda n: FOURIER_FEATURES.get(n, 4_000), device, clock.run)
     parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device, clock.run)]
-    if model is not None:
-        parts += ["Beside SDXL:", "\n".join([*guidance.HEAD, *model])]
+    parts += ["Whole calls:", "\n".join([*guidance.HEAD, *demo, *(model or [])])]
     output.mkdir(parents=True, exist_ok=True)
     with whole_file(output / "benchmarks.md") as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

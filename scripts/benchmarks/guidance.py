@@ -7,8 +7,9 @@ window's matrix, and eigh in the objective's precision.
 What the window computes once per batch and bandwidth is left out on both sides.
 
 The space "latent" is the published setting; in "denoised", the scheduler's predictions are
-compared, with a bandwidth that follows their distances. On a GPU, two more rows compare with SDXL
-itself, random weights in half precision: one UNet step, and a call of 50 steps, guided every 10,
+compared, with a bandwidth that follows their distances. Whole calls of the demo SDXL are timed
+beside the stock call. On a GPU, three more rows compare with SDXL itself, random weights in half
+precision: one UNet step, and a call of 50 steps, at the default and guided every 10 as published,
 latents in and latents out.
 
 \b
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import click
@@ -39,16 +41,19 @@ from scripts.benchmarks.measuring import (
     several,
     table,
 )
+from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.rounds import USUAL
-from vendi_guidance.guidance.settings import SIGMA_SHARE
+from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.precision import AUTO, choose
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
+from vendi_guidance.storage.assets import asset
 
 LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
@@ -221,6 +226,7 @@ TITLES = (
 PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
 """Objectives that are measured beside the same."""
 WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
+DEMO_BATCHES, DEMO_STEPS, DEMO_CFG = (1, 8, 16), 16, 5.0
 
 Run = Callable[[Callable[[float], Pair]], Pair | None]
 """Measures something, given the seconds for it, or returns None where none are left."""
@@ -233,8 +239,8 @@ Run = Callable[[Callable[[float], Pair]], Pair | None]
 def main(sizes: tuple[int, ...], batches: tuple[int, ...], device: torch.device) -> None:
     click.echo(f"{machine(device)}\n")
     click.echo("\n\n".join(tables(sizes, batches, device, lambda measure: measure(10))))
-    if device.type == "cuda":
-        click.echo("\n".join(["", *HEAD, *model_lines(device)]))
+    more = model_lines(device) if device.type == "cuda" else []
+    click.echo("\n".join(["", *HEAD, *demo_lines(device), *more]))
 
 
 def tables(
@@ -269,6 +275,32 @@ def measured(step: Step, device: torch.device, seconds: float) -> Pair:
     return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
 
 
+def demo_lines(device: torch.device) -> list[str]:
+    """Lines of the table of whole calls: the demo SDXL at the default, beside the stock call."""
+    folder = asset("demo-sdxl")
+    dtype = getattr(torch, choose(AUTO, str(device), Path(folder)).dtype)
+    pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, torch_dtype=dtype).to(device)
+    pipe.set_progress_bar_config(disable=True)
+
+    def call(batch: int, diversity: float) -> Any:
+        return pipe(
+            ["waving hand"] * batch,
+            num_inference_steps=DEMO_STEPS,
+            guidance_scale=DEMO_CFG,
+            diversity=diversity,
+            diversity_memory="call",
+        )
+
+    call(1, STRENGTH)  # what is done once
+    lines = []
+    for batch in DEMO_BATCHES:
+        functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
+        pair = Pair(*measure(functions, device, least=3, most=9))
+        what = f"{DEMO_STEPS} steps of the demo SDXL, the default"
+        lines.append(_whole(0, batch, what, "the same, not guided", pair))
+    return lines
+
+
 def model_lines(device: torch.device) -> list[str]:
     """Lines of the table that compare with SDXL's own time."""
     samples, model = Samples(device), Model(device)
@@ -282,21 +314,30 @@ def model_lines(device: torch.device) -> list[str]:
         window=step.window,
         prompt_input="add_text_embeds",
     )
+    rounds = VendiGuidance(memory="call", prompt_input="add_text_embeds")
+    calls = partial(model.call, rounds), partial(model.call, guidance), model.call
     model.call(guidance)
-    call = Pair(*measure([lambda: model.call(guidance), model.call], device, least=2))
-    compared = {
-        (f"{OBJECTIVE}, latent", "SDXL's UNet, once"): own,
-        (f"{STEPS} steps of SDXL, {OBJECTIVE} every {EVERY}", "the same, not guided"): call,
-    }
+    *guided, stock = measure(calls, device, least=2)
+    names = "the default", f"{OBJECTIVE} every {EVERY}"
     return [
-        line_of(
-            [
-                *(WINDOW, BATCH, what, in_seconds(pair.run.seconds)),
-                *(in_mebibytes(pair.run.peak), beside, in_seconds(pair.beside.seconds), pair.ratio),
-            ]
-        )
-        for (what, beside), pair in compared.items()
+        _whole(WINDOW, BATCH, f"{OBJECTIVE}, latent", "SDXL's UNet, once", own),
+        *(
+            _whole(size, BATCH, f"{STEPS} steps of SDXL, {name}", "the same, not guided", pair)
+            for size, name, pair in zip(
+                (0, WINDOW), names, (Pair(one, stock) for one in guided), strict=True
+            )
+        ),
     ]
+
+
+def _whole(window: int, batch: int, what: str, beside: str, pair: Pair) -> str:
+    """A line of the table of whole calls."""
+    return line_of(
+        [
+            *(window, batch, what, in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)),
+            *(beside, in_seconds(pair.beside.seconds), pair.ratio),
+        ]
+    )
 
 
 if __name__ == "__main__":

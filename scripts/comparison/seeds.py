@@ -97,7 +97,7 @@ def pooled(jobs: Sequence[Job]) -> list[Row]:
         places = list(zip(jobs, rows, strict=True))
         looks, kept = (
             _score(
-                _of_prompts(kind, [job.folder / kind / row.folder for job, row in places], labeler)
+                of_prompts(kind, [job.folder / kind / row.folder for job, row in places], labeler)
             )
             for kind in (OPEN, NAMED)
         )
@@ -112,7 +112,7 @@ def pooled(jobs: Sequence[Job]) -> list[Row]:
     return found
 
 
-def _of_prompts(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[float]:
+def of_prompts(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[float]:
     """For each prompt its looks, or the share of its images that show all that it names."""
     found: dict[Hashable, list[float]] = defaultdict(list)
     for run in runs:

@@ -137,6 +137,43 @@ def test_so_they_do_with_every_scheduler(kind):
     assert errors and max(errors) < 1e-5
 
 
+@pytest.mark.parametrize("name", WITH_CFG)
+def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
+    found = []
+
+    def at_step(index, latents):
+        if index:
+            three = [factor * watch.step.sample for factor in (1.0, 0.9, 1.1)]
+            alone = torch.cat([network.denoise(one) for one in three])
+            found.append((network.denoise(torch.cat(three)), alone))
+
+    with watching(pipeline(name), cfg=0.0) as (network, watch):
+        call(name, at_step=at_step)
+    assert found
+    for together, alone in found:
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did():
+    rows = []
+
+    def at_step(index, latents):
+        rows.clear()
+        network.denoise(torch.cat([watch.step.sample] * 3))
+        seen.append([*rows])
+
+    for guided, expected in [(True, [4, 2]), (False, [2, 2, 2])]:
+        seen = []
+        with watching(pipeline("SDXL")) as (network, watch):
+            leaf = next(it for it in pipeline("SDXL").unet.modules() if not [*it.children()])
+            hook = leaf.register_forward_hook(lambda _, args, output: rows.append(len(args[0])))
+            try:
+                call("SDXL", at_step=at_step, guided=guided)
+            finally:
+                hook.remove()
+        assert seen and all(one == expected for one in seen)
+
+
 @pytest.mark.parametrize("name", ["SDXL", "Flux", "Z-Image"])
 def test_other_latents_give_the_prediction_that_a_call_with_them_makes(name):
     start = torch.randn(2, *CASES[name].latent, generator=torch.Generator().manual_seed(5))

@@ -57,30 +57,31 @@ def in_form_of(raw: Any, tensor: Tensor) -> Any:
 
 
 def only_rows(
-    args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice
+    args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice, times: int = 1
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with the rows `own` only."""
+    """The arguments with the rows `own` only, all of them so many times."""
     in_lists = isinstance(input_of(args, kwargs), list)
-    return _take(args, rows, own, in_lists), _take(kwargs, rows, own, in_lists)
+    return _take(args, rows, own, times, in_lists), _take(kwargs, rows, own, times, in_lists)
 
 
-def _take(value: Any, rows: int, own: slice, in_lists: bool = False) -> Any:
+def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
     """An argument, or all in a tuple or dictionary, with the rows `own` only; `in_lists` if rows
     are lists' entries."""
     if in_lists and isinstance(value, list) and len(value) == rows:
-        return value[own]
+        return value[own] * times
     if isinstance(value, Tensor):
         if value.ndim == 0 or len(value) < rows or len(value) % rows:
             return value
         each = len(value) // rows  # frames of a video, for one
-        return value[own.start * each : own.stop * each]
+        taken = value[own.start * each : own.stop * each]
+        return taken if times == 1 else torch.cat([taken] * times)
     if isinstance(value, dict):
         return {
-            name: one if name in NOT_PER_SAMPLE else _take(one, rows, own, in_lists)
+            name: one if name in NOT_PER_SAMPLE else _take(one, rows, own, times, in_lists)
             for name, one in value.items()
         }
     if isinstance(value, list | tuple):
-        return type(value)(_take(one, rows, own, in_lists) for one in value)
+        return type(value)(_take(one, rows, own, times, in_lists) for one in value)
     return value
 
 

@@ -35,9 +35,9 @@ class Evaluation(NamedTuple):
         """How many rows of latents the network was given."""
         return len(input_of(self.args, self.kwargs))
 
-    def of_rows(self, own: slice) -> "Evaluation":
-        """The same for the rows `own` only."""
-        args, kwargs = only_rows(self.args, self.kwargs, self.rows, own)
+    def of_rows(self, own: slice, times: int = 1) -> "Evaluation":
+        """The same for the rows `own` only, all of them so many times."""
+        args, kwargs = only_rows(self.args, self.kwargs, self.rows, own, times)
         return self._replace(args=args, kwargs=kwargs)
 
 

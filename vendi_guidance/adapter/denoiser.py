@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import (
@@ -149,13 +150,14 @@ class Network:
         """The prediction for other latents, without CFG.
 
         Args:
-            latents: (b, ...) in the scheduler's units.
+            latents: (n b, ...) in the scheduler's units: n for each sample, those of all samples
+                one after another. No more are evaluated at once than the pipeline did.
             level: theirs, in the schedule or not; None is the level before the last step.
             prompt_noise: sigma of noise on the prompt's tokens: see `prompt_nearby`.
             generator: of that noise, one for all samples or one for each.
 
         Returns:
-            (b, ...) float32 or float64.
+            (n b, ...) float32 or float64.
 
         Raises:
             ValueError: the pipeline changes its network's inputs or outputs in an unknown way, or
@@ -165,11 +167,18 @@ class Network:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         step, first = self._watch.step, self.cfg.evaluations[0]
         asked, own = first, self.cfg.prompt_rows(first)
-        if self.cfg.is_divisible:
-            asked, own = first.of_rows(own), slice(None)
-        args, kwargs = asked.args, asked.kwargs
+        can_fit = len(step.sample)
+        if self.cfg.is_divisible and not prompt_noise:
+            can_fit *= first.rows // len(step.sample)
+        if len(latents) > can_fit:
+            given: Any = {"prompt_noise": prompt_noise, "generator": generator}
+            parts = latents.split(can_fit)
+            return torch.cat([self.denoise(part, level, **given) for part in parts])
         # as the network got them, in its own units
-        seen = self._part(tensor_of(input_of(args, kwargs))[own], step.sample)
+        seen = self._part(tensor_of(input_of(first.args, first.kwargs))[own], step.sample)
+        if self.cfg.is_divisible:
+            asked, own = first.of_rows(own, len(latents) // len(step.sample)), slice(None)
+        args, kwargs = asked.args, asked.kwargs
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
         sign = self._sign(first)

@@ -37,7 +37,7 @@ USUAL = 8, 2
 MORE_CANDIDATES = 3
 """Where the budget pays for more evaluations than those."""
 
-LARGEST_BUDGET = 1.5
+LARGEST_BUDGET = 1.25
 """The automatic budget where the scale is twice the default or more. More evaluations keep what
 prompts say while moves are long."""
 
@@ -89,15 +89,15 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
         direction = gradient(at, score)
         fading = scale * (1 - done / rounds)
-        tried, predicted = [], []
+        moved = []
         for _ in range(candidates):
             z = start.mix(clean, fresh_noise(step.generator, clean))
             # of the latents' norm; a sample alone finds its distance in the first round
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
-            tried.append(move(z, direction, length.nan_to_num(0), score))
-            predicted.append(network.denoise(tried[-1], start))
-        before = clean
-        noisy, clean = score.choose(step, torch.stack(tried), torch.stack(predicted))
+            moved.append(move(z, direction, length.nan_to_num(0), score))
+        before, tried = clean, torch.stack(moved)
+        predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
+        noisy, clean = score.choose(step, tried, predicted)
         distance = distance.where(distance.isfinite(), ALONE * _between(before, clean))
     noise = (noisy - start.signal * clean) / start.noise
     network.restart(clean, noise)

@@ -95,9 +95,10 @@ class Denoiser(Protocol):
         prompt_noise: float = 0.0,
         generator: Generator = None,
     ) -> Tensor:
-        """The prediction for other latents, (b, ...), without CFG.
+        """The prediction for other latents, (n b, ...), without CFG.
 
         Args:
+            latents: n for each sample, those of all samples one after another.
             level: of the latents, which the schedule need not have; None is that before the step.
             prompt_noise: predict for a prompt nearby: see `prompt_nearby`. 0 is the prompt itself.
             generator: of that noise.
