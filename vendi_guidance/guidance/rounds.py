@@ -37,7 +37,7 @@ USUAL = 8, 2
 MORE_CANDIDATES = 3
 """Where the budget pays for more evaluations than those."""
 
-LARGEST_BUDGET = 1.25
+LARGEST_BUDGET = 1.5
 """The automatic budget where the scale is twice the default or more. More evaluations keep what
 prompts say while moves are long."""
 
