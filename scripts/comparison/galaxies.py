@@ -12,7 +12,6 @@ run goes on with the same command.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -36,16 +35,17 @@ from vendi_guidance.scores.subsampling import interval, quantile
 from vendi_guidance.storage.files import whole_file
 
 NETWORKS = {f"{survey}-{size}": (survey, size) for survey in ("hsc", "ZTF") for size in (32, 64)}
-STRENGTHS = {f"strength {s:g}": Rounds(strength=s) for s in (0.25, 0.5, 1)}
-BY_LEVEL = {f"level {level:g}": Rounds(level=level) for level in (0.05, 0.1, 0.2, 0.4)}
-UNGUIDED = Rounds(strength=0)
-SEEDS, OTHERS, REFERENCE = range(8), range(100, 108), range(1000, 1032)
-"""Of batches: those compared, unguided ones that share no noise with them, and many of these."""
+UNGUIDED, REFERENCE = Rounds(strength=0), range(1000, 1032)
+SAMPLES = {
+    "without guidance": (UNGUIDED, range(8)),
+    "without, other seeds": (UNGUIDED, range(100, 108)),
+    **{f"strength {it:g}": (Rounds(strength=it), range(8)) for it in (0.25, 0.5, 1)},
+    **{f"level {it:g}": (Rounds(level=it), range(8)) for it in (0.05, 0.1, 0.4)},
+}
+"""Their settings and the seeds of their batches. Strength 0.5 at level 0.2 is the default."""
 STEPS, BATCH = 32, 16
 LOWEST, HIGHEST = 0.02, math.sqrt(math.expm1(10))  # noise to signal; t is at most 10 in training
 FAINT = 0.02  # the brightness up to which images are shown linearly, and by its logarithm above
-
-TITLES = "Vendi", "ratio", "RKE", "ratio", "precision", "odd light", "distance", "evaluations"
 
 Score = Callable[[Tensor, float], Tensor]
 """(n, size, size) latents and t to the gradient of their log density."""
@@ -138,21 +138,28 @@ def between(values: Iterable[float], is_ratio: bool = False) -> str:
     return "{:.2f} ({:.2f} to {:.2f})".format(mean, *interval(mean, half, is_ratio))
 
 
-def judged(sample: Sample, unguided: Sample, reference: Sample) -> list[str]:
-    """The cells of a row under `TITLES`."""
-    kernel, cells = Gaussian(median_distance(reference.features)), []
+def diversity(sample: Sample, unguided: Sample, kernel: Gaussian) -> str:
+    """Vendi and RKE: of batches without guidance, or else the ratio to those of the same noise."""
+    cells = []
     for score in (vendi, rke):
-        of_batches, beside = (
-            np.array([float(score(x, kernel)) for x in one.features.split(BATCH)])
+        found, beside = (
+            np.array([float(score(batch, kernel)) for batch in one.features.split(BATCH)])
             for one in (sample, unguided)
         )
-        cells += [between(of_batches), between(of_batches / beside, is_ratio=True)]
-    total, usual = (torch.expm1(0.1 * one.latents).sum(dim=(1, 2)) for one in (sample, reference))
+        is_ratio = sample is not unguided
+        cells.append("× " * is_ratio + between(found / beside if is_ratio else found, is_ratio))
+    return ", ".join(cells)
+
+
+def plausibility(sample: Sample, reference: Sample) -> str:
+    """Precision, the share of images fainter or brighter than 98% of the reference, kernel distance
+    and evaluations."""
+    light, usual = (torch.expm1(0.1 * one.latents).sum(dim=(1, 2)) for one in (sample, reference))
     low, high = usual.quantile(torch.tensor([0.01, 0.99]))
-    odd = ((total < low) | (total > high)).float().mean()
+    odd = ((light < low) | (light > high)).float().mean()
     precision = manifold_scores(sample.features, reference.features, neighbours=3).precision
     distance = 1000 * kernel_distance(sample.features, reference.features)
-    return [*cells, f"{precision:.2f}", f"{odd:.0%}", f"{distance:.1f}", f"{sample.evaluations:g}"]
+    return f"{precision:.2f} / {odd:.0%} / {distance:.1f} / {sample.evaluations:g}"
 
 
 def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequence[int]) -> Sample:
@@ -162,10 +169,10 @@ def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequen
         size = NETWORKS[folder.name][1]
         score = load(*NETWORKS[folder.name])
         batches = [generate(score, size, settings, seed) for seed in seeds]
-        latents = torch.cat([batch for batch, _ in batches])
-        images = [Image.fromarray(one).convert("RGB") for one in shown(latents)]
+        images = [[Image.fromarray(one).convert("RGB") for one in shown(z)] for z, _ in batches]
+        features = torch.cat([embedder.embed(batch) for batch in images])
         with whole_file(file) as temporary:
-            torch.save((latents, embedder.embed(images), batches[0][1]), temporary)
+            torch.save((torch.cat([z for z, _ in batches]), features, batches[0][1]), temporary)
     return Sample(*torch.load(file))
 
 
@@ -174,23 +181,28 @@ def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequen
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/galaxies"))
 def main(networks: Sequence[str], output: Path) -> None:
     embedder = efficientnet()
-    rows, by_level, strips = [], [], []
+    diverse, plausible, strips = [], [], []
     for name in networks:
         (output / name).mkdir(parents=True, exist_ok=True)
-        draw = partial(drawn, output / name, embedder)
-        reference, unguided = draw(UNGUIDED, REFERENCE), draw(UNGUIDED, SEEDS)
-        samples = {"unguided": unguided, "other seeds": draw(UNGUIDED, OTHERS)}
-        samples |= {label: draw(one, SEEDS) for label, one in STRENGTHS.items()}
-        rows += [[name, label, *judged(one, unguided, reference)] for label, one in samples.items()]
-        cells = [judged(draw(one, SEEDS), unguided, reference) for one in BY_LEVEL.values()]
-        by_level.append([name, *(f"{one[1]} / {one[4]}" for one in cells)])
-        for one in (unguided, samples["strength 0.5"]):
+        reference = drawn(output / name, embedder, UNGUIDED, REFERENCE)
+        samples = {key: drawn(output / name, embedder, *how) for key, how in SAMPLES.items()}
+        unguided, default = samples["without guidance"], samples["strength 0.5"]
+        kernel = Gaussian(median_distance(reference.features))
+        diverse.append([diversity(one, unguided, kernel) for one in samples.values()])
+        plausible.append([plausibility(one, reference) for one in samples.values()])
+        for one in (unguided, default):
             strip = Image.fromarray(np.hstack([*shown(one.latents[:BATCH])]))
             strips.append(np.asarray(strip.resize((64 * BATCH, 64), Image.Resampling.NEAREST)))
-    levels = table(["Vendi ratio / precision", *BY_LEVEL], by_level, 1)
-    text = f"{table(['network', '', *TITLES], rows, 2)}\n\n{levels}\n"
+    tables = {
+        "Vendi, RKE": diverse,
+        "precision / odd light / kernel distance x 1000 / evaluations": plausible,
+    }
+    text = "\n\n".join(
+        table([title, *networks], zip(SAMPLES, *columns, strict=True), 1)
+        for title, columns in tables.items()
+    )
     with whole_file(output / "galaxies.md") as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(f"{text}\n", encoding="utf-8")
     with whole_file(output / "galaxies.webp") as temporary:
         Image.fromarray(np.vstack(strips)).save(temporary, format="webp", quality=60, method=6)
     click.echo(text)

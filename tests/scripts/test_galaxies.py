@@ -75,12 +75,14 @@ def test_the_command_writes_tables_and_a_picture(monkeypatch, tmp_path):
     monkeypatch.setattr(galaxies, "NETWORKS", {"toy-8": ("toy", SIZE)})
     monkeypatch.setattr(galaxies, "load", lambda survey, size: score)
     monkeypatch.setattr(galaxies, "efficientnet", lambda: open_image_embedder("pixels:8"))
-    for name, seeds in {"SEEDS": range(2), "OTHERS": range(2, 4), "REFERENCE": range(4, 8)}.items():
-        monkeypatch.setattr(galaxies, name, seeds)
+    few = {key: (settings, seeds[:2]) for key, (settings, seeds) in galaxies.SAMPLES.items()}
+    monkeypatch.setattr(galaxies, "SAMPLES", few)
+    monkeypatch.setattr(galaxies, "REFERENCE", range(4, 8))
     galaxies.main.callback(["toy-8"], tmp_path)
-    lines = (tmp_path / "galaxies.md").read_text().splitlines()
-    assert [line.split(" | ")[1] for line in lines[2:4]] == ["unguided", "other seeds"]
-    assert "1.00 (1.00 to 1.00)" in lines[2] and lines[2].endswith("| 32 |")
+    diverse, plausible = (tmp_path / "galaxies.md").read_text().split("\n\n")
+    assert [line.count("×") for line in diverse.splitlines()] == [0, 0, 0] + [2] * 7
+    evaluations = [line.split()[-2] for line in plausible.splitlines()[2:]]
+    assert evaluations == ["32"] * 2 + ["48"] * 6
     assert (tmp_path / "galaxies.webp").stat().st_size > 0
 
 
