@@ -43,6 +43,7 @@ SAMPLES = {
     **{f"level {it:g}": (Rounds(level=it), range(8)) for it in (0.05, 0.1, 0.4)},
 }
 """Their settings and the seeds of their batches. Strength 0.5 at level 0.2 is the default."""
+TITLE = "Vendi, RKE<br>precision / odd light / kernel distance x 1000 / evaluations"
 STEPS, BATCH = 32, 16
 LOWEST, HIGHEST = 0.02, math.sqrt(math.expm1(10))  # noise to signal; t is at most 10 in training
 FAINT = 0.02  # the brightness up to which images are shown linearly, and by its logarithm above
@@ -181,30 +182,27 @@ def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequen
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/galaxies"))
 def main(networks: Sequence[str], output: Path) -> None:
     embedder = efficientnet()
-    diverse, plausible, strips = [], [], []
+    columns, strips = [], []
     for name in networks:
         (output / name).mkdir(parents=True, exist_ok=True)
         reference = drawn(output / name, embedder, UNGUIDED, REFERENCE)
         samples = {key: drawn(output / name, embedder, *how) for key, how in SAMPLES.items()}
         unguided, default = samples["without guidance"], samples["strength 0.5"]
         kernel = Gaussian(median_distance(reference.features))
-        diverse.append([diversity(one, unguided, kernel) for one in samples.values()])
-        plausible.append([plausibility(one, reference) for one in samples.values()])
+        columns.append(
+            [
+                f"{diversity(one, unguided, kernel)}<br>{plausibility(one, reference)}"
+                for one in samples.values()
+            ]
+        )
         for one in (unguided, default):
             strip = Image.fromarray(np.hstack([*shown(one.latents[:BATCH])]))
             strips.append(np.asarray(strip.resize((64 * BATCH, 64), Image.Resampling.NEAREST)))
-    tables = {
-        "Vendi, RKE": diverse,
-        "precision / odd light / kernel distance x 1000 / evaluations": plausible,
-    }
-    text = "\n\n".join(
-        table([title, *networks], zip(SAMPLES, *columns, strict=True), 1)
-        for title, columns in tables.items()
-    )
+    text = table([TITLE, *networks], zip(SAMPLES, *columns, strict=True), 1)
     with whole_file(output / "galaxies.md") as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8")
     with whole_file(output / "galaxies.webp") as temporary:
-        Image.fromarray(np.vstack(strips)).save(temporary, format="webp", quality=60, method=6)
+        Image.fromarray(np.vstack(strips)).save(temporary, format="webp", quality=80, method=6)
     click.echo(text)
 
 
