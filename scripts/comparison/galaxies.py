@@ -33,6 +33,7 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
 from vendi_guidance.scores.subsampling import interval, quantile
 from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 NETWORKS = {f"{survey}-{size}": (survey, size) for survey in ("hsc", "ZTF") for size in (32, 64)}
 UNGUIDED, REFERENCE = Rounds(strength=0), range(1000, 1032)
@@ -165,16 +166,17 @@ def plausibility(sample: Sample, reference: Sample) -> str:
 
 def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequence[int]) -> Sample:
     """Batches of these seeds by the network that the folder is named after."""
-    file = folder / f"{settings.scale:g}-{settings.level:g}-{seeds[0]}.pt"
+    file = folder / f"{settings.scale:g}-{settings.level:g}-{seeds[0]}.safetensors"
     if not file.exists():
         size = NETWORKS[folder.name][1]
         score = load(*NETWORKS[folder.name])
         batches = [generate(score, size, settings, seed) for seed in seeds]
         images = [[Image.fromarray(one).convert("RGB") for one in shown(z)] for z, _ in batches]
         features = torch.cat([embedder.embed(batch) for batch in images])
-        with whole_file(file) as temporary:
-            torch.save((torch.cat([z for z, _ in batches]), features, batches[0][1]), temporary)
-    return Sample(*torch.load(file))
+        found = {"latents": torch.cat([z for z, _ in batches]), "features": features}
+        save_tensors(file, found, {"evaluations": batches[0][1]})
+    numbers, tensors = load_tensors(file)
+    return Sample(**tensors, **numbers)
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
