@@ -20,7 +20,7 @@ from transformers import (
 
 from tests.helpers.damage import drop_weight
 from tests.helpers.tiny_encoders import save_bert, save_open_clip
-from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.features.prompts import open_prompt_embedder, words
 
 PROMPTS = ["a cat", "a dog", "a cat", "", "a very long tale " * 100]
 
@@ -47,6 +47,8 @@ def test_meaning_decides_and_not_the_words(minilm):
 
 
 def test_words_are_compared_without_weights():
+    assert words("A dog's  life,\n3 cats!") == ["a", "dog", "'", "s", "life", ",", "3", "cats", "!"]
+    assert words("été 👍🏽") == ["été", "👍", "🏽"]
     embedder = open_prompt_embedder("words")
     features = embedder.embed(["a black cat", "A black CAT", "a cat, black", "two birds", ""])
     near, order, far, nothing = features[0] @ features[1:].T

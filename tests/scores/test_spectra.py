@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 from tests.helpers.every_score import NAMES, WITH_PROMPTS, every_score, normal, scores_of
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.kernels.custom import Precomputed
-from vendi_guidance.kernels.ngrams import NGram
-from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct, Product
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Product
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import (
     conditional_rke,
@@ -161,9 +160,7 @@ def test_random_features_far_from_the_origin_survive_float32():
     assert float(vendi(far, Gaussian(1.0), spectrum=spectrum)) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "kernel", [Cosine(), ProbabilityProduct(), Product(Gaussian(1.0), Cosine(), 1)]
-)
+@pytest.mark.parametrize("kernel", [Cosine(), Product(Gaussian(1.0), Cosine(), 1)])
 def test_kernels_without_frequencies_are_told_what_to_use(kernel):
     with pytest.raises(ValueError, match=r"need a Gaussian kernel.*Nystrom\(6\) or Exact"):
         vendi(torch.full((3, 2), 0.5), kernel, spectrum=RandomFourier(6))
@@ -440,14 +437,7 @@ def test_settings_out_of_range_are_refused(make, message):
 
 # Fuzz
 
-FEATURE_KERNELS = [
-    Gaussian(1.0),
-    Gaussian(1e-3),
-    Gaussian(1e4),
-    Cosine(),
-    ProbabilityProduct(),
-    lambda a, b: 1.0,
-]
+FEATURE_KERNELS = [Gaussian(1.0), Gaussian(1e-3), Gaussian(1e4), Cosine()]
 
 
 SIZES = st.sampled_from([*range(1, 9)] * 4 + [0, *range(18, 60, 3)])
@@ -480,12 +470,8 @@ def feature_items(draw, n):
 
 @st.composite
 def items_with_kernels(draw, n):
-    kind = draw(st.sampled_from(["features"] * 4 + ["texts", "matrix"]))
-    if kind == "features":
+    if draw(st.integers(0, 4)):
         return draw(feature_items(n)), draw(st.sampled_from(FEATURE_KERNELS))
-    if kind == "texts":
-        text = st.text("ab .", min_size=1, max_size=6) | st.text(max_size=3)
-        return draw(st.lists(text, min_size=n, max_size=n)), NGram((1, 2))
     r = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     matrix = r.uniform(-1, 1, size=(9, 9))  # hardly ever positive semi-definite
     rows = r.integers(9, size=n) - draw(st.sampled_from([0, 0, 0, 1]))

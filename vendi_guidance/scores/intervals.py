@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.custom import as_kernel
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.standard import LEAST_EXPONENT
 from vendi_guidance.kernels.tiles import Blocks, upper_triangle
@@ -141,8 +140,7 @@ def score_interval(
         error *= whole if is_ratio else 1
     else:
         method = "jackknife"
-        kernels = [as_kernel(kernel) for kernel in subsets.kernels]
-        estimate, low, high, error = jackknife(subsets.items, kernels, signs, z)
+        estimate, low, high, error = jackknife(subsets.items, subsets.kernels, signs, z)
     bound = _guarantee(subsets, whole, asked, delta=1 - level)
     return Interval(whole, estimate, low, high, level, error, method, bound)
 
@@ -161,10 +159,10 @@ def _guarantee(
     if score not in (rke, vendi, conditional_vendi) or asked.keys() - {"order", "truncation"}:
         return None
     pairs = zip(subsets.items, subsets.kernels, strict=True)
-    bound = [as_kernel(kernel).bind(entries) for entries, kernel in pairs]
-    dimensions = [d for x, kernel in bound if (d := kernel.rank(x.shape[1])) is not None]
-    if len(dimensions) == len(bound):
-        rank = math.prod(dimensions) if rank is None else min(rank, math.prod(dimensions))
+    ranks = [kernel.rank(kernel.read(entries).shape[1]) for entries, kernel in pairs]
+    if None not in ranks:
+        dimensions = math.prod(filter(None, ranks))
+        rank = dimensions if rank is None else min(rank, dimensions)
     if score is conditional_vendi:
         return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if order == 1 else None
     return vendi_guarantee(whole, subsets.n, 2 if score is rke else order, rank, delta)
@@ -187,9 +185,9 @@ def jackknife(
     log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2. Half the interval is z standard errors. Raises
     ValueError where no two items are alike, so that a logarithm is infinite.
     """
-    bound = [kernel.bind(entries) for entries, kernel in zip(items, kernels, strict=True)]
-    blocks, x = [kernel.blocks(x) for x, kernel in bound], bound[0][0]
-    n = len(x)
+    read = [kernel.read(entries) for entries, kernel in zip(items, kernels, strict=True)]
+    blocks = [kernel.blocks(features) for features, kernel in zip(read, kernels, strict=True)]
+    x, n = read[0], len(read[0])
     sums = row_sums(blocks, x)
     means, without = leave_one_out(sums)
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import missing
 from vendi_guidance.kernels.base import Features, Kernel, as_features
-from vendi_guidance.kernels.custom import as_kernel, reads_features
+from vendi_guidance.kernels.custom import Precomputed, as_kernel
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
@@ -59,11 +59,8 @@ class EntropyMetric(Metric):
         self, kernels: Sequence[Kernel], entropy: Entropy, spectrum: Spectrum, **kwargs: Any
     ) -> None:
         for kernel in map(as_kernel, kernels):
-            if not reads_features(kernel):
-                raise ValueError(
-                    f"metrics read features batch by batch, not what {kernel} compares: use a "
-                    "function of vendi_guidance.scores"
-                )
+            if isinstance(kernel, Precomputed):
+                raise ValueError("metrics read features batch by batch: use a function of scores")
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
         super().__init__(**kwargs)

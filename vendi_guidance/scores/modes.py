@@ -14,11 +14,10 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, Stream, chunks, gather, width
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.functional import EXACT, Groups, Items, bind, vendi_by_label
+from vendi_guidance.scores.functional import EXACT, Groups, Items, read, vendi_by_label
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
     LEADING_BELOW,
@@ -60,7 +59,7 @@ class GroupScore:
 @torch.no_grad()
 def find_modes(
     x: Items,
-    kernel: Similarity,
+    kernel: Kernel,
     *,
     count: int = 10,
     top: int = 20,
@@ -93,7 +92,7 @@ def find_modes(
     check_count("top", top)
     if isinstance(x, (Iterator, Stream)):
         raise ValueError("modes read the features twice: give an array, a list or a DataLoader")
-    rows, kernel = bind(x, kernel)
+    rows = read(x, kernel)
     features_of = _feature_map(rows, kernel, spectrum)
     if features_of is None:
         gram = kernel.gram(gather(rows))
@@ -102,7 +101,7 @@ def find_modes(
         return _read_off(eigenvalues, [vectors * (n * eigenvalues).sqrt().to(vectors)], top)
     [moment] = second_moments(rows, [(Part(kernel), features_of)])
     eigenvalues, vectors = _leading(moment, count)
-    again = bind(x, kernel)[0] if isinstance(rows, Stream) else rows
+    again = read(x, kernel) if isinstance(rows, Stream) else rows
     loadings = (features_of(chunk) @ vectors.to(chunk) for chunk in chunks(again))
     return _read_off(eigenvalues, loadings, top)
 
@@ -110,7 +109,7 @@ def find_modes(
 @torch.no_grad()
 def group_scores(
     x: Items,
-    kernel: Similarity,
+    kernel: Kernel,
     groups: Groups,
     *,
     order: float = 1.0,
