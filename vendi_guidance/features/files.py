@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.cache import DIGEST, FeatureCache, has
+from vendi_guidance.features.cache import FeatureCache
 from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.storage.images import open_image, read_bytes
 
@@ -65,7 +65,7 @@ def file_features(
     """
     store = None if cache is None else FeatureCache(cache, embedder)
     loader: Any = DataLoader(
-        _ImageFiles(paths, embedder, np.empty(0, DIGEST) if store is None else store.digests),
+        _ImageFiles(paths, embedder, set() if store is None else set(store.places)),
         batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
         num_workers=workers,
         collate_fn=list,
@@ -103,7 +103,7 @@ class _DecodedFile(NamedTuple):
 
 
 class _ImageFiles(Dataset):
-    def __init__(self, paths: Sequence[Path], embedder: ImageEmbedder, known: np.ndarray) -> None:
+    def __init__(self, paths: Sequence[Path], embedder: ImageEmbedder, known: set[bytes]) -> None:
         self.paths, self.known = paths, known
         # not the embedder itself, which cannot always be sent to other processes
         self.prepare = embedder.transform if isinstance(embedder, NetworkEmbedder) else None
@@ -116,7 +116,7 @@ class _ImageFiles(Dataset):
         try:
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
-            if has(self.known, digest):
+            if digest in self.known:
                 return _DecodedFile(place, digest, None)
             image = open_image(content)
             # an array: tensors would use shared memory, which containers often lack
