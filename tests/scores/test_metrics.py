@@ -267,25 +267,11 @@ def test_moving_a_metric_moves_its_states_whose_size_is_fixed():
     assert metric.sum_x.dtype == torch.float64 and metric.count.dtype == torch.int64
 
 
-def test_plot_shows_one_score_or_several():
-    pytest.importorskip("matplotlib").use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.figure import Figure
-
-    for metric, features in metrics("exact"):
-        scores = [metric(*(each[:n] for each in features)) for n in (20, 40, 60)]
-        for shown in (None, scores[0], scores):
-            figure, axes = metric.plot(shown)
-            assert isinstance(figure, Figure) and axes.has_data()
-            pyplot.close(figure)
-
-
 @pytest.mark.parametrize("one", SCORES)
 def test_torchmetrics_is_told_what_kind_of_metrics_they_are(one):
     assert one.higher_is_better is True
     assert one.is_differentiable is False
     assert one.full_state_update is False
-    assert one.plot_lower_bound in (0.0, 1.0) and one.plot_upper_bound is None
 
 
 # What they refuse

@@ -31,14 +31,7 @@ from vendi_guidance.scores.functional import (
     vendi,
 )
 from vendi_guidance.scores.spectra import Exact
-from vendi_guidance.scores.subsampling import (
-    Progress,
-    Score,
-    Subsets,
-    interval,
-    quantile,
-    standard_error,
-)
+from vendi_guidance.scores.subsampling import Score, Subsets, interval, quantile, standard_error
 
 FEWEST = 20  # items for an interval
 
@@ -77,10 +70,8 @@ def score_interval(
     score: Score,
     *arguments: Any,
     level: float = 0.95,
-    method: str | None = None,
     subsamples: int = 100,
     seed: int = 0,
-    progress: Progress = iter,
     **options: Any,
 ) -> Interval:
     """A score with its confidence interval, for items drawn independently of one another.
@@ -99,12 +90,10 @@ def score_interval(
         score, arguments, options: a function; its arguments, first what the n items are (features,
             prompts, labels), then the kernels; its keywords.
         level: of confidence, 0 < level < 1.
-        method: "jackknife" or "subsampling"; None is the jackknife where it applies.
         subsamples: of random halves, >= 10, drawn with the seed; 100 give the error to 7%.
-        progress: wraps the loop over the halves; `tqdm.tqdm` shows a progress bar.
 
     Raises:
-        ValueError: level, method or subsamples out of range; fewer than 20 items; streams,
+        ValueError: level or subsamples out of range; fewer than 20 items; streams,
             weights, items of different n, or what the score refuses; for the jackknife, no two
             items that are alike.
 
@@ -116,8 +105,6 @@ def score_interval(
         True
     """
     z = quantile(level)
-    if method not in (None, "jackknife", "subsampling"):
-        raise ValueError(f"method must be 'jackknife' or 'subsampling', got {method!r}")
     if subsamples < 10:
         raise ValueError(f"subsamples must be at least 10, got {subsamples}")
     subsets = Subsets(score, arguments, options)
@@ -125,16 +112,11 @@ def score_interval(
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
     asked = {k: v for k, v in options.items() if v is not None and not isinstance(v, Exact)}
     signs = _order_two_signs(score, asked)
-    if method == "jackknife" and signs is None:
-        raise ValueError("the jackknife is for exact scores of order 2: leave method out")
-
     whole = estimate = subsets()
-    if signs is None or method == "subsampling":
-        method = "subsampling"
-        permutations = subsets.permutations(seed, subsamples, progress)
-        halves = [subsets(rows[: subsets.n // 2]) for rows in permutations]
+    if signs is None:
+        method, m = "subsampling", subsets.n // 2
+        halves = [subsets(rows[:m]) for rows in subsets.permutations(seed, subsamples)]
         is_ratio = min(whole, *halves) > 0
-        m = subsets.n // 2
         error = standard_error(halves, math.sqrt(m / (subsets.n - m)), is_ratio)
         low, high = interval(whole, z * error, is_ratio)
         error *= whole if is_ratio else 1

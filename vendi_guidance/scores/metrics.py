@@ -30,7 +30,7 @@ from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
-from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
+from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
 
 try:
@@ -47,7 +47,6 @@ class EntropyMetric(Metric):
     higher_is_better: bool = True
     is_differentiable: bool = False
     full_state_update: bool = False
-    plot_lower_bound: float | None = 1.0
 
     signs: ClassVar[dict[str, int]]
     """1 or -1 for each entropy, by the name of its part."""
@@ -70,7 +69,6 @@ class EntropyMetric(Metric):
         self._inputs = ("x", "t")[: len(kernels)]
         self._sums = [f"sum_{name}" for name in self.signs]
         self._widths: tuple[int, ...] | None = None
-        self._maps: list[tuple[Part, Map]] | None = None
         if isinstance(spectrum, RandomFourier):
             self.add_state("count", torch.tensor(0), "sum")
             size = spectrum.features, spectrum.features
@@ -95,10 +93,6 @@ class EntropyMetric(Metric):
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
-        """A figure and its axes: one score as a point, a list as a line; None calls `compute`."""
-        return self._plot(val, ax)
-
     def _add(self, *items: Features) -> None:
         features = [as_features(item) for item in items]
         rows = _joined(features)
@@ -106,10 +100,9 @@ class EntropyMetric(Metric):
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
-            if self._maps is None:
-                self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
+            maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
-                for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
+                for name, (part, features_of) in zip(self._sums, maps, strict=True):
                     add_products(getattr(self, name), features_of(part.of(chunk)))
             self.count += len(features[0])
         else:
@@ -139,9 +132,6 @@ class EntropyMetric(Metric):
         # Updates work in place, and must not change what was loaded.
         for name in self._defaults:
             setattr(self, name, deepcopy(getattr(self, name)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_maps": None}  # closures cannot be pickled
 
 
 class VendiScore(EntropyMetric):
@@ -255,7 +245,6 @@ class InformationVendiScore(PromptMetric):
         2.0
     """
 
-    plot_lower_bound: float | None = 0.0
     signs: ClassVar[dict[str, int]] = {"x": 1, "t": 1, "joint": -1}
 
 
