@@ -66,15 +66,15 @@ def processed(image: Image.Image, processor: Any) -> Tensor:
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
-class Calling(nn.Module):
-    """A library's model, called in its own way: `call(model, pixels)` are its features."""
+class Pooled(nn.Module):
+    """The pooled output of a vision model of transformers: of DINOv2, its class token."""
 
-    def __init__(self, model: Any, call: Callable[[Any, Tensor], Tensor]) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model, self.call = model, call
+        self.model = model
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.call(self.model, pixels)
+        return self.model(pixel_values=pixels).pooler_output
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
@@ -95,9 +95,7 @@ def _dinov2(which: str) -> Parts:
     model, processor = load_dinov2(name)
     # the processor's settings as they are saved: JSON values
     settings = {"weights": name, "preprocessing": processor.to_dict()}
-    # for DINOv2 its class token
-    network = Calling(model, lambda model, pixels: model(pixel_values=pixels).pooler_output)
-    return settings, network, partial(processed, processor=processor)
+    return settings, Pooled(model), partial(processed, processor=processor)
 
 
 class ImageHalf(nn.Module):
