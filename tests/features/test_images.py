@@ -27,17 +27,6 @@ def noise(*sizes):
 IMAGES = noise((40, 64), (64, 40), (32, 32), (9, 100), (1, 1))
 
 
-@pytest.fixture
-def offline(hub, monkeypatch, tmp_path):
-    """No network, and empty caches."""
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
-
-    def fail(*_args, **_kwargs):
-        raise OSError("there is no network")
-
-    monkeypatch.setattr("torch.hub.urlopen", fail)
-
-
 @pytest.fixture(scope="module")
 def lite(tmp_path_factory):
     """EfficientNet-Lite0 with the weights that its authors trained on ImageNet, as timm saves it.
@@ -100,7 +89,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("spec", "command"), COMMANDS)
-def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(spec, command, offline):
+def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(spec, command, hub):
     with pytest.raises(FileNotFoundError) as caught:
         open_image_embedder(spec)
     assert command in str(caught.value) and "\n" not in str(caught.value)

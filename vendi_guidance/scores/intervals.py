@@ -111,7 +111,12 @@ def score_interval(
     if subsets.n < FEWEST:
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
     asked = {k: v for k, v in options.items() if v is not None and not isinstance(v, Exact)}
-    signs = _order_two_signs(score, asked)
+    of_order_two = (
+        signs
+        for short, long, signs in ORDER_TWO
+        if (score is short and not asked) or (score is long and asked == {"order": 2})
+    )
+    signs = next(of_order_two, None)
     whole = estimate = subsets()
     if signs is None:
         method, m = "subsampling", subsets.n // 2
@@ -125,13 +130,6 @@ def score_interval(
         estimate, low, high, error = jackknife(subsets.items, subsets.kernels, signs, z)
     bound = _guarantee(subsets, whole, asked, delta=1 - level)
     return Interval(whole, estimate, low, high, level, error, method, bound)
-
-
-def _order_two_signs(score: Score, asked: dict[str, Any]) -> tuple[float, ...] | None:
-    for short, long, signs in ORDER_TWO:
-        if (score is short and not asked) or (score is long and asked == {"order": 2}):
-            return signs
-    return None
 
 
 def _guarantee(

@@ -18,6 +18,7 @@ for no items.
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -88,14 +89,15 @@ class EntropyMetric(Metric):
             entropies = [matrix_entropy(moment, self.entropy) for moment in moments]
         else:
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
+            rows: Rows = reduce(side_by_side, features)
             parts = self._parts(features[0].shape[1])
-            entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
+            entropies = self.spectrum.entropies(rows, parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
     def _add(self, *items: Features) -> None:
         features = [as_features(item) for item in items]
-        rows = _joined(features)
+        rows: Rows = reduce(side_by_side, features)
         widths = tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
@@ -271,8 +273,3 @@ def gather_rows(state: Tensor, group: Any = None) -> list[Tensor]:
     width, itemsize = torch.stack(gather_all_tensors(size, group)).amax(dim=0).tolist()
     dtype = torch.float64 if itemsize == torch.float64.itemsize else torch.float32
     return gather_all_tensors(state.to(dtype).reshape(len(state), width), group)
-
-
-def _joined(features: Sequence[Tensor]) -> Rows:
-    """(n, d + m): the columns of x, then those of t where there are prompts."""
-    return features[0] if len(features) == 1 else side_by_side(*features)
