@@ -127,6 +127,26 @@ def test_features_come_out_in_single_or_double_precision(dtype):
     assert as_features(x).dtype == expected
 
 
+LAYOUTS = {
+    "transposed": lambda x: x.T.contiguous().T,
+    "strided": lambda x: x.repeat_interleave(2, dim=0)[::2],
+    "array": lambda x: x.numpy(),
+    "fortran": lambda x: np.asfortranarray(x.numpy()),
+    "strided array": lambda x: np.repeat(x.numpy(), 3, axis=1)[:, ::3],
+    "read-only": lambda x: np.frombuffer(x.numpy().tobytes()).reshape(x.shape),
+    "nested lists": lambda x: x.tolist(),
+    "with graph": lambda x: x.clone().requires_grad_(),
+    "backwards": lambda x: x.numpy()[::-1].copy()[::-1],
+    "other byte order": lambda x: x.numpy().astype(">f8"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_how_features_lie_in_memory_does_not_matter(layout):
+    x = normal(0, 30, 4)
+    assert torch.equal(as_features(LAYOUTS[layout](x)), x)
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [

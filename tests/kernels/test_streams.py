@@ -76,6 +76,14 @@ def test_whatever_gives_chunks_is_a_stream(source, chunk, tmp_path, monkeypatch)
             assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 8])
+def test_weights_go_with_their_items_in_every_chunk(chunk, monkeypatch):
+    how = {"weights": normal(2, N).softmax(dim=0), "spectrum": RandomFourier(40)}
+    expected = float(vendi(X, K, **how))
+    monkeypatch.setattr("vendi_guidance.kernels.streams.CHUNK", chunk)
+    assert float(vendi(X, K, **how)) == pytest.approx(expected)
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_samples_and_prompts_may_be_cut_differently(data):

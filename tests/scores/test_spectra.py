@@ -127,18 +127,6 @@ def test_rke_of_random_features_is_one_over_the_squared_norm_of_their_covariance
     np.testing.assert_allclose(found[::-1], np.linalg.eigvalsh(covariance), atol=1e-14)
 
 
-@pytest.mark.parametrize("chunk", [1, 7])
-def test_random_features_do_not_depend_on_chunks(chunk, monkeypatch):
-    x, k, spectrum = normal(0, 100, 3), Gaussian(1.0), RandomFourier(30)
-    calls = [
-        lambda: vendi(x, k, weights=probabilities(0, 100), spectrum=spectrum),
-        lambda: conditional_vendi(x, 2 * x, k, Gaussian(2.0), spectrum=spectrum),
-    ]
-    whole = [float(call()) for call in calls]
-    monkeypatch.setattr("vendi_guidance.kernels.streams.CHUNK", chunk)
-    assert [float(call()) for call in calls] == pytest.approx(whole)
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_constant_samples_have_a_conditional_score_of_one_under_random_features(order):
     """The frequencies of the prompts are the same in both terms, so their error cancels."""
@@ -373,29 +361,6 @@ def test_samples_and_prompts_must_be_as_many(name, spectrum):
     k = Gaussian(1.0)
     with pytest.raises(ValueError, match="got n = 5 and n = 4"):
         scores_of(5)[name](torch.ones(5, 2), torch.ones(4, 2), k, k, spectrum)
-
-
-LAYOUTS = {
-    "transposed": lambda x: x.T.contiguous().T,
-    "strided": lambda x: x.repeat_interleave(2, dim=0)[::2],
-    "array": lambda x: x.numpy(),
-    "fortran": lambda x: np.asfortranarray(x.numpy()),
-    "strided array": lambda x: np.repeat(x.numpy(), 3, axis=1)[:, ::3],
-    "read-only": lambda x: np.frombuffer(x.numpy().tobytes()).reshape(x.shape),
-    "nested lists": lambda x: x.tolist(),
-    "with graph": lambda x: x.clone().requires_grad_(),
-    "backwards": lambda x: x.numpy()[::-1].copy()[::-1],
-    "other byte order": lambda x: x.numpy().astype(">f8"),
-}
-
-
-@every_spectrum
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_how_features_lie_in_memory_does_not_matter(spectrum, layout):
-    x, t, k = normal(0, 30, 4), normal(1, 30, 3), Gaussian(1.5)
-    expected = pytest.approx(float(conditional_vendi(x, t, k, k, spectrum=spectrum)), rel=1e-12)
-    x, t = LAYOUTS[layout](x), LAYOUTS[layout](t)
-    assert float(conditional_vendi(x, t, k, k, spectrum=spectrum)) == expected
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,9 @@ def file_features(
     # not the embedder itself, which cannot always be sent to other processes
     prepare = embedder.transform if isinstance(embedder, NetworkEmbedder) else None
     known = set() if store is None else set(store.places)
-    loader: Any = DataLoader(
-        list(enumerate(paths)),
+    files: Any = list(enumerate(paths))
+    loader = DataLoader(
+        files,
         batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
         num_workers=workers,
         collate_fn=partial(_decode, prepare=prepare, known=known),
