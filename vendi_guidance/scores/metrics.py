@@ -18,7 +18,6 @@ for no items.
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +27,7 @@ from vendi_guidance.checks import missing
 from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.custom import Precomputed, as_kernel
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.streams import Rows, chunks, side_by_side
+from vendi_guidance.kernels.streams import chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
@@ -89,7 +88,7 @@ class EntropyMetric(Metric):
             entropies = [matrix_entropy(moment, self.entropy) for moment in moments]
         else:
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
-            rows: Rows = reduce(side_by_side, features)
+            rows = side_by_side(*features) if len(features) > 1 else features[0]
             parts = self._parts(features[0].shape[1])
             entropies = self.spectrum.entropies(rows, parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
@@ -97,7 +96,7 @@ class EntropyMetric(Metric):
 
     def _add(self, *items: Features) -> None:
         features = [as_features(item) for item in items]
-        rows: Rows = reduce(side_by_side, features)
+        rows = side_by_side(*features) if len(features) > 1 else features[0]
         widths = tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
