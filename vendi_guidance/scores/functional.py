@@ -353,7 +353,7 @@ class Parts(NamedTuple):
 def read(items: Items, kernel: Kernel) -> Rows:
     """The items as rows that the kernel compares, or a stream of rows."""
     as_kernel(kernel)
-    stream = None if isinstance(kernel, Precomputed) else as_stream(items)
+    stream = as_stream(items) if type(kernel).read is Kernel.read else None
     return kernel.read(items) if stream is None else stream
 
 
