@@ -95,9 +95,6 @@ NEEDS = {
     "from vendi_guidance import VendiScore": (
         'a score as a metric needs torchmetrics: pip install "vendi-guidance[metrics]"'
     ),
-    "from vendi_guidance import NGram, vendi; vendi(['a cat'], NGram())": (
-        'NGram needs scikit-learn: pip install "vendi-guidance[metrics]"'
-    ),
     "import vendi_guidance.commands": "the command line needs click: pip install vendi-",
 }
 

@@ -22,7 +22,6 @@ from vendi_guidance.evaluation.evaluator import (
 )
 from vendi_guidance.evaluation.judges import Judges as Judges
 from vendi_guidance.features.base import (
-    FrameMean as FrameMean,
     FromFunction as FromFunction,
     Labels as Labels,
     load_features as load_features,
@@ -35,16 +34,8 @@ from vendi_guidance.features.images import open_image_embedder as open_image_emb
 from vendi_guidance.features.prompts import open_prompt_embedder as open_prompt_embedder
 from vendi_guidance.guidance.settings import Published as Published, Rounds as Rounds
 from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
-from vendi_guidance.kernels.custom import (
-    Pairwise as Pairwise,
-    Precomputed as Precomputed,
-)
-from vendi_guidance.kernels.ngrams import NGram as NGram
-from vendi_guidance.kernels.standard import (
-    Cosine as Cosine,
-    Gaussian as Gaussian,
-    ProbabilityProduct as ProbabilityProduct,
-)
+from vendi_guidance.kernels.custom import Precomputed as Precomputed
+from vendi_guidance.kernels.standard import Cosine as Cosine, Gaussian as Gaussian
 from vendi_guidance.pipelines.vendi_guided_flux import (
     VendiGuidedFluxPipeline as VendiGuidedFluxPipeline,
 )
@@ -62,10 +53,7 @@ from vendi_guidance.scores.alignment import (
     clip_score as clip_score,
     in_batch_similarity as in_batch_similarity,
 )
-from vendi_guidance.scores.bandwidth import (
-    median_distance as median_distance,
-    select_bandwidth as select_bandwidth,
-)
+from vendi_guidance.scores.bandwidth import median_distance as median_distance
 from vendi_guidance.scores.convergence import convergence as convergence
 from vendi_guidance.scores.functional import (
     cluster_rke as cluster_rke,

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
-from vendi_guidance.features.base import FrameMean, FromFunction, load_features
-from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.base import FromFunction, load_features
 
 X = torch.arange(15.0).view(5, 3)
 
@@ -67,23 +65,3 @@ def test_any_function_is_an_embedder_that_gives_a_row_for_each_item():
         wrong = FromFunction(lambda _items, shape=shape: torch.ones(shape), "f")
         with pytest.raises(ValueError, match=r"f returned features of shape .* for 3 items"):
             wrong.embed("abc")
-
-
-def video(levels):
-    return [Image.new("L", (4, 4), level) for level in levels]
-
-
-def test_a_videos_feature_is_the_mean_over_its_frames():
-    embedder = FrameMean(open_image_embedder("pixels:1"))
-    features = embedder.embed([video([0, 255]), video([255] * 40)])
-    torch.testing.assert_close(features, torch.tensor([[0.5] * 3, [1.0] * 3]))
-    assert embedder.name == "pixels, mean of frames"
-    assert embedder.settings["frames"] == 16 and embedder.settings["size"] == 1
-    seen = []
-    frames = FromFunction(lambda images: seen.extend(images) or torch.ones(len(images), 1), "f")
-    FrameMean(frames, frames=3).embed([list("abcdefg"), list("xy")])
-    assert seen == ["a", "d", "g", "x", "y"]  # evenly, from first to last
-    with pytest.raises(ValueError, match="video 1 has no frames"):
-        embedder.embed([video([0]), []])
-    with pytest.raises(ValueError, match=r"frames must be .* got 0"):
-        FrameMean(frames, frames=0)

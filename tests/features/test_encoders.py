@@ -3,7 +3,6 @@
 Their pixels are whole numbers from 0 to 255, also between the two passes of a resize.
 """
 
-import json
 import sys
 
 import open_clip
@@ -32,18 +31,6 @@ def pixels(image):
     return pil_to_tensor(image)[None] / 127.5 - 1
 
 
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory):
-    """OpenCLIP, knowing a tiny model."""
-    folder = tmp_path_factory.mktemp("clip")
-    save_open_clip(folder)
-    config = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
-    (folder / "open_clip_config.json").unlink()
-    (folder / "tiny-clip.json").write_text(json.dumps(config))
-    open_clip.add_model_config(folder)
-    return open_clip
-
-
 def deviation(encoder, image, expected):
     """The largest, in pixels from 0 to 1."""
     std = torch.tensor(encoder.std)[:, None, None]
@@ -58,21 +45,14 @@ def dino(tmp_path_factory):
     return folder
 
 
-def prepares(clip, monkeypatch, **how):
-    """Have OpenCLIP's models prepare images like this."""
-    usual = clip.factory.PreprocessCfg
-    monkeypatch.setattr(clip.factory, "PreprocessCfg", lambda **own: usual(**own | how))
-
-
 @pytest.mark.parametrize("smooth", [True, False])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("mode", MODES)
-def test_open_clip_sees_what_its_own_transform_gives_it(clip, monkeypatch, mode, size, smooth):
-    prepares(clip, monkeypatch, **MODES[mode])
-    theirs, _, transform = clip.create_model_and_transforms("tiny-clip", pretrained=None)
-    encoder = open_clip_encoder("tiny-clip", None)
+def test_open_clip_sees_what_its_own_transform_gives_it(tmp_path, mode, size, smooth):
+    save_open_clip(tmp_path, **MODES[mode])
+    theirs, _, transform = open_clip.create_model_and_transforms(f"local-dir:{tmp_path}")
+    encoder = open_clip_encoder(str(tmp_path), None)
     assert isinstance(encoder.size, tuple) == (mode == "squash")
-    encoder.model.load_state_dict(theirs.visual.state_dict())
     image = image_of(size, smooth)
     if smooth:
         assert deviation(encoder, image, transform(image)) < ROUNDING
@@ -93,8 +73,9 @@ def test_dinov2_sees_what_its_own_processor_gives_it(dino, size, smooth):
     assert torch.cosine_similarity(encoder(pixels(image)), expected) > 1 - 1e-5
 
 
-def test_gradients_pass_to_the_pixels_and_not_to_the_weights(clip, dino):
-    for encoder in (open_clip_encoder("tiny-clip", None), dinov2_encoder(dino)):
+def test_gradients_pass_to_the_pixels_and_not_to_the_weights(dino, tmp_path):
+    save_open_clip(tmp_path)
+    for encoder in (open_clip_encoder(str(tmp_path), None), dinov2_encoder(dino)):
         images = pixels(image_of((48, 40))).expand(2, 3, 48, 40).clone().requires_grad_()
         features = encoder(images)
         assert features.ndim == 2 and len(features) == 2
@@ -104,10 +85,10 @@ def test_gradients_pass_to_the_pixels_and_not_to_the_weights(clip, dino):
         assert not encoder.training
 
 
-def test_preprocessing_that_is_not_covered_is_refused(clip, dino, monkeypatch, tmp_path):
-    prepares(clip, monkeypatch, resize_mode="longest")
-    with pytest.raises(ValueError, match="tiny-clip resizes images to 32x32 in mode 'longest'"):
-        open_clip_encoder("tiny-clip", None)
+def test_preprocessing_that_is_not_covered_is_refused(tmp_path):
+    save_open_clip(tmp_path, resize_mode="longest")
+    with pytest.raises(ValueError, match="resizes images to 32x32 in mode 'longest'"):
+        open_clip_encoder(str(tmp_path), None)
     save_dinov2(tmp_path)
     BitImageProcessor(size={"height": 28, "width": 28}).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"preprocessing of .* is not supported"):

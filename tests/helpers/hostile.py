@@ -38,9 +38,9 @@ MODELS = (*PATHS, "nobody/nothing", "a/b/c", "no spaces/allowed here", "-/-", "x
 IMAGE_EMBEDDERS = (
     *("pixels", "pixels:4", "pixels:0", "pixels:-1", "pixels:x", "pixels:٣", "pixels:", ":", ""),
     *("dinov2", "dinov2:model", "clip", "clip:no/such", "clip:model", "clip:hf-hub:x", "eyes"),
-    *("probe:probe", "probe:", "probe:run", "inception:", "inception:window.safetensors"),
+    *("probe:probe", "probe:", "probe:run"),
     *("dinov2:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
-    *("probe:a\nb", "pixels:4:4", "inception:x.safetensors", "timm:model"),
+    *("probe:a\nb", "pixels:4:4", "timm:model"),
 )
 PROMPT_EMBEDDERS = (
     *("clip", "clip:no/such", "clip:ViT-B-32/nothing", "sdxl:", "sdxl:run", "sdxl:\udcff", "sdxl"),

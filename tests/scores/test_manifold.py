@@ -89,17 +89,6 @@ def test_the_scores_with_duplicates_and_copies_are_those_of_the_definitions(case
     assert scores == pytest.approx(expected)
 
 
-def test_two_images_a_set_by_hand():
-    # Reference balls reach 4 from 0 and from 4; those of x reach 4.5 from 1 and from 5.5.
-    x, reference = torch.tensor([[1.0], [5.5]]), torch.tensor([[0.0], [4.0]])
-    expected = ManifoldScores(precision=1, recall=1, density=1.5, coverage=1, authenticity=0)
-    assert manifold_scores(x, reference, 1) == expected
-    # 9 is out of reach of 4, and in turn farther from it than 0 is.
-    x = torch.tensor([[1.0], [9.0]])
-    expected = ManifoldScores(precision=0.5, recall=1, density=1, coverage=1, authenticity=0.5)
-    assert manifold_scores(x, reference, 1) == expected
-
-
 # What is known of them
 
 

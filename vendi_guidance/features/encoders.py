@@ -15,7 +15,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import center_crop, normalize, pil_modes_mapping, resize
 
 from vendi_guidance.features.images import image_features, load_dinov2
-from vendi_guidance.features.open_clip import import_open_clip, load_open_clip, pretrained_folder
+from vendi_guidance.features.open_clip import load_open_clip
 
 
 class ImageEncoder(torch.nn.Module):
@@ -64,8 +64,8 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
     """The image half of a CLIP, by OpenCLIP's names; needs open_clip_torch.
 
     Args:
-        name, pretrained: as `open_clip.create_model` takes them, such as "ViT-B-32" and
-            "laion2b_s34b_b79k", or "hf-hub:NAME" and None; otherwise None is random weights.
+        name, pretrained: by OpenCLIP's names, such as "ViT-B-32" and "laion2b_s34b_b79k", where
+            None is the first that it lists; or "hf-hub:NAME" or a folder, and None.
 
     Raises:
         ImportError: open_clip_torch is not installed.
@@ -76,14 +76,8 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
         >>> from vendi_guidance import open_clip_encoder
         >>> encoder = open_clip_encoder("ViT-B-32", "laion2b_s34b_b79k")  # doctest: +SKIP
     """
-    open_clip = import_open_clip()
-    if name.startswith(("hf-hub:", "local-dir:")):
-        visual = load_open_clip(name).model.visual
-    else:
-        if pretrained is not None and not pretrained.endswith(".safetensors"):
-            pretrained_folder(name, pretrained)  # OpenCLIP would fall back to pickles
-        visual = open_clip.create_model(name, pretrained).visual
-    how = visual.preprocess_cfg
+    clip = load_open_clip(name if pretrained is None else f"{name}/{pretrained}")
+    how = clip.preprocessing
     size, mode = how["size"], how["resize_mode"]
     height, width = (size, size) if isinstance(size, int) else size
     if mode != "squash" and (mode != "shortest" or height != width):
@@ -94,6 +88,7 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
     resize_to = (height, width) if mode == "squash" else height
     interpolation, crop = InterpolationMode(how["interpolation"]), (height, width)
     mean, std = how["mean"], how["std"]
+    visual = clip.model.visual
     return ImageEncoder(visual, mean, std, resize_to, crop, interpolation, image_features)
 
 

@@ -1,19 +1,20 @@
 """Features of image files, decoded by worker processes and cached by the files' content."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.cache import DIGEST, FeatureCache, has
+from vendi_guidance.features.cache import FeatureCache
 from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.storage.images import open_image, read_bytes
 
@@ -64,11 +65,15 @@ def file_features(
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else FeatureCache(cache, embedder)
-    loader: Any = DataLoader(
-        _ImageFiles(paths, embedder, np.empty(0, DIGEST) if store is None else store.digests),
+    # not the embedder itself, which cannot always be sent to other processes
+    prepare = embedder.transform if isinstance(embedder, NetworkEmbedder) else None
+    known = set() if store is None else set(store.places)
+    files: Any = list(enumerate(paths))
+    loader = DataLoader(
+        files,
         batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
         num_workers=workers,
-        collate_fn=list,
+        collate_fn=partial(_decode, prepare=prepare, known=known),
     )
     rows: list[Tensor] = []
     kept: list[int] = []
@@ -79,7 +84,7 @@ def file_features(
                 found = _features_of(batch, embedder, store)
                 rows += found.values()
                 kept += found
-                bad += [read.bad for read in batch if read.bad is not None]
+                bad += [read for read in batch if isinstance(read, BadImage)]
                 if bad and on_bad_image == "fail":
                     raise ValueError(": ".join(bad[0]))
                 bar.update(len(batch))
@@ -94,45 +99,38 @@ def file_features(
 
 class _DecodedFile(NamedTuple):
     """A file as a worker returns it: the image, prepared for a network, or None if the cache has
-    its features; or else what is wrong."""
+    its features."""
 
     place: int
     digest: bytes
     image: Any
-    bad: BadImage | None = None
 
 
-class _ImageFiles(Dataset):
-    def __init__(self, paths: Sequence[Path], embedder: ImageEmbedder, known: np.ndarray) -> None:
-        self.paths, self.known = paths, known
-        # not the embedder itself, which cannot always be sent to other processes
-        self.prepare = embedder.transform if isinstance(embedder, NetworkEmbedder) else None
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, place: int) -> _DecodedFile:
-        path = self.paths[place]
+def _decode(
+    files: list[tuple[int, Path]], prepare: Callable[..., Tensor] | None, known: set[bytes]
+) -> list[_DecodedFile | BadImage]:
+    """A batch of files, by their places; in a worker process, if there are any."""
+    batch: list[_DecodedFile | BadImage] = []
+    for place, path in files:
         try:
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
-            if has(self.known, digest):
-                return _DecodedFile(place, digest, None)
-            image = open_image(content)
-            # an array: tensors would use shared memory, which containers often lack
-            return _DecodedFile(
-                place, digest, self.prepare(image).numpy() if self.prepare else image
-            )
+            image: Any = None if digest in known else open_image(content)
+            if prepare is not None and image is not None:
+                # an array: tensors would use shared memory, which containers often lack
+                image = prepare(image).numpy()
+            batch.append(_DecodedFile(place, digest, image))
         except (ValueError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            return _DecodedFile(place, b"", None, BadImage(str(path), reason))
+            batch.append(BadImage(str(path), reason))
+    return batch
 
 
 def _features_of(
-    batch: list[_DecodedFile], embedder: ImageEmbedder, store: FeatureCache | None
+    batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: FeatureCache | None
 ) -> dict[int, Tensor]:
     """(d,) features by place, of the files that can be used, in order."""
-    good = [read for read in batch if read.bad is None]
+    good = [read for read in batch if isinstance(read, _DecodedFile)]
     new = [read for read in good if read.image is not None]
     rows: dict[int, Tensor] = {}
     if new:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torchvision.models import Inception_V3_Weights, inception_v3
 from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 
 from vendi_guidance.checks import optional_import
@@ -18,8 +17,7 @@ from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, Parts, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
-from vendi_guidance.features.weights import all_weights, conversion, model_folder
-from vendi_guidance.storage.tensors import load_tensors
+from vendi_guidance.features.weights import all_weights, model_folder
 
 
 def open_image_embedder(
@@ -35,14 +33,12 @@ def open_image_embedder(
               successors with a pooled output;
             - `clip[:MODEL[/PRETRAINED]]`: the image half of a CLIP or SigLIP, of unit length; MODEL
               and PRETRAINED by OpenCLIP's names, or `hf-hub:NAME`, or a folder;
-            - `inception:FILE`: the last features of torchvision's InceptionV3. It is not the
-              network of published FIDs, which was trained in TensorFlow;
             - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
-              folder;
+              folder; `timm:inception_v3.tv_in1k` is not the network of published FIDs, which was
+              trained in TensorFlow;
             - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE, 32 x 32 by default.
 
-            All weights are safetensors. FILE is the file that the authors publish, converted;
-            the message for a missing FILE says where it is and how to convert it.
+            All weights are safetensors.
         device: where it computes; half precision on a GPU.
         batch_size, progress: how many images at once, and whether to show a bar.
 
@@ -70,15 +66,15 @@ def processed(image: Image.Image, processor: Any) -> Tensor:
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
-class Calling(nn.Module):
-    """A library's model, called in its own way: `call(model, pixels)` are its features."""
+class Pooled(nn.Module):
+    """The pooled output of a vision model of transformers: of DINOv2, its class token."""
 
-    def __init__(self, model: Any, call: Callable[[Any, Tensor], Tensor]) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model, self.call = model, call
+        self.model = model
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.call(self.model, pixels)
+        return self.model(pixel_values=pixels).pooler_output
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
@@ -99,9 +95,7 @@ def _dinov2(which: str) -> Parts:
     model, processor = load_dinov2(name)
     # the processor's settings as they are saved: JSON values
     settings = {"weights": name, "preprocessing": processor.to_dict()}
-    # for DINOv2 its class token
-    network = Calling(model, lambda model, pixels: model(pixel_values=pixels).pooler_output)
-    return settings, network, partial(processed, processor=processor)
+    return settings, Pooled(model), partial(processed, processor=processor)
 
 
 class ImageHalf(nn.Module):
@@ -146,38 +140,6 @@ def _timm(name: str) -> Parts:
     return {"weights": name, "preprocessing": how}, model, transform
 
 
-INCEPTION_URL = Inception_V3_Weights.IMAGENET1K_V1.url
-
-
-def _inception(file: str) -> Parts:
-    network = inception_v3(weights=None, init_weights=False, transform_input=True)
-    network.load_state_dict(_tensors(file, INCEPTION_URL))
-    return _torchvision(file, network, Inception_V3_Weights.IMAGENET1K_V1.transforms())
-
-
-def _tensors(file: str, url: str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, made of the one at a URL."""
-    if file.endswith(".safetensors"):
-        return load_tensors(Path(file))[1]
-    target = f"{Path(url).name.split('.')[0]}.safetensors"
-    raise FileNotFoundError(
-        f"{file or 'no file'} is not a .safetensors file with the weights: fetch them by "
-        f"`curl --remote-name {url}`, {conversion(target)}, and name that file"
-    )
-
-
-def _torchvision(weights: str, network: nn.Module, transform: Any) -> Parts:
-    network.fc = nn.Identity()
-    preprocessing = {
-        "resize": transform.resize_size,
-        "crop": transform.crop_size,
-        "interpolation": transform.interpolation.value,
-        "mean": transform.mean,
-        "std": transform.std,
-    }
-    return {"weights": weights, "preprocessing": preprocessing}, network, transform
-
-
 def shrunk(image: Image.Image, size: int) -> Tensor:
     """An image as `size` x `size` pixels in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
@@ -195,7 +157,6 @@ KINDS: dict[str, Callable[[str], Parts]] = {
     "probe": _probe,
     "dinov2": _dinov2,
     "clip": _clip,
-    "inception": _inception,
     "timm": _timm,
     "pixels": _pixels,
 }

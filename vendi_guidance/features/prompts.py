@@ -1,5 +1,6 @@
 """Embedders of prompts by name. All give features of unit length."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -15,7 +16,6 @@ from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.network import EmbeddingNetwork, Parts, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
-from vendi_guidance.kernels.ngrams import words
 
 WORD_FEATURES = 1024
 """Numbers that `words` counts in."""
@@ -143,6 +143,11 @@ def _words(which: str) -> Parts:
         return counts
 
     return {"features": WORD_FEATURES}, nn.Identity(), encode
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, and each other character but spaces."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
 KINDS: dict[str, Callable[[str], Parts]] = {

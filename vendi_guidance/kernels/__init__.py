@@ -1,9 +1,7 @@
-"""How alike two items are: kernels of features, of texts, and of any objects."""
+"""How alike two items are: kernels of features, and given similarities."""
 
 from vendi_guidance.kernels.base import Kernel, as_features
-from vendi_guidance.kernels.custom import Pairwise, Precomputed
-from vendi_guidance.kernels.ngrams import NGram
-from vendi_guidance.kernels.standard import Cosine, Gaussian, ProbabilityProduct
+from vendi_guidance.kernels.custom import Precomputed
+from vendi_guidance.kernels.standard import Cosine, Gaussian
 
-__all__ = ["Cosine", "Gaussian", "Kernel", "NGram", "Pairwise", "Precomputed"]
-__all__ += ["ProbabilityProduct", "as_features"]
+__all__ = ["Cosine", "Gaussian", "Kernel", "Precomputed", "as_features"]

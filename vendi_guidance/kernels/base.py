@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.kernels.tiles import Blocks, tile, upper_triangle
 
 Features: TypeAlias = Tensor | np.ndarray
@@ -64,15 +63,9 @@ class Kernel(ABC):
     def blocks(self, x: Tensor) -> Blocks:
         """The Gram matrix of x: (n, d) in blocks; what they have in common is computed once."""
 
-    def bind(self, items: Any) -> "tuple[Tensor, Kernel]":
-        """The items as an (n, d) tensor, and the kernel that reads them from there.
-
-        Kernels of items that are not feature vectors keep the items and read row numbers.
-
-        Raises:
-            ValueError: items that this kernel does not compare.
-        """
-        return as_features(items), self
+    def read(self, items: Any) -> Tensor:
+        """The items as an (n, d) tensor, or a ValueError if this kernel does not compare them."""
+        return as_features(items)
 
     def rank(self, d: int) -> int | None:
         """How many columns `factor` has for features of width d; None where there is no factor."""
@@ -93,15 +86,15 @@ class Kernel(ABC):
         Raises:
             ValueError: bad features (see `as_features`), or a and b differ in d.
         """
-        a, b = as_features(a), as_features(b)
+        a, b = self.read(a), self.read(b)
         if a.shape[1] != b.shape[1]:
             raise ValueError(f"a and b must agree in d, got {a.shape[1]} and {b.shape[1]}")
         return self.blocks(torch.cat([a, b]))(slice(len(a)), slice(len(a), None))
 
     def gram(self, items: Any) -> Tensor:
         """K: (n, n) of n items that the kernel compares, symmetric, its diagonal exactly 1."""
-        x, kernel = self.bind(items)
-        blocks, gram = kernel.blocks(x), x.new_empty(len(x), len(x))
+        x = self.read(items)
+        blocks, gram = self.blocks(x), x.new_empty(len(x), len(x))
         for rows, columns in upper_triangle(x):
             values = tile(blocks, rows, columns)
             gram[rows, columns] = values
@@ -119,21 +112,3 @@ class SphereKernel(Kernel):
     @abstractmethod
     def slope_on_sphere(self, values: Tensor) -> Tensor:
         """dk / d<a, b> of unit-length items, from the values of k."""
-
-
-class InnerProduct(Kernel):
-    """k(a, b) = <unit(a), unit(b)>: K has the non-zero eigenvalues of a (d, d) matrix."""
-
-    @abstractmethod
-    def unit(self, x: Tensor) -> Tensor:
-        """(n, d) rows of length 1 whose matrix of inner products is K."""
-
-    def blocks(self, x: Tensor) -> Blocks:
-        z = self.unit(x)
-        return lambda rows, columns: exact_ones(z[rows] @ z[columns].T, z.shape[1])
-
-    def rank(self, d: int) -> int | None:
-        return d
-
-    def factor(self, x: Tensor) -> Tensor:
-        return self.unit(x)

@@ -1,13 +1,5 @@
-"""Custom kernels: a given similarity matrix, and any function of two items.
+"""A given matrix of similarities as a kernel."""
 
-The `bind` of a kernel of other items than features returns row numbers as (n, 1) features, so that
-code that selects rows of features selects items too.
-"""
-
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,31 +9,19 @@ from torch import Tensor
 from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.tiles import Blocks
 
-Similarity: TypeAlias = "Kernel | Callable[[Any, Any], float]"
+Similarity: TypeAlias = Kernel
 
 ROUNDING = 1e-3
 """Similarities may be off by this much, as they are in half precision."""
 
 
 def as_kernel(similarity: Similarity) -> Kernel:
-    """A kernel as it is, any other function of two items as a `Pairwise` one.
-
-    Raises:
-        ValueError: neither a kernel nor a function.
-    """
-    if isinstance(similarity, Kernel):
-        return similarity
-    is_kernel_class = isinstance(similarity, type) and issubclass(similarity, Kernel)
-    if is_kernel_class or not callable(similarity):
+    """The kernel itself, or a ValueError for what is none, such as a kernel's class."""
+    if not isinstance(similarity, Kernel):
         raise ValueError(
-            f"need a kernel such as Cosine(), or a function f(a, b) of two items, got {similarity}"
+            f"need a kernel such as Cosine(), or Precomputed(similarities), got {similarity}"
         )
-    return Pairwise(similarity)
-
-
-def reads_features(kernel: Kernel) -> bool:
-    """Whether it compares rows of features, rather than items that it must keep."""
-    return type(kernel).bind is Kernel.bind
+    return similarity
 
 
 class Precomputed(Kernel):
@@ -85,76 +65,23 @@ class Precomputed(Kernel):
     def __repr__(self) -> str:
         return "Precomputed()"
 
-    def bind(self, items: Any) -> tuple[Tensor, Kernel]:
-        return row_numbers(items, len(self.matrix))[:, None].to(self.matrix), self
+    def read(self, items: Any) -> Tensor:
+        """(n, 1) row numbers, so that code that selects rows of features selects items too."""
+        if isinstance(items, Tensor):
+            items = (items.double() if items.is_floating_point() else items).detach().cpu()
+        numbers = np.asarray(items)
+        if numbers.ndim == 2 and numbers.shape[1] == 1:
+            numbers = numbers[:, 0]
+        if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iuf":
+            raise ValueError(
+                f"items must be row numbers, (n,) or (n, 1), got {numbers.dtype} of {numbers.shape}"
+            )
+        wrong = ~np.isin(numbers, np.arange(len(self.matrix)))
+        if wrong.any():
+            last = len(self.matrix) - 1
+            raise ValueError(f"row numbers go from 0 to {last}, got {numbers[wrong][0]}")
+        return torch.from_numpy(numbers.astype(np.int64))[:, None].to(self.matrix)
 
     def blocks(self, x: Tensor) -> Blocks:
-        numbers = row_numbers(x, len(self.matrix)).to(self.matrix.device)
+        numbers = x[:, 0].long().to(self.matrix.device)
         return lambda rows, columns: self.matrix[numbers[rows, None], numbers[columns]].to(x)
-
-
-class ItemKernel(Kernel):
-    """A kernel of items that are not features; `bind` returns another kernel, which keeps them."""
-
-    def blocks(self, x: Tensor) -> Blocks:
-        raise ValueError(f"{self} needs all items at once, and not as features: give a list")
-
-
-@dataclass(frozen=True)
-class Pairwise(ItemKernel):
-    """Any function of two items, called once for each pair: O(n^2) calls and memory.
-
-    Args:
-        f: (a, b) -> similarity in [-1, 1], with f(a, a) = 1, and f(b, a) taken to be f(a, b).
-        progress: wraps the loop over the items; `tqdm.tqdm` shows a progress bar.
-
-    Raises:
-        ValueError: on use, there are no items, or f does not return such similarities.
-
-    Example:
-        >>> from vendi_guidance import Pairwise, vendi
-        >>> same_length = Pairwise(lambda a, b: float(len(a) == len(b)))
-        >>> round(float(vendi(["cat", "dog", "horse", "mouse"], same_length)), 3)
-        2.0
-    """
-
-    f: Callable[[Any, Any], float]
-    progress: Callable[[range], Iterable[int]] = field(default=iter, repr=False)
-
-    def bind(self, items: Any) -> tuple[Tensor, Kernel]:
-        kept = list(items)
-        if not kept:
-            raise ValueError("there are no items: give at least one")
-        upper = torch.zeros(len(kept), len(kept), dtype=torch.float64)
-        for i in self.progress(range(len(kept))):
-            row = [self._value(kept[i], other) for other in kept[i:]]
-            upper[i, i:] = torch.tensor(row, dtype=torch.float64)
-        return Precomputed(upper + upper.triu(1).T).bind(range(len(kept)))
-
-    def _value(self, a: Any, b: Any) -> float:
-        value = self.f(a, b)
-        with suppress(TypeError, ValueError):
-            if isfinite(number := float(value)):
-                return number
-        raise ValueError(f"{self.f} must return finite numbers, got {value!r}")
-
-
-def row_numbers(items: Any, size: int) -> Tensor:
-    """Row numbers, as (n,) or (n, 1) of any kind, as (n,) integers.
-
-    Raises:
-        ValueError: something else, or not from 0 up to `size`.
-    """
-    if isinstance(items, Tensor):
-        items = (items.double() if items.is_floating_point() else items).detach().cpu()
-    numbers = np.asarray(items)
-    if numbers.ndim == 2 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
-    if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iuf":
-        raise ValueError(
-            f"items must be row numbers, (n,) or (n, 1), got {numbers.dtype} of {numbers.shape}"
-        )
-    wrong = ~((numbers >= 0) & (numbers < size) & (numbers == np.floor(numbers)))
-    if wrong.any():
-        raise ValueError(f"row numbers go from 0 to {size - 1}, got {numbers[wrong][0]}")
-    return torch.from_numpy(numbers.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Kernels of feature vectors: Gaussian, cosine, of class probabilities, and products of two."""
+"""Kernels of feature vectors: Gaussian, cosine, and products of two."""
 
 import math
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import InnerProduct, Kernel, SphereKernel
-from vendi_guidance.kernels.rounding import rounding
+from vendi_guidance.kernels.base import Kernel, SphereKernel
+from vendi_guidance.kernels.rounding import exact_ones, rounding
 from vendi_guidance.kernels.tiles import Blocks
 
 LEAST_EXPONENT = -40.0
@@ -69,7 +69,7 @@ class Gaussian(SphereKernel):
 
 
 @dataclass(frozen=True)
-class Cosine(InnerProduct, SphereKernel):
+class Cosine(SphereKernel):
     """k(a, b) = <a, b> / (|a| |b|), in [-1, 1].
 
     Raises:
@@ -91,6 +91,15 @@ class Cosine(InnerProduct, SphereKernel):
         # Divided twice, so that no square overflows or vanishes.
         return torch.nn.functional.normalize(x / largest, dim=1)
 
+    factor = unit
+
+    def blocks(self, x: Tensor) -> Blocks:
+        z = self.unit(x)
+        return lambda rows, columns: exact_ones(z[rows] @ z[columns].T, z.shape[1])
+
+    def rank(self, d: int) -> int | None:
+        return d
+
     def on_sphere(self, inner: Tensor) -> Tensor:
         return inner
 
@@ -99,40 +108,11 @@ class Cosine(InnerProduct, SphereKernel):
 
 
 @dataclass(frozen=True)
-class ProbabilityProduct(InnerProduct):
-    """k(p, q) = sum_y sqrt(p_y q_y), in [0, 1], of the class probabilities of a classifier.
-
-    Jebara, Kondor & Howard (2004); Friedman & Dieng (2023) detect dropped modes with it. Items are
-    rows p(y | x), softmaxed.
-
-    Raises:
-        ValueError: on use, a row has a negative entry, or does not sum to 1 to within 1e-2.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import ProbabilityProduct
-        >>> ProbabilityProduct()(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]]))
-        tensor([[0.7071]])
-    """
-
-    def unit(self, x: Tensor) -> Tensor:
-        """The square roots of the rows of x: (n, classes), at length 1."""
-        wrong = ((x < 0).any(dim=1) | ~((x.sum(dim=1) - 1).abs() <= 1e-2)).nonzero()
-        if len(wrong):
-            row = int(wrong[0])
-            raise ValueError(
-                f"row {row} is not a probability distribution: it sums to {float(x[row].sum())}, "
-                f"its least entry is {float(x[row].min())}; take the softmax of logits"
-            )
-        return torch.nn.functional.normalize(x.sqrt(), dim=1)
-
-
-@dataclass(frozen=True)
 class Product(Kernel):
     """first(a[:split], b[:split]) * second(a[split:], b[split:]).
 
     Its Gram matrix is the elementwise product of two. Two Gaussians are computed as one Gaussian of
-    the scaled concatenation; the factor of two inner products is the tensor product of their units.
+    the scaled concatenation; the factor of two cosines is the tensor product of their units.
     """
 
     first: Kernel

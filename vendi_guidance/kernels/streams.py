@@ -26,27 +26,27 @@ class Stream:
     """
 
     def __init__(self, chunks: Iterable[Any]) -> None:
-        self._chunks = _checked(chunks)
-        first = next(self._chunks, None)
+        checked = _checked(chunks)
+        first = next(checked, None)
         if first is None:
             raise ValueError("there are no features: the stream is empty, or was read before")
-        self._first, self.width = first, first.shape[1]
+        self._chunks, self.width = chain([first], checked), first.shape[1]
 
     def __iter__(self) -> Iterator[Tensor]:
         """The chunks as `as_features` gives them."""
-        for chunk in chain([self._first], self._chunks):
-            if chunk.shape[1] != self.width:
-                raise ValueError(f"chunks must agree in d, got {self.width} and {chunk.shape[1]}")
-            yield chunk
+        return self._chunks
 
 
 def _checked(chunks: Iterable[Any]) -> Iterator[Tensor]:
-    seen = 0
+    seen, width = 0, None
     for chunk in chunks:
         try:
             features = as_features(chunk)
         except ValueError as error:
             raise ValueError(f"in the chunk that starts at row {seen}: {error}") from None
+        width = width or features.shape[1]
+        if features.shape[1] != width:
+            raise ValueError(f"chunks must agree in d, got {width} and {features.shape[1]}")
         yield features
         seen += len(features)
 

@@ -37,7 +37,8 @@ def clip_cosines(image_features: Features, prompt_features: Features) -> Tensor:
     Args and errors are those of `clip_score`.
     """
     images, prompts = as_pair(image_features, prompt_features)
-    _check_lengths(len(images), len(prompts))
+    if len(images) != len(prompts):
+        raise ValueError(f"got {len(images)} images and {len(prompts)} prompts: give one for each")
     unit = Cosine().unit
     cosines = (unit(images.double()) * unit(prompts.double())).sum(dim=1)
     return cosines.clamp(min=0, max=1)
@@ -62,15 +63,9 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
         1.0
     """
     unit = Cosine().unit(as_features(x).double())
-    _check_lengths(len(prompts), len(unit))
     total, pairs = 0.0, 0
     for group in rows_by_label(prompts, len(unit)).values():
         # |sum of unit vectors|^2 is the sum over all pairs, each item with itself included
         total += float(unit[group].sum(dim=0).square().sum()) - len(group)
         pairs += len(group) * (len(group) - 1)
     return total / pairs if pairs else None
-
-
-def _check_lengths(one: int, other: int) -> None:
-    if one != other:
-        raise ValueError(f"got {one} and {other} items for the same images")

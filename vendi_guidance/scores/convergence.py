@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.scores.subsampling import Progress, Score, Subsets, quantile
+from vendi_guidance.scores.subsampling import Score, Subsets, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,6 @@ def convergence(
     repeats: int = 5,
     level: float = 0.95,
     seed: int = 0,
-    progress: Progress = iter,
     **options: Any,
 ) -> Convergence:
     """A score of larger and larger random subsets: has it converged at n items?
@@ -62,7 +61,6 @@ def convergence(
         sizes: from 1 to n, at least one of them below n; None is eight from n/64, or 20, to n.
         repeats: how many random permutations, drawn with the seed, the items are added in, >= 3.
         level: of the band, 0 < level < 1.
-        progress: wraps the loop over the repeats; `tqdm.tqdm` shows a progress bar.
 
     Raises:
         ValueError: sizes, repeats or level out of range; without sizes, fewer than 40 items;
@@ -85,7 +83,7 @@ def convergence(
         raise ValueError(f"sizes must lie between 1 and n = {n}, one of them below n, got {sizes}")
 
     repeated: list[list[float]] = []
-    for rows in subsets.permutations(seed, repeats, progress):
+    for rows in subsets.permutations(seed, repeats):
         known = repeated[0][-1:] if repeated and sizes[-1] == n else []  # of all n: in any order
         scored = [subsets(rows[:size]) for size in sizes[: len(sizes) - len(known)]]
         repeated.append(scored + known)

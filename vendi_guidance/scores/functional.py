@@ -6,8 +6,8 @@ diversity that the prompts do not explain, its information form the diversity th
 vendi = conditional x information. RKE is the score of order 2, a ratio of squared Frobenius norms:
 the `rke` functions and `intdiv` need no spectrum and never store an (n, n) matrix.
 
-Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, other items that the
-kernel compares (see `kernels.custom`), or streams of chunks (see `streams.as_stream`). A stream is
+Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, row numbers of a
+`Precomputed` matrix, or streams of chunks (see `streams.as_stream`). A stream is
 read once, without being stored, by `RandomFourier` spectra and by exact scores of cosine kernels of
 up to some thousand dimensions; other scores gather it in memory. Ranges hold up to rounding, and
 for approximate spectra up to their errors.
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel
-from vendi_guidance.kernels.custom import Similarity, as_kernel, reads_features
+from vendi_guidance.kernels.custom import Precomputed, as_kernel
 from vendi_guidance.kernels.parts import Part, mean_similarity
 from vendi_guidance.kernels.standard import Product
 from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
@@ -32,13 +32,13 @@ from vendi_guidance.scores.groups import Groups, rows_by_label
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
-Items: TypeAlias = Any  # whatever a kernel compares: features (n, d), a stream of them, n texts
+Items: TypeAlias = Any  # whatever a kernel compares: features (n, d), a stream of them, row numbers
 
 
 @torch.no_grad()
 def vendi(
     x: Items,
-    kernel: Similarity,
+    kernel: Kernel,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -49,8 +49,8 @@ def vendi(
 
     Args:
         x: (n, d) tensor or array of real numbers, in which float16 and bfloat16 are computed in
-            float32 and integers in float64; or a stream of chunks of it, or other items that the
-            kernel compares.
+            float32 and integers in float64; or a stream of chunks of it; or row numbers of a
+            `Precomputed` matrix.
         kernel: how alike two items are.
         order: of the Renyi entropy, 0 < order <= infinity. One below 1 gives rare items more
             weight, and rounding errors too: give float64 features.
@@ -72,14 +72,14 @@ def vendi(
         1.89
     """
     entropy = Entropy(order, truncation)
-    rows, kernel = bind(x, kernel)
+    rows = read(x, kernel)
     if weights is not None:
         rows = gather(rows)
         weights = _probabilities(weights, len(rows))
     return spectrum.entropies(rows, [Part(kernel)], entropy, weights)[0].exp()
 
 
-def rke(x: Items, kernel: Similarity, *, spectrum: Spectrum = EXACT) -> Tensor:
+def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:
     """n^2 / |K|_F^2, which is `vendi` of order 2.
 
     O(n^2 d) time, O(n d) memory; with `RandomFourier`, 1/|C|_F^2 and its costs.
@@ -108,8 +108,8 @@ def rke(x: Items, kernel: Similarity, *, spectrum: Spectrum = EXACT) -> Tensor:
 def conditional_vendi(
     x: Items,
     t: Items,
-    kernel_x: Similarity,
-    kernel_t: Similarity,
+    kernel_x: Kernel,
+    kernel_t: Kernel,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -145,7 +145,7 @@ def conditional_vendi(
 
 
 def conditional_rke(
-    x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity, *, spectrum: Spectrum = EXACT
+    x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `conditional_vendi` of order 2.
 
@@ -177,8 +177,8 @@ def conditional_rke(
 def information_vendi(
     x: Items,
     t: Items,
-    kernel_x: Similarity,
-    kernel_t: Similarity,
+    kernel_x: Kernel,
+    kernel_t: Kernel,
     *,
     order: float = 1.0,
     truncation: int | None = None,
@@ -215,7 +215,7 @@ def information_vendi(
 
 
 def information_rke(
-    x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity, *, spectrum: Spectrum = EXACT
+    x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `information_vendi` of order 2.
 
@@ -248,7 +248,7 @@ def information_rke(
 def cluster_vendi(
     x: Items,
     clusters: Groups,
-    kernel: Similarity,
+    kernel: Kernel,
     *,
     order: float = 1.0,
     spectrum: Spectrum = EXACT,
@@ -278,7 +278,7 @@ def cluster_vendi(
 
 
 def cluster_rke(
-    x: Items, clusters: Groups, kernel: Similarity, *, spectrum: Spectrum = EXACT
+    x: Items, clusters: Groups, kernel: Kernel, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2.
 
@@ -302,11 +302,10 @@ def cluster_rke(
 
 
 def vendi_by_label(
-    x: Items, labels: Groups, kernel: Similarity, entropy: Entropy, spectrum: Spectrum
+    x: Items, labels: Groups, kernel: Kernel, entropy: Entropy, spectrum: Spectrum
 ) -> list[tuple[Hashable, int, Tensor]]:
     """Each label, how many of x: (n, d) have it, and their Vendi score; see `rows_by_label`."""
-    rows, kernel = bind(x, kernel)
-    rows = gather(rows)
+    rows = gather(read(x, kernel))
     return [
         (label, len(members), spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp())
         for label, members in rows_by_label(labels, len(rows)).items()
@@ -314,7 +313,7 @@ def vendi_by_label(
 
 
 @torch.no_grad()
-def intdiv(x: Items, kernel: Similarity) -> Tensor:
+def intdiv(x: Items, kernel: Kernel) -> Tensor:
     """1 - mean(K), the internal diversity: the mean dissimilarity of two items.
 
     O(n^2 d) time, O(n d) memory.
@@ -334,8 +333,7 @@ def intdiv(x: Items, kernel: Similarity) -> Tensor:
         >>> round(float(intdiv(torch.eye(4), Cosine())), 3)
         0.75
     """
-    rows, kernel = bind(x, kernel)
-    return 1 - mean_similarity(gather(rows), kernel)
+    return 1 - mean_similarity(gather(read(x, kernel)), kernel)
 
 
 class Parts(NamedTuple):
@@ -352,23 +350,21 @@ class Parts(NamedTuple):
         return cls(Part(kernel_x, stop=d), Part(kernel_t, start=d), Part(joint))
 
 
-def bind(items: Items, kernel: Similarity) -> tuple[Rows, Kernel]:
-    """The items as rows that the kernel reads, or a stream of rows, and the kernel."""
-    kernel = as_kernel(kernel)
-    if reads_features(kernel) and (stream := as_stream(items)):
-        return stream, kernel
-    return kernel.bind(items)
+def read(items: Items, kernel: Kernel) -> Rows:
+    """The items as rows that the kernel compares, or a stream of rows."""
+    as_kernel(kernel)
+    stream = as_stream(items) if type(kernel).read is Kernel.read else None
+    return kernel.read(items) if stream is None else stream
 
 
-def _joined(x: Items, t: Items, kernel_x: Similarity, kernel_t: Similarity) -> tuple[Rows, Parts]:
+def _joined(x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel) -> tuple[Rows, Parts]:
     """The columns of x, then those of t, and the kernels that read them."""
     if x is t and isinstance(x, Iterator):
         raise ValueError("x and t are one iterator, which can only be read once: give two")
-    x, kernel_x = bind(x, kernel_x)
-    t, kernel_t = bind(t, kernel_t)
+    x, t = read(x, kernel_x), read(t, kernel_t)
     if isinstance(x, Tensor) and isinstance(t, Tensor):  # row numbers go where the features are
-        x = x if reads_features(kernel_x) else x.to(t.device)
-        t = t if reads_features(kernel_t) else t.to(x.device)
+        x = x.to(t.device) if isinstance(kernel_x, Precomputed) else x
+        t = t.to(x.device) if isinstance(kernel_t, Precomputed) else t
     return side_by_side(x, t), Parts.of(kernel_x, kernel_t, width(x))
 
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.custom import as_kernel
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.standard import LEAST_EXPONENT
 from vendi_guidance.kernels.tiles import Blocks, upper_triangle
@@ -32,14 +31,7 @@ from vendi_guidance.scores.functional import (
     vendi,
 )
 from vendi_guidance.scores.spectra import Exact
-from vendi_guidance.scores.subsampling import (
-    Progress,
-    Score,
-    Subsets,
-    interval,
-    quantile,
-    standard_error,
-)
+from vendi_guidance.scores.subsampling import Score, Subsets, interval, quantile, standard_error
 
 FEWEST = 20  # items for an interval
 
@@ -78,10 +70,8 @@ def score_interval(
     score: Score,
     *arguments: Any,
     level: float = 0.95,
-    method: str | None = None,
     subsamples: int = 100,
     seed: int = 0,
-    progress: Progress = iter,
     **options: Any,
 ) -> Interval:
     """A score with its confidence interval, for items drawn independently of one another.
@@ -100,12 +90,10 @@ def score_interval(
         score, arguments, options: a function; its arguments, first what the n items are (features,
             prompts, labels), then the kernels; its keywords.
         level: of confidence, 0 < level < 1.
-        method: "jackknife" or "subsampling"; None is the jackknife where it applies.
         subsamples: of random halves, >= 10, drawn with the seed; 100 give the error to 7%.
-        progress: wraps the loop over the halves; `tqdm.tqdm` shows a progress bar.
 
     Raises:
-        ValueError: level, method or subsamples out of range; fewer than 20 items; streams,
+        ValueError: level or subsamples out of range; fewer than 20 items; streams,
             weights, items of different n, or what the score refuses; for the jackknife, no two
             items that are alike.
 
@@ -117,41 +105,31 @@ def score_interval(
         True
     """
     z = quantile(level)
-    if method not in (None, "jackknife", "subsampling"):
-        raise ValueError(f"method must be 'jackknife' or 'subsampling', got {method!r}")
     if subsamples < 10:
         raise ValueError(f"subsamples must be at least 10, got {subsamples}")
     subsets = Subsets(score, arguments, options)
     if subsets.n < FEWEST:
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
     asked = {k: v for k, v in options.items() if v is not None and not isinstance(v, Exact)}
-    signs = _order_two_signs(score, asked)
-    if method == "jackknife" and signs is None:
-        raise ValueError("the jackknife is for exact scores of order 2: leave method out")
-
+    of_order_two = (
+        signs
+        for short, long, signs in ORDER_TWO
+        if (score is short and not asked) or (score is long and asked == {"order": 2})
+    )
+    signs = next(of_order_two, None)
     whole = estimate = subsets()
-    if signs is None or method == "subsampling":
-        method = "subsampling"
-        permutations = subsets.permutations(seed, subsamples, progress)
-        halves = [subsets(rows[: subsets.n // 2]) for rows in permutations]
+    if signs is None:
+        method, m = "subsampling", subsets.n // 2
+        halves = [subsets(rows[:m]) for rows in subsets.permutations(seed, subsamples)]
         is_ratio = min(whole, *halves) > 0
-        m = subsets.n // 2
         error = standard_error(halves, math.sqrt(m / (subsets.n - m)), is_ratio)
         low, high = interval(whole, z * error, is_ratio)
         error *= whole if is_ratio else 1
     else:
         method = "jackknife"
-        kernels = [as_kernel(kernel) for kernel in subsets.kernels]
-        estimate, low, high, error = jackknife(subsets.items, kernels, signs, z)
+        estimate, low, high, error = jackknife(subsets.items, subsets.kernels, signs, z)
     bound = _guarantee(subsets, whole, asked, delta=1 - level)
     return Interval(whole, estimate, low, high, level, error, method, bound)
-
-
-def _order_two_signs(score: Score, asked: dict[str, Any]) -> tuple[float, ...] | None:
-    for short, long, signs in ORDER_TWO:
-        if (score is short and not asked) or (score is long and asked == {"order": 2}):
-            return signs
-    return None
 
 
 def _guarantee(
@@ -161,10 +139,10 @@ def _guarantee(
     if score not in (rke, vendi, conditional_vendi) or asked.keys() - {"order", "truncation"}:
         return None
     pairs = zip(subsets.items, subsets.kernels, strict=True)
-    bound = [as_kernel(kernel).bind(entries) for entries, kernel in pairs]
-    dimensions = [d for x, kernel in bound if (d := kernel.rank(x.shape[1])) is not None]
-    if len(dimensions) == len(bound):
-        rank = math.prod(dimensions) if rank is None else min(rank, math.prod(dimensions))
+    ranks = [kernel.rank(kernel.read(entries).shape[1]) for entries, kernel in pairs]
+    if None not in ranks:
+        dimensions = math.prod(filter(None, ranks))
+        rank = dimensions if rank is None else min(rank, dimensions)
     if score is conditional_vendi:
         return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if order == 1 else None
     return vendi_guarantee(whole, subsets.n, 2 if score is rke else order, rank, delta)
@@ -187,9 +165,9 @@ def jackknife(
     log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2. Half the interval is z standard errors. Raises
     ValueError where no two items are alike, so that a logarithm is infinite.
     """
-    bound = [kernel.bind(entries) for entries, kernel in zip(items, kernels, strict=True)]
-    blocks, x = [kernel.blocks(x) for x, kernel in bound], bound[0][0]
-    n = len(x)
+    read = [kernel.read(entries) for entries, kernel in zip(items, kernels, strict=True)]
+    blocks = [kernel.blocks(features) for features, kernel in zip(read, kernels, strict=True)]
+    x, n = read[0], len(read[0])
     sums = row_sums(blocks, x)
     means, without = leave_one_out(sums)
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():

@@ -25,12 +25,12 @@ from torch import Tensor
 
 from vendi_guidance.checks import missing
 from vendi_guidance.kernels.base import Features, Kernel, as_features
-from vendi_guidance.kernels.custom import as_kernel, reads_features
+from vendi_guidance.kernels.custom import Precomputed, as_kernel
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.streams import Rows, chunks, side_by_side
+from vendi_guidance.kernels.streams import chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
-from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
+from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
 
 try:
@@ -47,7 +47,6 @@ class EntropyMetric(Metric):
     higher_is_better: bool = True
     is_differentiable: bool = False
     full_state_update: bool = False
-    plot_lower_bound: float | None = 1.0
 
     signs: ClassVar[dict[str, int]]
     """1 or -1 for each entropy, by the name of its part."""
@@ -59,11 +58,8 @@ class EntropyMetric(Metric):
         self, kernels: Sequence[Kernel], entropy: Entropy, spectrum: Spectrum, **kwargs: Any
     ) -> None:
         for kernel in map(as_kernel, kernels):
-            if not reads_features(kernel):
-                raise ValueError(
-                    f"metrics read features batch by batch, not what {kernel} compares: use a "
-                    "function of vendi_guidance.scores"
-                )
+            if isinstance(kernel, Precomputed):
+                raise ValueError("metrics read features batch by batch: use a function of scores")
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
         super().__init__(**kwargs)
@@ -73,7 +69,6 @@ class EntropyMetric(Metric):
         self._inputs = ("x", "t")[: len(kernels)]
         self._sums = [f"sum_{name}" for name in self.signs]
         self._widths: tuple[int, ...] | None = None
-        self._maps: list[tuple[Part, Map]] | None = None
         if isinstance(spectrum, RandomFourier):
             self.add_state("count", torch.tensor(0), "sum")
             size = spectrum.features, spectrum.features
@@ -93,26 +88,22 @@ class EntropyMetric(Metric):
             entropies = [matrix_entropy(moment, self.entropy) for moment in moments]
         else:
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
+            rows = side_by_side(*features) if len(features) > 1 else features[0]
             parts = self._parts(features[0].shape[1])
-            entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
+            entropies = self.spectrum.entropies(rows, parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
-        """A figure and its axes: one score as a point, a list as a line; None calls `compute`."""
-        return self._plot(val, ax)
-
     def _add(self, *items: Features) -> None:
         features = [as_features(item) for item in items]
-        rows = _joined(features)
+        rows = side_by_side(*features) if len(features) > 1 else features[0]
         widths = tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
-            if self._maps is None:
-                self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
+            maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
-                for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
+                for name, (part, features_of) in zip(self._sums, maps, strict=True):
                     add_products(getattr(self, name), features_of(part.of(chunk)))
             self.count += len(features[0])
         else:
@@ -142,9 +133,6 @@ class EntropyMetric(Metric):
         # Updates work in place, and must not change what was loaded.
         for name in self._defaults:
             setattr(self, name, deepcopy(getattr(self, name)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_maps": None}  # closures cannot be pickled
 
 
 class VendiScore(EntropyMetric):
@@ -258,7 +246,6 @@ class InformationVendiScore(PromptMetric):
         2.0
     """
 
-    plot_lower_bound: float | None = 0.0
     signs: ClassVar[dict[str, int]] = {"x": 1, "t": 1, "joint": -1}
 
 
@@ -285,8 +272,3 @@ def gather_rows(state: Tensor, group: Any = None) -> list[Tensor]:
     width, itemsize = torch.stack(gather_all_tensors(size, group)).amax(dim=0).tolist()
     dtype = torch.float64 if itemsize == torch.float64.itemsize else torch.float32
     return gather_all_tensors(state.to(dtype).reshape(len(state), width), group)
-
-
-def _joined(features: Sequence[Tensor]) -> Rows:
-    """(n, d + m): the columns of x, then those of t where there are prompts."""
-    return features[0] if len(features) == 1 else side_by_side(*features)

@@ -6,7 +6,7 @@ u_j(x) = <phi(x), v_j> is how much of mode j there is in x. With random Fourier 
 FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,10 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.custom import Similarity
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, Stream, chunks, gather, width
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.functional import EXACT, Groups, Items, bind, vendi_by_label
+from vendi_guidance.scores.functional import EXACT, Groups, Items, read, vendi_by_label
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
     LEADING_BELOW,
@@ -60,7 +59,7 @@ class GroupScore:
 @torch.no_grad()
 def find_modes(
     x: Items,
-    kernel: Similarity,
+    kernel: Kernel,
     *,
     count: int = 10,
     top: int = 20,
@@ -74,8 +73,8 @@ def find_modes(
         x: (n, d) features, or a stream of them that can be read twice in the same order.
         count: how many modes; there are fewer where K has a smaller rank.
         top: how many items of each mode.
-        spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2) memory beside x; or `Exact`, from
-            the kernel's factor if it has one of fewer than n columns, else from K, n^2.
+        spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2 + n count) memory beside x; or
+            `Exact`, from the kernel's factor if it has fewer than n columns, else from K, n^2.
 
     Raises:
         ValueError: count or top < 1, x can be read only once, another spectrum, or a kernel that
@@ -93,24 +92,24 @@ def find_modes(
     check_count("top", top)
     if isinstance(x, (Iterator, Stream)):
         raise ValueError("modes read the features twice: give an array, a list or a DataLoader")
-    rows, kernel = bind(x, kernel)
+    rows = read(x, kernel)
     features_of = _feature_map(rows, kernel, spectrum)
     if features_of is None:
         gram = kernel.gram(gather(rows))
         n = len(gram)
         eigenvalues, vectors = _leading(gram.div_(n), count)
-        return _read_off(eigenvalues, [vectors * (n * eigenvalues).sqrt().to(vectors)], top)
+        return _read_off(eigenvalues, vectors * (n * eigenvalues).sqrt().to(vectors), top)
     [moment] = second_moments(rows, [(Part(kernel), features_of)])
     eigenvalues, vectors = _leading(moment, count)
-    again = bind(x, kernel)[0] if isinstance(rows, Stream) else rows
-    loadings = (features_of(chunk) @ vectors.to(chunk) for chunk in chunks(again))
-    return _read_off(eigenvalues, loadings, top)
+    again = read(x, kernel) if isinstance(rows, Stream) else rows
+    loadings = [features_of(chunk) @ vectors.to(chunk) for chunk in chunks(again)]
+    return _read_off(eigenvalues, torch.cat(loadings), top)
 
 
 @torch.no_grad()
 def group_scores(
     x: Items,
-    kernel: Similarity,
+    kernel: Kernel,
     groups: Groups,
     *,
     order: float = 1.0,
@@ -164,20 +163,9 @@ def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values[sound].double(), vectors[:, sound]
 
 
-def _read_off(eigenvalues: Tensor, loadings: Iterable[Tensor], top: int) -> list[Mode]:
-    """The modes of the eigenvalues: (count,), from u of all items in chunks: (b, count)."""
-    # of each mode, the items at the positive end and those at the negative end
-    highest = eigenvalues.new_empty(2, len(eigenvalues), 0, dtype=torch.float32)
-    rows, seen = highest.long(), 0
-    for u in loadings:
-        numbers = torch.arange(seen, seen + len(u), device=u.device).expand(*u.T.shape)
-        highest = torch.cat([highest, torch.stack([u.T, -u.T])], dim=2)
-        rows = torch.cat([rows, torch.stack([numbers, numbers])], dim=2)
-        highest, kept = highest.topk(min(top, highest.shape[2]), dim=2)
-        rows = rows.gather(2, kept)
-        seen += len(u)
-    ends = highest[:, :, 0].argmax(dim=0).tolist()
-    return [
-        Mode(float(eigenvalues[j]), tuple(rows[end, j].tolist()), tuple(highest[end, j].tolist()))
-        for j, end in enumerate(ends)
-    ]
+def _read_off(eigenvalues: Tensor, u: Tensor, top: int) -> list[Mode]:
+    """The modes of the eigenvalues: (count,), from u of all items: (n, count)."""
+    u = torch.where(u.amax(dim=0) < -u.amin(dim=0), -u, u)
+    loadings, rows = u.T.topk(min(top, len(u)), dim=1)
+    columns = zip(eigenvalues.tolist(), rows.tolist(), loadings.tolist(), strict=True)
+    return [Mode(value, tuple(these), tuple(largest)) for value, these, largest in columns]

@@ -47,7 +47,7 @@ class Spectrum(ABC):
         """The entropy of each part's K, or its approximation, in nats: 0-d float64 tensors.
 
         Args:
-            rows: (n, d) features, as the kernels' `bind` returns them, or a stream, read once.
+            rows: (n, d) features, as the kernels' `read` returns them, or a stream, read once.
             parts: kernels, and the columns they read.
             entropy: its order and truncation.
             weights: (n,) probabilities p of the items; None is 1/n each.

@@ -1,7 +1,7 @@
 """A score of subsets of the items, and confidence intervals from such scores."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import stdev
 from typing import Any, TypeAlias
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from vendi_guidance.kernels.streams import as_stream
 
 Score: TypeAlias = Callable[..., Any]  # items and kernels in, a number or a 0-d tensor out
-Progress: TypeAlias = Callable[[range], Iterable[int]]  # wraps a loop, as `tqdm.tqdm` does
 
 
 class Subsets:
@@ -49,10 +48,10 @@ class Subsets:
         items = self.items if rows is None else [_take(entries, rows) for entries in self.items]
         return float(self.score(*items, *self.kernels, **self.options))
 
-    def permutations(self, seed: int, count: int, progress: Progress) -> Iterable[Tensor]:
+    def permutations(self, seed: int, count: int) -> Iterator[Tensor]:
         """(n,) row numbers in random order, `count` times."""
         generator = torch.Generator().manual_seed(seed)
-        for _ in progress(range(count)):
+        for _ in range(count):
             yield torch.randperm(self.n, generator=generator)
 
 
