@@ -40,7 +40,7 @@ class ReportData:
         scores: by their names in `measures.MEASURES`.
         settings: all that the scores depend on, JSON values.
         skipped: the files that could not be read, of the batch and of its reference.
-        analysis: groups, modes, near-duplicates, spectra and convergence curves.
+        analysis: groups, modes, spectra and convergence curves.
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
         attributes: how diverse each prompt's images are in each attribute.

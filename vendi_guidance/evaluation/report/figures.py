@@ -11,7 +11,6 @@ from textwrap import shorten
 from typing import Any
 
 import matplotlib as mpl
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -31,7 +30,6 @@ COLOURS = ("#2f81c7", "#d0670f")
 INK = "#010203"
 """A placeholder for the text colour of the page, which depends on the reader's settings."""
 
-HEAT_UP_TO = 400  # rows of a heat map
 PROMPTS_UP_TO = 24  # rows of a figure of attributes: more are not read at a glance
 
 STYLE: dict[Any, Any] = {
@@ -54,7 +52,6 @@ def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
             "spectrum": _spectrum(reports),
             "attributes": _spreads(reports),
         }
-        drawn |= {f"similarities-{i}": _heat_map(report) for i, report in enumerate(reports, 1)}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -151,30 +148,6 @@ def _spectrum(reports: Sequence[ReportData]) -> Figure:
     if "joint" in reports[0].analysis.spectra:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
     _name_runs(axes, reports)
-    return figure
-
-
-def _heat_map(report: ReportData) -> Figure:
-    """Similarities of images in order of their prompts, evenly spread where there are many."""
-    k = report.analysis.similarities
-    kept = torch.linspace(0, len(k) - 1, min(len(k), HEAT_UP_TO)).round().long()
-    figure = Figure(figsize=(WIDTH, WIDTH * 0.8), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(k[kept][:, kept].numpy(), vmin=0, vmax=1, interpolation="nearest")
-    bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.set_label("similarity")
-    bar.outline.set_visible(False)
-    axes.spines[:].set_visible(False)
-    axes.set(xticks=[], yticks=[])
-    labels = report.inputs.groups
-    if labels is not None:
-        shown = [labels[report.analysis.rows[i]] for i in kept.tolist()]
-        starts = [i for i in range(len(shown)) if i == 0 or shown[i] != shown[i - 1]]
-        if 1 < len(starts) <= 16:  # for more names there is no room
-            ends = [*starts[1:], len(shown)]
-            middles = [(a + b - 1) / 2 for a, b in zip(starts, ends, strict=True)]
-            _name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
-            axes.tick_params(length=0)
     return figure
 
 

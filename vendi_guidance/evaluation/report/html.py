@@ -15,7 +15,7 @@ from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
-from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
+from vendi_guidance.evaluation.report.figures import as_svg
 from vendi_guidance.evaluation.report.tables import attribute_rows, spread_rows
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.spacing import evenly_spaced
@@ -25,9 +25,9 @@ PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
-LIMITS = {"heat": HEAT_UP_TO, "listed": 500, "skipped": 100, "heading": 150}
-"""The most rows of a heat map, groups and skipped files in lists, and characters of headings. A
-longer heading may scroll, so the keyboard has to reach it."""
+LIMITS = {"listed": 500, "skipped": 100, "heading": 150}
+"""The most groups and skipped files in lists, and characters of headings. A longer heading may
+scroll, so the keyboard has to reach it."""
 
 
 def as_page(

@@ -95,7 +95,6 @@ def _run(report: ReportData) -> dict[str, Any]:
         "scores": {name: asdict(score) for name, score in report.scores.items()},
         "groups": [asdict(group) | {"label": str(group.label)} for group in shown.groups],
         "modes": [asdict(mode) for mode in shown.modes],
-        "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
         "attributes": [one.as_json() for one in report.attributes],
         "effective_values": [asdict(one) for one in report.spreads],
