@@ -12,8 +12,7 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_spread import attribute_spreads
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.deprecated import takes_deprecated_keywords
 from vendi_guidance.evaluation.embedding import (
@@ -197,10 +196,10 @@ def _interval(
         return None, None
     measure, of_parts = MEASURES[name], [part[name] for part in parts]
     is_ratio = measure.is_ratio and min(value, *of_parts) > 0
-    low, high = draws.interval(value, of_parts, is_ratio=is_ratio)
-    if low is None or high is None:
+    ends = draws.interval(value, of_parts, is_ratio=is_ratio)
+    if ends is None:
         return None, None
-    return max(low, lower_bound, measure.low), min(high, measure.high)
+    return max(ends[0], lower_bound, measure.low), min(ends[1], measure.high)
 
 
 def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:

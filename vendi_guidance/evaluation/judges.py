@@ -10,7 +10,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.checks import counted
-from vendi_guidance.evaluation.attribute_spread import Mix
+from vendi_guidance.evaluation.attribute_diversity import Mix
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder

@@ -5,8 +5,7 @@ from typing import Any
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores
-from vendi_guidance.evaluation.attribute_spread import Spread
+from vendi_guidance.evaluation.attribute_diversity import AttributeScores, Spread
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH
@@ -43,9 +42,8 @@ class ReportData:
         analysis: groups, modes, spectra and convergence curves.
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
-        attributes: how diverse each prompt's images are in each attribute.
-        spreads: the same in effective values of what prompts leave open, beside the training
-            images and even draws; and looks, combinations of attributes.
+        attributes: the shares of each attribute's values by prompt, and what prompts name.
+        spreads: effective values of each attribute that prompts leave open, and looks.
         notes: what a reader has to know beside the scores, a sentence each.
     """
 

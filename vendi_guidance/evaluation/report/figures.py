@@ -14,13 +14,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores
-from vendi_guidance.evaluation.attribute_spread import change
+from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import ReportData
-from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 
 WIDTH = 4.8  # inches
@@ -30,7 +27,7 @@ COLOURS = ("#2f81c7", "#d0670f")
 INK = "#010203"
 """A placeholder for the text colour of the page, which depends on the reader's settings."""
 
-PROMPTS_UP_TO = 24  # rows of a figure of attributes: more are not read at a glance
+ATTRIBUTES_UP_TO = 24  # rows of a figure: more are not read at a glance
 
 STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
@@ -53,21 +50,6 @@ def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
             "attributes": _spreads(reports),
         }
     return {name: figure for name, figure in drawn.items() if figure is not None}
-
-
-def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:
-    """A figure for each attribute: a bar for each prompt, cut into its values' shares; the runs
-    beside one another."""
-    found: dict[str, list[AttributeScores | None]] = {}
-    for place, report in enumerate(reports):
-        for one in report.attributes:
-            found.setdefault(one.attribute.title, [None] * len(reports))[place] = one
-    names = [report.name for report in reports]
-    with style():
-        return {
-            f"attribute-{number}": _shares(title, of_runs, names)
-            for number, (title, of_runs) in enumerate(found.items(), 1)
-        }
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -151,54 +133,10 @@ def _spectrum(reports: Sequence[ReportData]) -> Figure:
     return figure
 
 
-def _shares(title: str, of_runs: Sequence[AttributeScores | None], names: Sequence[str]) -> Figure:
-    first = next(one for one in of_runs if one is not None)
-    # the least even first, prompts that name a value last
-    ordered = sorted(
-        first.by_prompt, key=lambda one: (one.named is not None, one.scores.get("entropy", 0.0))
-    )
-    order = [one.prompt for one in ordered]
-    kept = evenly_spaced(order, PROMPTS_UP_TO)
-    size = (2.2 + 2.6 * len(names), 1.2 + 0.24 * len(kept))
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    values = first.attribute.values
-    colours = mpl.color_sequences["tab20" if len(values) > 10 else "tab10"]
-    for axes, scores, name in zip(panels, of_runs, names, strict=True):
-        found = {} if scores is None else {one.prompt: one for one in scores.by_prompt}
-        for row, prompt in enumerate(kept):
-            if prompt not in found:
-                continue
-            start = 0.0
-            for place, share in enumerate(found[prompt].shares):
-                axes.barh(row, share, left=start, color=colours[place % len(colours)], height=0.8)
-                start += share
-            if (named := found[prompt].named) is not None:
-                axes.text(1.02, row, f"asks {one_line(named, 12)}", va="center", fontsize=7)
-        axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="share of images")
-        axes.set_title(one_line(name, 28), fontsize=10, parse_math=False)
-    _name_rows(panels[0], range(len(kept)), [one_line(prompt, 30) for prompt in kept], fontsize=8)
-    panels[0].invert_yaxis()
-    handles = [
-        Patch(color=colours[i % len(colours)], label=one_line(value, 20))
-        for i, value in enumerate(values)
-    ]
-    legend = figure.legend(
-        handles=handles,
-        title=one_line(title, 60),
-        loc="outside upper center",
-        ncols=min(4, len(values)),
-        fontsize=8,
-    )
-    for text in (legend.get_title(), *legend.get_texts()):
-        text.set_parse_math(False)
-    return figure
-
-
 def _spreads(reports: Sequence[ReportData]) -> Figure | None:
     """A row for each open attribute, and one for looks: the runs beside the training images and
     even draws, and how many times as much the second run shows."""
-    rows = reports[0].spreads[-PROMPTS_UP_TO:]
+    rows = reports[0].spreads[-ATTRIBUTES_UP_TO:]
     if not rows:
         return None
     figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.36 * len(rows)), layout="constrained")

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Group
-from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
-from vendi_guidance.evaluation.report.tables import attribute_rows, spread_rows
+from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
@@ -45,7 +44,6 @@ def as_page(
         "report.html",
         reports,
         figures,
-        spread_rows=spread_rows(reports),
         runs=[Run(report) for report in reports],
         comparison=comparison,
         headline=headline,
@@ -82,7 +80,7 @@ def render(
     return environment.get_template(template).render(
         counted=counted,
         measures=MEASURES,
-        attribute_titles=TITLES.values(),
+        attribute_titles=ATTRIBUTE_TITLES,
         attribute_rows=attribute_rows(reports, names),
         svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
         **values,

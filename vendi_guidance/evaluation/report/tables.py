@@ -1,15 +1,17 @@
 """The tables of a report: scores, in the terminal too, and attributes."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vendi_guidance.evaluation.attribute_diversity import TITLES
-from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.measures import MEASURES, between
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
+
+ATTRIBUTE_TITLES = ("effective values", "training images", "even draws", "named kept")
 
 
 def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None = None) -> Table:
@@ -60,38 +62,29 @@ def score_rows(
     return rows
 
 
-def spread_rows(reports: Sequence[ReportData]) -> list[list[str]]:
-    """Of each open attribute, and of looks: how many values a prompt's images show, by run."""
-    titles = dict.fromkeys(one.title for report in reports for one in report.spreads)
-    rows = []
-    for title in titles:
-        for report in reports:
-            for one in report.spreads:
-                if one.title == title:
-                    low, high = one.interval or (None, None)
-                    ends = "" if low is None else f" ({low:.2f} to {high:.2f})"
-                    training = "–" if one.training is None else f"{one.training:.2f}"
-                    value = f"{one.value:.2f}{ends}"
-                    rows.append([title, report.name, value, training, f"{one.even:.2f}"])
-    return rows
-
-
 def attribute_rows(
     reports: Sequence[ReportData], names: Sequence[str] | None = None
 ) -> list[list[str]]:
-    """The table of attributes: for each its title, then a run's name and means over prompts.
+    """The table of attributes and looks: for each its title, then a run's name and what it shows.
 
     Args:
         names: of the runs; None is the reports' own.
     """
-    of_runs = zip(reports, names or [report.name for report in reports], strict=True)
-    found = [(one, name) for report, name in of_runs for one in report.attributes]
-    titles = [*dict.fromkeys(one.attribute.title for one, _ in found)]
-    rows = []
-    for one, name in sorted(found, key=lambda pair: titles.index(pair[0].attribute.title)):
-        cells = [one.attribute.title, name]
-        for value, low, high in (one.means.get(score, (None,) * 3) for score in TITLES):
+    rows: dict[str, list[list[str]]] = {}
+    for place, report in enumerate(reports):
+        spreads = {one.title: one for one in report.spreads}
+        kept = {one.attribute.title: one.named_kept for one in report.attributes}
+        for title in dict.fromkeys([*kept, *spreads]):
+            cells, spread = [title, names[place] if names else report.name], spreads.get(title)
+            if spread is None:
+                cells += ["–"] * 3
+            else:
+                ends = between(spread.interval, ".2f")
+                cells.append(f"{spread.value:.2f}" + (f" ({ends})" if ends else ""))
+                cells.append("–" if spread.training is None else f"{spread.training:.2f}")
+                cells.append(f"{spread.even:.2f}")
+            value, low, high = kept.get(title) or (None,) * 3
             ends = "" if low is None else f" ({low:.0%} to {high:.0%})"
             cells.append("–" if value is None else f"{value:.0%}{ends}")
-        rows.append(cells)
-    return rows
+            rows.setdefault(title, []).append(cells)
+    return list(chain(*rows.values()))

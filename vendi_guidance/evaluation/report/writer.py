@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
-from vendi_guidance.evaluation.report.figures import draw_attributes, draw_figures, save_png
+from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.evaluation.results import ComparisonData, ReportData
 from vendi_guidance.storage.files import whole_folder
@@ -39,7 +39,7 @@ def save_report(
         OSError: the folder cannot be written.
     """
     earlier = read_report(folder) or {}
-    figures = draw_figures(reports) | draw_attributes(reports)
+    figures = draw_figures(reports)
     with whole_folder(folder) as new:
         for name, figure in figures.items():
             save_png(figure, new / f"{name}.png")

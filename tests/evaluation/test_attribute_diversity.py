@@ -11,8 +11,13 @@ from PIL import Image
 
 from tests.conftest import SCRIPTS
 from vendi_guidance.commands.attribute_options import open_attributes
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_spread import MIX, attribute_spreads, change, read_mix
+from vendi_guidance.evaluation.attribute_diversity import (
+    MIX,
+    attribute_scores,
+    attribute_spreads,
+    change,
+    read_mix,
+)
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
