@@ -12,7 +12,7 @@ from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.report.figures import draw_figures
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
-from vendi_guidance.evaluation.report.tables import score_rows
+from vendi_guidance.evaluation.report.tables import score_table
 
 ONE = {"report.html", "report.json", "spectrum.png"}
 PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
@@ -83,8 +83,10 @@ def test_half_a_character_is_a_question_mark(tmp_path):
 def test_a_score_that_only_one_run_has_is_no_change():
     judged = report_of(16, prompts=["cat"] * 16, labels=labels_of(["cat"] * 16, ["cat"] * 16))
     plain = report_of(16, prompts=["cat"] * 16)
-    rows = {row[0].text: row[1:] for row in score_rows([judged, plain], compare(judged, plain))}
-    assert [cell.text for cell in rows["prompt fidelity"]] == ["1.000", "–", "–", "–"]
+    table = score_table([judged, plain], compare(judged, plain))
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    rows = {title: cells for title, *cells in zip(*columns, strict=True)}
+    assert rows["prompt fidelity"] == ["1.000", "–", "–", "–"]
 
 
 def test_what_is_left_out_is_said():

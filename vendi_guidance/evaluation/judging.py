@@ -13,9 +13,9 @@ from torch import Tensor
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
-from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judge, Judges
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -97,7 +97,7 @@ class Outcome:
         return found
 
     @classmethod
-    def of(cls, found: ComparisonData) -> "Outcome":
+    def of(cls, found: Comparison) -> "Outcome":
         """Of a comparison whose first batch is the unguided one."""
         more = found.differences["conditional_vendi"]
         kept = found.differences[faithfulness_in(found.first)]
@@ -112,7 +112,7 @@ class Outcome:
         )
 
 
-def faithfulness_in(report: ReportData) -> str:
+def faithfulness_in(report: Report) -> str:
     """The name of the score that says how faithful images are."""
     return "faithfulness" if "faithfulness" in report.scores else "clip_score"
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.report.figures import one_line, style
-from vendi_guidance.evaluation.results import ReportData
+from vendi_guidance.evaluation.results import Report
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
 
@@ -16,7 +16,7 @@ TILE, COLUMNS = 72, 8  # pixels of an image, images in a row
 PROMPTS, IMAGES = 8, 16  # at most, and of one prompt
 
 
-def save_contact_sheet(path: Path, reports: Sequence[ReportData]) -> bool:
+def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
     """Write a PNG of prompts that are spread evenly over all of them.
 
     Returns:
@@ -54,7 +54,7 @@ def save_contact_sheet(path: Path, reports: Sequence[ReportData]) -> bool:
     return True
 
 
-def _grid(report: ReportData, group: Group | None) -> Image.Image:
+def _grid(report: Report, group: Group | None) -> Image.Image:
     shown = [] if group is None else group.rows[:IMAGES]
     rows = -(-max(1, len(shown)) // COLUMNS)
     grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")

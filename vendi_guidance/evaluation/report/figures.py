@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.results import ReportData
+from vendi_guidance.evaluation.results import Report
 from vendi_guidance.storage.files import whole_file
 
 WIDTH = 4.8  # inches
@@ -40,7 +40,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
+def draw_figures(reports: Sequence[Report]) -> dict[str, Figure]:
     """The figures by the name of their file without its suffix."""
     with style():
         drawn = {
@@ -77,7 +77,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
+def _decomposition(reports: Sequence[Report]) -> Figure | None:
     """H(X) = H(X|T) + I(X;T), a bar for each run."""
     names = ("conditional_vendi", "information_vendi")
     if not all(name in report.scores for report in reports for name in names):
@@ -99,7 +99,7 @@ def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
     return figure
 
 
-def _convergence(reports: Sequence[ReportData]) -> Figure | None:
+def _convergence(reports: Sequence[Report]) -> Figure | None:
     curves = [report.analysis.convergence for report in reports]
     names = [name for name in ("conditional_vendi", "vendi") if any(name in of for of in curves)]
     if not names:
@@ -118,7 +118,7 @@ def _convergence(reports: Sequence[ReportData]) -> Figure | None:
     return figure
 
 
-def _spectrum(reports: Sequence[ReportData]) -> Figure:
+def _spectrum(reports: Sequence[Report]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     axes = figure.subplots()
     for place, report in enumerate(reports):
@@ -133,7 +133,7 @@ def _spectrum(reports: Sequence[ReportData]) -> Figure:
     return figure
 
 
-def _spreads(reports: Sequence[ReportData]) -> Figure | None:
+def _spreads(reports: Sequence[Report]) -> Figure | None:
     """A row for each open attribute, and one for looks: the runs beside the training images and
     even draws, and how many times as much the second run shows."""
     rows = reports[0].spreads[-ATTRIBUTES_UP_TO:]
@@ -187,7 +187,7 @@ def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style
         label.set_parse_math(False)
 
 
-def _name_runs(axes: Axes, reports: Sequence[ReportData]) -> None:
+def _name_runs(axes: Axes, reports: Sequence[Report]) -> None:
     """The runs' names in their colours, above the axes."""
     if len(reports) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}

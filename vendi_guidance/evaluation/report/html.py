@@ -16,7 +16,7 @@ from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
 from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
 
@@ -30,7 +30,7 @@ scroll, so the keyboard has to reach it."""
 
 
 def as_page(
-    reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Mapping[str, Figure]
+    reports: Sequence[Report], comparison: Comparison | None, figures: Mapping[str, Figure]
 ) -> str:
     """The page of one report, or of two and their comparison, with `figures.draw_figures`."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
@@ -57,7 +57,7 @@ def as_page(
 
 def render(
     template: str,
-    reports: Sequence[ReportData],
+    reports: Sequence[Report],
     figures: Mapping[str, Figure],
     package: str = PACKAGE,
     names: Sequence[str] | None = None,
@@ -90,7 +90,7 @@ def render(
 class Run:
     """A report with what the page needs to show its images."""
 
-    def __init__(self, report: ReportData) -> None:
+    def __init__(self, report: Report) -> None:
         self.report = report
         self.name = report.name
         self.thumbnail = cache(self._thumbnail)  # an image may be shown in several places

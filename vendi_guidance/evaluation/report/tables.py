@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from vendi_guidance.evaluation.measures import MEASURES, between
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.results import Comparison, Report
 
+NOTHING = ("–", "")
 ATTRIBUTE_TITLES = ("effective values", "training images", "even draws", "named kept")
 
 
-def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None = None) -> Table:
+def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
     """The scores for the terminal, two runs of short names in 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("score", min_width=18)
@@ -23,47 +23,31 @@ def score_table(reports: Sequence[ReportData], comparison: ComparisonData | None
     if comparison is not None:
         table.add_column("change", justify="right", min_width=15)
         table.add_column("significant?", min_width=12)
-    for title, *cells in score_rows(reports, comparison):
-        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
-        table.add_row(Text(title.text), *texts)
-    return table
-
-
-class Cell(NamedTuple):
-    """A cell of the table of scores: its text, and a confidence interval, "" if there is none."""
-
-    text: str
-    interval: str = ""
-
-
-def score_rows(
-    reports: Sequence[ReportData], comparison: ComparisonData | None = None
-) -> list[list[Cell]]:
-    """The table of scores: their titles, each run's, the change and whether it is significant."""
-    rows = []
     for name, measure in MEASURES.items():
         scores = [report.scores.get(name) for report in reports]
         if not any(scores):
             continue
-        cells = [Cell(measure.title)]
-        cells += [
-            Cell(measure.format(one.value), measure.format_interval(one.low, one.high))
+        cells = [
+            (measure.format(one.value), measure.format_interval(one.low, one.high))
             if one
-            else Cell("–")
+            else NOTHING
             for one in scores
         ]
-        found = None if comparison is None else comparison.differences.get(name)
-        if found is not None:
-            cells.append(Cell(found.format_change(measure), found.format_interval(measure)))
-            cells.append(Cell(found.significance(measure)))
-        elif comparison is not None:
-            cells += [Cell("–"), Cell("–")]
-        rows.append(cells)
-    return rows
+        if comparison is not None:
+            found = comparison.differences.get(name)
+            cells += [
+                NOTHING
+                if found is None
+                else (found.format_change(measure), found.format_interval(measure)),
+                NOTHING if found is None else (found.significance(measure), ""),
+            ]
+        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
+        table.add_row(Text(measure.title), *texts)
+    return table
 
 
 def attribute_rows(
-    reports: Sequence[ReportData], names: Sequence[str] | None = None
+    reports: Sequence[Report], names: Sequence[str] | None = None
 ) -> list[list[str]]:
     """The table of attributes and looks: for each its title, then a run's name and what it shows.
 

@@ -11,7 +11,7 @@ from typing import Any
 from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
 from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.storage.files import whole_folder
 
 FORMAT = "vendi-guidance report"
@@ -20,8 +20,8 @@ PAGE, DATA = "report.html", "report.json"
 
 def save_report(
     folder: Path,
-    reports: Sequence[ReportData],
-    comparison: ComparisonData | None = None,
+    reports: Sequence[Report],
+    comparison: Comparison | None = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all, or none if one fails.
@@ -75,7 +75,7 @@ def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
     return [str(p) if p.drive != here.drive else os.path.relpath(p, here) for p in places]
 
 
-def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) -> dict[str, Any]:
+def as_json(reports: Sequence[Report], comparison: Comparison | None) -> dict[str, Any]:
     """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
         "format": FORMAT,
@@ -86,7 +86,7 @@ def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) ->
     }
 
 
-def _run(report: ReportData) -> dict[str, Any]:
+def _run(report: Report) -> dict[str, Any]:
     shown = report.analysis
     return {
         "name": report.name,
@@ -107,7 +107,7 @@ def _run(report: ReportData) -> dict[str, Any]:
     }
 
 
-def _compared(comparison: ComparisonData) -> dict[str, Any]:
+def _compared(comparison: Comparison) -> dict[str, Any]:
     return {
         "first": comparison.first.name,
         "second": comparison.second.name,
