@@ -11,7 +11,7 @@ values give on average, if the judge is right.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import exp, prod
@@ -184,40 +184,34 @@ def attribute_spreads(
     attributes = [one.attribute for one in scores]
     found = _counts(attributes, prompts, [one.drawn for one in scores])
     uniform = [(1.0, {one.name: dict.fromkeys(one.values, 1.0) for one in attributes})]
-    even = _counts(attributes, prompts, _draw_mix(uniform, attributes, len(prompts)))
-    known = [one for one in attributes if mix and all(_knows(kind, one) for _, kind in mix)]
-    training = _counts(known, prompts, _draw_mix(mix or [], known, len(prompts)))
-    if len(known) < len(attributes):
-        training.pop(LOOKS, None)
+    even = _counts_of_mix(attributes, prompts, uniform)
+    training = _counts_of_mix(attributes, prompts, mix or [])
     most = {one.title: len(one.values) for one in attributes}
-    if LOOKS in found:
-        images = max(len(rows) for _, rows in _rows_of(prompts))
-        most[LOOKS] = min(images, prod(len(one.values) for one in attributes))
+    images = max((len(rows) for _, rows in _rows_of(prompts)), default=0)
+    most[LOOKS] = min(images, prod(most.values()))
     spreads = []
     for title, by_prompt in found.items():
         mean, at_most = partial(_mean, title), float(most[title])
-        ends = _interval(by_prompt, mean)
+        ends = _interval([*by_prompt], partial(mean, by_prompt))
         ends = None if ends is None else (max(1.0, ends[0]), min(at_most, ends[1]))
-        trained = mean(training[title]) if title in training else None
-        spreads.append(
-            Spread(title, at_most, by_prompt, mean(by_prompt), ends, mean(even[title]), trained)
-        )
+        trained = mean(training[title], by_prompt) if title in training else None
+        value, alike = mean(by_prompt, by_prompt), mean(even[title], by_prompt)
+        spreads.append(Spread(title, at_most, by_prompt, value, ends, alike, trained))
     return spreads
 
 
 def change(first: Spread, second: Spread) -> tuple[float, Interval | None] | None:
     """The ratio of `value` of two runs and its 95% confidence interval, by the prompts of both;
     None where there are none."""
-    later = second.by_prompt
-    pairs = {prompt: (n, later[prompt]) for prompt, n in first.by_prompt.items() if prompt in later}
-    if not pairs:
+    prompts = [prompt for prompt in first.by_prompt if prompt in second.by_prompt]
+    if not prompts:
         return None
 
-    def ratio(some: Mapping[str, tuple[float, float]]) -> float:
-        before, after = ({prompt: pair[i] for prompt, pair in some.items()} for i in (0, 1))
-        return _mean(first.title, after) / _mean(first.title, before)
+    def ratio(some: Iterable[str]) -> float:
+        before, after = (_mean(first.title, one.by_prompt, some) for one in (first, second))
+        return after / before
 
-    return ratio(pairs), _interval(pairs, ratio)
+    return ratio(prompts), _interval(prompts, ratio)
 
 
 def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -260,14 +254,21 @@ def _named_kept(
     return (value, None, None) if ends is None else (value, max(0.0, ends[0]), min(1.0, ends[1]))
 
 
-def _draw_mix(mix: Mix, attributes: Sequence[Attribute], count: int) -> list[Tensor]:
-    """For each attribute the places of values, (count, draws), of images drawn from a mix."""
-    if not attributes:
-        return []
-    generator, draws = torch.Generator().manual_seed(0), max(DRAWN, FROM_MIX // count)
+def _counts_of_mix(
+    attributes: Sequence[Attribute], prompts: Sequence[str], mix: Mix
+) -> dict[str, dict[str, float]]:
+    """`_counts` of as many images drawn from a mix; without looks if it lacks some attribute."""
+    known = [
+        one
+        for one in attributes
+        if all(one.name in kind and {*kind[one.name]} <= {*one.values} for _, kind in mix)
+    ]
+    if not mix or not known:
+        return {}
+    generator, draws = torch.Generator().manual_seed(0), max(DRAWN, FROM_MIX // len(prompts))
 
     def drawn(shares: Sequence[float]) -> Tensor:
-        p = torch.tensor(shares, dtype=torch.float64).expand(count, -1)
+        p = torch.tensor(shares, dtype=torch.float64).expand(len(prompts), -1)
         return draw_values(p, draws, generator)
 
     kind = drawn([share for share, _ in mix])[None]
@@ -275,13 +276,10 @@ def _draw_mix(mix: Mix, attributes: Sequence[Attribute], count: int) -> list[Ten
         torch.stack(
             [drawn([values[one.name].get(v, 0.0) for v in one.values]) for _, values in mix]
         )
-        for one in attributes
+        for one in known
     )
-    return [places.gather(0, kind)[0] for places in of_kinds]
-
-
-def _knows(kind: Mapping[str, Mapping[str, float]], attribute: Attribute) -> bool:
-    return attribute.name in kind and {*kind[attribute.name]} <= {*attribute.values}
+    found = _counts(known, prompts, [places.gather(0, kind)[0] for places in of_kinds])
+    return {title: of for title, of in found.items() if title != LOOKS or known == attributes}
 
 
 def _counts(
@@ -305,23 +303,19 @@ def _counts(
     return {title: by_prompt for title, by_prompt in found.items() if by_prompt}
 
 
-def _mean(title: str, by_prompt: Mapping[str, float]) -> float:
-    mean = fmean(by_prompt.values())
+def _mean(title: str, by_prompt: Mapping[str, float], prompts: Iterable[str]) -> float:
+    """Effective values, or looks, over some prompts."""
+    mean = fmean(by_prompt[prompt] for prompt in prompts)
     return mean if title == LOOKS else exp(mean)
 
 
-def _interval(
-    by_prompt: dict[str, Any], value: Callable[[Mapping[str, Any]], float]
-) -> Interval | None:
+def _interval(prompts: list[str], value: Callable[[list[str]], float]) -> Interval | None:
     """Of a value of some prompts, by parts of them; None where there are too few prompts."""
-    prompts = [*by_prompt]
     draws = draw_parts([prompts], [len(prompts)])
     if draws is None or draws.unit != "prompts":
         return None
-    parts = [
-        value({prompts[i]: by_prompt[prompts[i]] for i in rows.tolist()}) for (rows,) in draws.parts
-    ]
-    return draws.interval(value(by_prompt), parts, is_ratio=True)
+    parts = [value([prompts[row] for row in rows.tolist()]) for (rows,) in draws.parts]
+    return draws.interval(value(prompts), parts, is_ratio=True)
 
 
 def _rows_of(prompts: Sequence[str]) -> list[tuple[str, list[int]]]:

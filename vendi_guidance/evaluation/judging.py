@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from PIL.Image import Image
@@ -52,16 +52,16 @@ class OwnPrompt:
         return torch.tensor([float(self._prompts[i] == prompt) for i, prompt in pairs])
 
 
+@dataclass(frozen=True, eq=False)
 class ProbeConcept:
     """Faithfulness of the demo model, by its probe: 1 for an image that shows the concept that its
     prompt asks for, else 0. The probe's other heads, which count looks, are not used."""
 
-    def __init__(self, probe: Probe) -> None:
-        self.name = "concept seen by the probe"
-        self._probe = probe
+    probe: Probe
+    name: ClassVar[str] = "concept seen by the probe"
 
     def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
-        pairs = zip(self._probe.asked(prompts), self._probe.looks(images), strict=True)
+        pairs = zip(self.probe.asked(prompts), self.probe.looks(images), strict=True)
         return torch.tensor([float(asked is None or asked[0] == look[0]) for asked, look in pairs])
 
 

@@ -8,8 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
-from vendi_guidance.evaluation.report.figures import draw_figures, save_png
+from vendi_guidance.evaluation.report.figures import draw_figures, save_contact_sheet, save_png
 from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.storage.files import whole_folder
