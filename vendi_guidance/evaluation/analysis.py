@@ -1,7 +1,7 @@
 """What a batch consists of: groups, modes, spectra and convergence curves."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -71,10 +71,7 @@ def analyse(inputs: ScoreInputs) -> Analysis:
     modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())
     return Analysis(
         groups=_groups(inputs),
-        modes=[
-            Mode(mode.eigenvalue, tuple(some[list(mode.rows)].tolist()), mode.loadings)
-            for mode in modes
-        ],
+        modes=[replace(mode, rows=tuple(some[list(mode.rows)].tolist())) for mode in modes],
         spectra=_spectra(part),
         convergence=_convergence(inputs),
         looked_at={"modes": len(some)},
@@ -101,11 +98,8 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
 
 def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
     """Without eigenvalues of 0, which K_T has where prompts repeat."""
-    found = (values[:EIGENVALUES] for values in part.eigenvalues())
-    return {
-        name: values[values > ROUNDING * values[0]].tolist()
-        for name, values in zip(("pictures", "prompts", "joint"), found, strict=False)
-    }
+    found = {name: values[:EIGENVALUES] for name, values in part.eigenvalues().items()}
+    return {name: it[it > ROUNDING * it[0]].tolist() for name, it in found.items()}
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:

@@ -93,4 +93,5 @@ def _difference(name: str, scores: list[list[dict[str, float]]], draws: Draws | 
     is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
     change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
     ends = draws.interval(change, changes, is_ratio=is_ratio) if draws and changes else None
-    return Difference(*pairs[0], change, *(ends or (None, None)), is_ratio)
+    low, high = ends or (None, None)
+    return Difference(*pairs[0], change, low, high, is_ratio)

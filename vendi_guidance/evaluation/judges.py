@@ -102,8 +102,7 @@ def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
         numbers = torch.as_tensor(values).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"the faithfulness {whose} is not made of numbers: {error}") from None
-    if numbers.shape != (n,):
-        shape = tuple(numbers.shape)
+    if (shape := tuple(numbers.shape)) != (n,):
         raise ValueError(
             f"the faithfulness {whose} has shape {shape}: give {n}, one for each image"
         )

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from itertools import chain
 from typing import Any
@@ -12,7 +12,6 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from vendi_guidance.checks import counted
-from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
 from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
@@ -51,6 +50,7 @@ def as_page(
         least=rows[:GROUPS_AT_EITHER_END],
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
+        some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # the first may differ from the later
         limits=LIMITS,
     )
 
@@ -103,10 +103,6 @@ class Run:
             image = fitted(image, THUMBNAIL)
         image.save(written, format="WEBP", quality=82)
         return f"data:image/webp;base64,{b64encode(written.getvalue()).decode('ascii')}"
-
-    def some_of(self, group: Group) -> list[int]:
-        """Images to show of a group: evenly spread, as the first may differ from the later."""
-        return evenly_spaced(group.rows, OF_EACH_GROUP)
 
     def caption(self, row: int) -> str:
         """The alternative text of an image."""
