@@ -79,6 +79,17 @@ def test_even_and_training_draws_are_of_as_many_images(hues):
     assert coat.training == 1 and hat.training is looks.training is None
 
 
+def test_attributes_of_different_prompts_may_share_a_name():
+    rows = [{"file_name": f"{i}.png", "hue": value} for i, value in enumerate("rgrgxyxy")]
+    prompts = ["a"] * 4 + ["b"] * 4
+    batch = replace(as_batch([Image.new("RGB", (8, 8))] * 8, prompts), rows=rows)
+    hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
+    for spread in attribute_spreads(attribute_scores(batch, hues, None), prompts):
+        assert spread.value == pytest.approx(2)
+        mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
+        assert log(spread.even) == pytest.approx(mixed, abs=0.03)
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", '[{"share": 1}]', '[{"share": 1, "values": 3}]'])
 def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
     assert read_mix(tmp_path) is None

@@ -183,9 +183,14 @@ def attribute_spreads(
     """
     attributes = [one.attribute for one in scores]
     found = _counts(attributes, prompts, [one.drawn for one in scores])
-    uniform = [(1.0, {one.name: dict.fromkeys(one.values, 1.0) for one in attributes})]
-    even = _counts_of_mix(attributes, prompts, uniform)
-    training = _counts_of_mix(attributes, prompts, mix or [])
+    alike: dict[str, dict[str, float]] = {}
+    for one in attributes:  # those of different prompts may share a name
+        alike.setdefault(one.name, {}).update(dict.fromkeys(one.values, 1.0))
+    even = _counts_of_mix(attributes, prompts, [(1.0, alike)])
+    known = [one for one in attributes if mix and all(_knows(kind, one) for _, kind in mix)]
+    training = _counts_of_mix(known, prompts, mix or [])
+    if known != attributes:
+        training.pop(LOOKS, None)
     most = {one.title: len(one.values) for one in attributes}
     images = max((len(rows) for _, rows in _rows_of(prompts)), default=0)
     most[LOOKS] = min(images, prod(most.values()))
@@ -195,8 +200,8 @@ def attribute_spreads(
         ends = _interval([*by_prompt], partial(mean, by_prompt))
         ends = None if ends is None else (max(1.0, ends[0]), min(at_most, ends[1]))
         trained = mean(training[title], by_prompt) if title in training else None
-        value, alike = mean(by_prompt, by_prompt), mean(even[title], by_prompt)
-        spreads.append(Spread(title, at_most, by_prompt, value, ends, alike, trained))
+        value, drawn = mean(by_prompt, by_prompt), mean(even[title], by_prompt)
+        spreads.append(Spread(title, at_most, by_prompt, value, ends, drawn, trained))
     return spreads
 
 
@@ -257,13 +262,8 @@ def _named_kept(
 def _counts_of_mix(
     attributes: Sequence[Attribute], prompts: Sequence[str], mix: Mix
 ) -> dict[str, dict[str, float]]:
-    """`_counts` of as many images drawn from a mix; without looks if it lacks some attribute."""
-    known = [
-        one
-        for one in attributes
-        if all(one.name in kind and {*kind[one.name]} <= {*one.values} for _, kind in mix)
-    ]
-    if not mix or not known:
+    """`_counts` of as many images drawn from a mix."""
+    if not attributes:
         return {}
     generator, draws = torch.Generator().manual_seed(0), max(DRAWN, FROM_MIX // len(prompts))
 
@@ -276,10 +276,13 @@ def _counts_of_mix(
         torch.stack(
             [drawn([values[one.name].get(v, 0.0) for v in one.values]) for _, values in mix]
         )
-        for one in known
+        for one in attributes
     )
-    found = _counts(known, prompts, [places.gather(0, kind)[0] for places in of_kinds])
-    return {title: of for title, of in found.items() if title != LOOKS or known == attributes}
+    return _counts(attributes, prompts, [places.gather(0, kind)[0] for places in of_kinds])
+
+
+def _knows(kind: Mapping[str, Mapping[str, float]], attribute: Attribute) -> bool:
+    return attribute.name in kind and {*kind[attribute.name]} <= {*attribute.values}
 
 
 def _counts(
