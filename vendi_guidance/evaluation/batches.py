@@ -116,9 +116,8 @@ class Batch:
                     f"{row['file_name']} has no column {name!r} in metadata.jsonl; its columns of "
                     f"numbers are {', '.join(numeric) or 'none'}"
                 )
-            if not _is_number(row[name]):
-                about = f"column {name!r} of {row['file_name']}"
-                raise ValueError(f"{about} is {row[name]!r}, no number")
+            if not _is_number(found := row[name]):
+                raise ValueError(f"column {name!r} of {row['file_name']} is {found!r}, no number")
         return [float(row[name]) for row in self.rows]
 
 

@@ -75,11 +75,10 @@ def as_svg(figure: Figure, name: str) -> str:
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
 
 
-def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
+def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
     """Write a PNG of the runs side by side: the first images of some prompts, evenly spread.
 
-    Returns:
-        False if there is nothing to draw, because no two images share a prompt.
+    Nothing is written if no two images share a prompt.
 
     Raises:
         OSError: the file cannot be written.
@@ -88,7 +87,7 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
     labels = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
     known = [label for label in labels if any(label in groups for groups in by_label)]
     if not known:
-        return False
+        return
     chosen = evenly_spaced(known, PROMPTS)
     columns = [[groups.get(label) for label in chosen] for groups in by_label]
     most = max(len(group.rows[:IMAGES]) for column in columns for group in column if group)
@@ -110,7 +109,6 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> bool:
                 axes.set_title(f"looks: {group.looks}", loc="right", fontsize=10)
     with style():
         figure.savefig(path, format="png")
-    return True
 
 
 @contextmanager
