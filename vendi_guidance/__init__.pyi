@@ -16,11 +16,9 @@ from vendi_guidance.evaluation.embedding import (
     Embedding as Embedding,
     ImageReader as ImageReader,
 )
-from vendi_guidance.evaluation.evaluator import (
-    Report as Report,
-    evaluate as evaluate,
-)
+from vendi_guidance.evaluation.evaluator import evaluate as evaluate
 from vendi_guidance.evaluation.judges import Judges as Judges
+from vendi_guidance.evaluation.results import Report as Report
 from vendi_guidance.features.base import (
     FromFunction as FromFunction,
     Labels as Labels,

@@ -30,7 +30,7 @@ from scripts.demo.faces import (
     pixels as drawing_of,
 )
 from vendi_guidance.commands.evaluate import evaluate_alike
-from vendi_guidance.evaluation.attribute_spread import change
+from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.attributes import Attribute, attributes_of_probe, one_hot
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare

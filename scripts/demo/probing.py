@@ -11,7 +11,7 @@ from torch import Tensor
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import Emoji
 from scripts.demo.training import Training, to_model_range, train
-from vendi_guidance.evaluation.attribute_spread import MIX
+from vendi_guidance.evaluation.attribute_diversity import MIX
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -187,10 +188,12 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
     result = compared(words, peace, *METHODS, "--attributes", file)
     assert result.exit_code == 0, result.output
-    for row in rows_of(peace).values():  # of three coins, three or two alike
-        assert row["attributes"][0]["means"]["commonest"][0] == pytest.approx(0.75, abs=0.05)
+    for row in rows_of(peace).values():  # of three coins all are alike once in four times
+        [spread] = row["effective_values"]
+        entropy = 0.75 * (log(3) - log(4) / 3)
+        assert spread["value"] == pytest.approx(exp(entropy), abs=0.15)
     page = (peace / "comparison.html").read_text()
-    assert "evenness" in page
+    assert "effective values" in page
 
 
 def test_an_attribute_of_no_prompt_is_refused_before_anything_is_generated(

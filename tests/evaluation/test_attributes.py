@@ -8,11 +8,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
-from scipy.stats import t as student
+from scipy.stats import entropy, t as student
 
 from tests.helpers.batches_at_hand import EMBEDDING, greys, save_batch
 from vendi_guidance.commands import evaluate as command
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
 from vendi_guidance.evaluation.attributes import (
     TEMPLATES,
     Attribute,
@@ -38,16 +38,13 @@ def scored(levels, prompts, attribute=LIGHT, judge=by_brightness):
     return attribute_scores(as_batch(greys(*levels), prompts), [attribute], judge)[0]
 
 
-def test_open_prompts_are_asked_for_evenness_and_named_ones_for_the_value():
-    [spread] = scored([0, 0, 0, 255], ["a room"] * 4).by_prompt
-    evenness = -(0.75 * log(0.75) + 0.25 * log(0.25)) / log(2)
-    assert spread.shares == (0.75, 0.25) and spread.named is None
-    assert spread.scores == pytest.approx({"entropy": evenness, "coverage": 1.0, "commonest": 0.75})
-    found = scored([0, 255, 255, 0, 0], ["a Bright room"] * 3 + ["a room"] * 2)
-    assert found.by_prompt[0].scores == {"named_kept": pytest.approx(2 / 3)}
-    assert {name: mean[0] for name, mean in found.means.items()} == pytest.approx(
-        {"entropy": 0.0, "coverage": 0.5, "commonest": 1.0, "named_kept": 2 / 3}
-    )
+def test_shares_are_of_each_prompt_and_a_named_value_counts_for_whether_it_is_shown():
+    found = scored([0, 255, 255, 0, 0, 0, 255], ["a Bright room"] * 3 + ["a room"] * 4)
+    named, unnamed = found.by_prompt
+    assert (named.named, named.count) == ("bright", 3)
+    assert (unnamed.named, unnamed.shares) == (None, (0.75, 0.25))
+    assert found.named_kept == (pytest.approx(2 / 3), None, None)
+    assert scored([0, 255], ["a room"] * 2).named_kept is None
 
 
 @pytest.mark.parametrize(
@@ -68,15 +65,9 @@ def unsure(p: float):
 
 
 def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image():
-    def doubtful(images, prompts, attribute):
-        return by_brightness(images, prompts, attribute) * 0.2 + 0.4
-
-    prompts, levels = [f"prompt {i % 16}" for i in range(64)], [255, 0] * 32
-    assert scored(levels, prompts).means["commonest"] == (1.0, None, None)  # all prompts are alike
-    _, low, high = scored(levels, prompts, judge=doubtful).means["commonest"]
-    assert high - low > 0.01
     prompts = [f"bright room {i % 16}" for i in range(64)]
-    value, low, high = scored([0] * 64, prompts, judge=unsure(0.5)).means["named_kept"]
+    assert scored([255] * 64, prompts).named_kept == (1.0, None, None)  # all prompts are alike
+    value, low, high = scored([0] * 64, prompts, judge=unsure(0.5)).named_kept
     assert value == pytest.approx(0.5, abs=0.005)
     textbook = student.ppf(0.975, 15) * (0.25 / 64) ** 0.5
     assert (high - low) / 2 == pytest.approx(textbook, rel=0.25)
@@ -84,13 +75,15 @@ def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image(
 
 def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
     """Of four images that are bright with probability 0.4."""
-    [spread] = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4)).by_prompt
-    assert spread.shares == pytest.approx((0.6, 0.4))
-    both = 1 - 0.6**4 - 0.4**4
-    assert spread.scores["coverage"] == pytest.approx((1 + both) / 2, abs=0.05)
-    commonest = [1.0, 0.75, 0.5, 0.75, 1.0]
-    expected = sum(comb(4, k) * 0.4**k * 0.6 ** (4 - k) * commonest[k] for k in range(5))
-    assert spread.scores["commonest"] == pytest.approx(expected, abs=0.05)
+    found = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4))
+    assert found.by_prompt[0].shares == pytest.approx((0.6, 0.4))
+    [spread] = attribute_spreads([found], ["a room"] * 4)
+    entropies = [entropy([k, 4 - k]) for k in range(5)]
+    expected = sum(comb(4, k) * 0.4**k * 0.6 ** (4 - k) * entropies[k] for k in range(5))
+    assert spread.by_prompt["a room"] == pytest.approx(expected, abs=0.05)
+    assert scored([0] * 4, ["a bright room"] * 4, judge=unsure(0.4)).named_kept[0] == (
+        pytest.approx(0.4)
+    )
 
 
 def draw_prompts(count: int, generator: torch.Generator):
@@ -106,25 +99,24 @@ def draw_prompts(count: int, generator: torch.Generator):
 
 
 def test_intervals_hold_the_truth_where_a_judge_is_right_about_its_doubts():
-    """The mean over prompts of the kind, and what the true values of the images give."""
+    """The share kept by prompts of the kind, and what the true values of the images give."""
     colour = Attribute("colour", ("red", "green", "blue"))
     generator = torch.Generator().manual_seed(0)
 
-    def means(p):
-        prompts = [f"room {i // 4}" for i in range(len(p))]
+    def kept(p):
+        prompts = [f"red room {i // 4}" for i in range(len(p))]
         images = LazyImages(lambda _: Image.new("RGB", (1, 1)), range(len(p)))
         rows = iter(p.split(256))
         judge = lambda *_: next(rows)  # noqa: E731
-        return attribute_scores(as_batch(images, prompts), [colour], judge)[0].means
+        return attribute_scores(as_batch(images, prompts), [colour], judge)[0].named_kept
 
-    everywhere = means(draw_prompts(5000, generator)[1])
-    held = dict.fromkeys(everywhere, 0)
+    everywhere, _, _ = kept(draw_prompts(5000, generator)[1])
+    held = 0
     for _ in range(20):
         p, true = draw_prompts(24, generator)
-        of_these, found = means(true), means(p)
-        for name, (_, low, high) in found.items():
-            held[name] += low <= of_these[name][0] <= high and low <= everywhere[name][0] <= high
-    assert all(count >= 17 for count in held.values()), held
+        of_these, (_, low, high) = kept(true)[0], kept(p)
+        held += low <= of_these <= high and low <= everywhere <= high
+    assert held >= 17
 
 
 @pytest.mark.parametrize(
@@ -181,8 +173,8 @@ def test_with_the_probe_the_values_drawn_are_the_looks():
         judges=Judges(labels=label, attributes=[weight], attribute_judge=ProbeJudge(probe)),
         embedding=EMBEDDING,
     )
-    [found] = report.attributes
-    assert report.scores["looks_per_prompt"].value == 2 * found.means["coverage"][0] == 1.5
+    assert report.scores["looks_per_prompt"].value == 1.5
+    assert report.spreads[0].by_prompt == pytest.approx({"cat": 0, "cat ": log(2)})
     with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
         ProbeJudge(probe)(images, prompts, LIGHT)
 
@@ -241,10 +233,9 @@ def test_labels_in_the_metadata_are_reported_on_the_page(folder, tiny_sdxl_folde
     content = json.loads((folder / "report" / "report.json").read_text())
     [found] = content["runs"][0]["attributes"]
     assert content["runs"][0]["scores"]["faithfulness"]["value"] == pytest.approx(0.5)
-    assert found["means"]["commonest"][0] == 1.0 and len(found["spreads"]) == 8
+    assert found["means"] == {} and len(found["spreads"]) == 8
     page = (folder / "report" / "report.html").read_text()
-    assert '<section id="attributes"' in page and "attribute-1.png" not in page
-    assert Image.open(folder / "report" / "attribute-1.png").size[0] > 300
+    assert '<section id="attributes"' in page
     [spread] = content["runs"][0]["effective_values"]
     assert spread["value"] == pytest.approx(1) and spread["training"] is None
     assert Image.open(folder / "report" / "attributes.png").size[0] > 300

@@ -88,8 +88,6 @@ def test_too_few_images_say_nothing_of_chance():
     assert "needs 20 images, or 8 prompts, in each run; there are 8." in comparison.verdict()
     assert comparison.differences
     assert all(found.low is None for found in comparison.differences.values())
-    vendi = comparison.differences["vendi"]  # no answer is not a blank
-    assert vendi.significance(MEASURES["vendi"]) == "unknown"
 
 
 def test_without_prompts_the_vendi_score_tells_also_where_nothing_varies():

@@ -1,10 +1,11 @@
-"""What scores are computed from."""
+"""What scores are computed from: features, and labels made by hand."""
 
 import pytest
 import torch
 
 from tests.helpers.batches_at_hand import COLOURS, EMBEDDING, WORDS, prompts, sample_images
 from vendi_guidance.evaluation.inputs import ScoreInputs
+from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
 from vendi_guidance.scores.spectra import Exact
 
@@ -12,9 +13,16 @@ X, T = COLOURS.embed(sample_images(40)), WORDS.embed(prompts(40))
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
 INPUTS = ScoreInputs(X, KERNELS[0], t=T, kernel_t=KERNELS[1])
 
+PROMPTS = ["ear"] * 5 + ["nose"] * 3
+LABELS = Labels(
+    asked=PROMPTS,
+    shown=["ear", "ear", "ear", "nose", "ear", "nose", "ear", "ear"],
+    variant=["dark", "dark", "round", "light", "light", "dark", "dark", "round"],
+)
+
 
 def test_prompts_that_repeat_need_no_spectrum_of_all_images():
-    found = [values[values > 1e-9] for values in INPUTS.eigenvalues()]
+    found = [values[values > 1e-9] for values in INPUTS.eigenvalues().values()]
     assert len(found[1]) == 8
     for values, gram in zip(found, (KERNELS[0].gram(X), KERNELS[1].gram(T)), strict=False):
         whole = torch.linalg.eigvalsh(gram.double() / 40).flip(0)
@@ -36,3 +44,20 @@ def test_every_prompt_with_a_correct_image_has_a_look_at_least():
     assert some.scores(Exact())["looks_per_prompt"] == 1.0  # 2 and 0
     assert some.lower_bound("looks_per_prompt") == 0.5
     assert some.lower_bound("vendi") == -torch.inf
+
+
+def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():
+    # ear: dark twice, round, light; the nose among them does not count
+    assert looks_by_group(PROMPTS, LABELS) == {"ear": 3, "nose": 1}
+    assert looks_by_group(["a nose"], Labels(["nose"], ["ear"], ["dark"])) == {"a nose": 0}
+    assert prompt_fidelity(LABELS) == pytest.approx(5 / 8)
+    # prompts that differ in what they leave open are counted apart
+    labels = Labels(["ear"] * 3, ["ear"] * 3, ["dark", "dark", "light"])
+    assert looks_by_group(["ear", "ear, dark", "ear"], labels) == {"ear": 2, "ear, dark": 1}
+
+
+def test_images_of_unknown_labels_do_not_count():
+    labels = Labels(["ear", None, "nose"], ["ear"] * 3, ["dark"] * 3)
+    assert prompt_fidelity(labels) == pytest.approx(1 / 2)
+    assert looks_by_group(["ear", "castle", "nose"], labels) == {"ear": 1, "nose": 0}
+    assert prompt_fidelity(Labels([None], ["ear"], ["dark"])) is None

@@ -56,4 +56,4 @@ def test_the_interval_of_a_mean_is_the_textbook_one(labels):
     means = [sum(values[i] for i in rows) / len(rows) for (rows,) in draws.parts]
     low, high = draws.interval(1.0, means, is_ratio=False)
     assert (1 - low, high - 1) == pytest.approx((expected, expected), rel=0.05)
-    assert draws.interval(0.7, [0.7] * 50, is_ratio=False) == (None, None)  # nothing varies
+    assert draws.interval(0.7, [0.7] * 50, is_ratio=False) is None  # nothing varies

@@ -12,9 +12,9 @@ from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.report.figures import draw_figures
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
-from vendi_guidance.evaluation.report.tables import score_rows
+from vendi_guidance.evaluation.report.tables import score_table
 
-ONE = {"report.html", "report.json", "spectrum.png", "similarities-1.png"}
+ONE = {"report.html", "report.json", "spectrum.png"}
 PROMPTS_TOO = {"decomposition.png", "convergence.png", "comparison.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
 
@@ -26,10 +26,12 @@ def comparison():
 
 @pytest.fixture(scope="module")
 def folder(comparison, tmp_path_factory):
-    """Of the comparison, with what was there before."""
+    """Of the comparison, with what was there before: notes, and a figure of an earlier version."""
     folder = tmp_path_factory.mktemp("reports") / "new"
     folder.mkdir()
-    (folder / "report.json").write_text("earlier")
+    earlier = {"format": "vendi-guidance report", "files": ["similarities-1.png"]}
+    (folder / "report.json").write_text(json.dumps(earlier))
+    (folder / "similarities-1.png").write_text("earlier")
     (folder / "notes.txt").write_text("mine")
     assert comparison.save(folder) == folder / "report.html"
     return folder
@@ -42,7 +44,7 @@ def names(folder):
 def test_one_report_and_two_are_whole_folders(comparison, folder, tmp_path):
     comparison.first.save(tmp_path / "one")
     assert names(tmp_path / "one") == ONE | PROMPTS_TOO
-    assert names(folder) == ONE | PROMPTS_TOO | {"similarities-2.png", "notes.txt"}
+    assert names(folder) == ONE | PROMPTS_TOO | {"notes.txt"}
     assert (folder / "notes.txt").read_text() == "mine"
     for path in folder.glob("*.png"):
         with Image.open(path) as image:
@@ -81,8 +83,10 @@ def test_half_a_character_is_a_question_mark(tmp_path):
 def test_a_score_that_only_one_run_has_is_no_change():
     judged = report_of(16, prompts=["cat"] * 16, labels=labels_of(["cat"] * 16, ["cat"] * 16))
     plain = report_of(16, prompts=["cat"] * 16)
-    rows = {row[0].text: row[1:] for row in score_rows([judged, plain], compare(judged, plain))}
-    assert [cell.text for cell in rows["prompt fidelity"]] == ["1.000", "–", "–", "–"]
+    table = score_table([judged, plain], compare(judged, plain))
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    rows = {title: cells for title, *cells in zip(*columns, strict=True)}
+    assert rows["prompt fidelity"] == ["1.000", "–", "–", "–"]
 
 
 def test_what_is_left_out_is_said():

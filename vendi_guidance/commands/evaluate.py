@@ -45,7 +45,7 @@ from vendi_guidance.commands.embedding_options import (
     scored,
 )
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
-from vendi_guidance.evaluation.attribute_spread import read_mix
+from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader

@@ -11,7 +11,7 @@ from vendi_guidance.comparison.figures import draw_curves
 from vendi_guidance.comparison.study import Compared, Results
 from vendi_guidance.evaluation.judging import faithfulness_in
 from vendi_guidance.evaluation.measures import between
-from vendi_guidance.evaluation.report.figures import draw_attributes, save_png
+from vendi_guidance.evaluation.report.figures import save_png
 from vendi_guidance.evaluation.report.html import Run, render
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
@@ -43,9 +43,6 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
     content = json.dumps(as_json(results, settings), indent=2, allow_nan=False)
     with whole_file(folder / JSON_FILE) as temporary:
         temporary.write_text(content + "\n", encoding="utf-8")
-    mains = [results.unguided, results.best(ours=True), results.best(ours=False)]
-    shown = [run.report for run in mains if run is not None]
-    figures |= draw_attributes(shown)
     text = render(
         PAGE,
         [run.report for run in results.runs],
@@ -84,6 +81,7 @@ def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
                 "seconds_per_image": run.seconds,
                 "scores": {name: asdict(score) for name, score in run.report.scores.items()},
                 "attributes": [one.as_json() for one in run.report.attributes],
+                "effective_values": [asdict(one) for one in run.report.spreads],
             }
             for run in results.runs
         ],

@@ -1,17 +1,12 @@
-"""What a batch consists of: groups, modes, near-duplicates, spectra and convergence curves.
-
-Of large batches a random sample is analysed; `Analysis.looked_at` says of how many images.
-"""
+"""What a batch consists of: groups, modes, spectra and convergence curves."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.labels import looks_by_group
-from vendi_guidance.kernels.tiles import tile, upper_triangle
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, vendi
@@ -20,15 +15,11 @@ from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000
-"""How many images eigenvectors and heat maps are computed of, at most."""
-
-PAIRS_UP_TO = 20_000
-"""Among how many images near-duplicates are searched, at most."""
+"""The most images whose eigenvectors are computed: of larger batches, a random sample."""
 
 CURVES_FROM = 2 * FEWEST
 """With fewer images, there are no convergence curves."""
 
-PAIRS = 12
 EIGENVALUES = 100
 
 
@@ -51,15 +42,6 @@ class Group:
     looks: int | None
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two images and their similarity, at most 1."""
-
-    first: int
-    second: int
-    similarity: float
-
-
 @dataclass(frozen=True, eq=False)
 class Analysis:
     """What a batch consists of.
@@ -67,21 +49,16 @@ class Analysis:
     Attributes:
         groups: the least diverse first; none where every image has a label of its own.
         modes: the leading ones, by row numbers of the whole batch.
-        pairs: the most similar images, no image twice.
         spectra: eigenvalues, largest first, of K_X/n ("pictures"), and where there are prompts of
             K_T/n ("prompts") and K_X∘K_T/n ("joint").
         convergence: "conditional_vendi" and "vendi" as images are added.
-        similarities: (b, b) of the images `rows`, which are in order of their groups.
-        looked_at: of how many images the "modes" and spectra are, and the "pairs".
+        looked_at: of how many images the "modes" and spectra are.
     """
 
     groups: list[Group]
     modes: list[Mode]
-    pairs: list[Pair]
     spectra: dict[str, list[float]]
     convergence: dict[str, Convergence]
-    similarities: Tensor
-    rows: list[int]
     looked_at: dict[str, int]
 
 
@@ -89,23 +66,15 @@ class Analysis:
 def analyse(inputs: ScoreInputs) -> Analysis:
     """Analyse a batch."""
     drawn = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
-    some, more = (drawn[:most].sort().values for most in (DENSE_UP_TO, PAIRS_UP_TO))
+    some = drawn[:DENSE_UP_TO].sort().values
     part = inputs.take(some)
-    members = rows_by_label(part.groups or [None] * len(part), len(part))
-    rows = some[[row for group in members.values() for row in group]]
     modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())
     return Analysis(
         groups=_groups(inputs),
-        modes=[
-            Mode(mode.eigenvalue, tuple(some[list(mode.rows)].tolist()), mode.loadings)
-            for mode in modes
-        ],
-        pairs=_pairs(inputs.take(more), more),
+        modes=[replace(mode, rows=tuple(some[list(mode.rows)].tolist())) for mode in modes],
         spectra=_spectra(part),
         convergence=_convergence(inputs),
-        similarities=part.kernel_x.gram(inputs.x[rows]),
-        rows=rows.tolist(),
-        looked_at={"modes": len(some), "pairs": len(more)},
+        looked_at={"modes": len(some)},
     )
 
 
@@ -127,39 +96,10 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
     return groups
 
 
-def _pairs(part: ScoreInputs, numbers: Tensor) -> list[Pair]:
-    """Images and their nearest, the most similar first, no image twice."""
-    n = len(part)
-    blocks = part.kernel_x.blocks(part.x)
-    nearest = part.x.new_full((n,), -torch.inf)
-    neighbours = torch.zeros(n, dtype=torch.long, device=part.x.device)
-    for rows, columns in upper_triangle(part.x):
-        k = tile(blocks, rows, columns)
-        if rows == columns:
-            k = k.fill_diagonal_(-torch.inf)
-        for these, those, values in ((rows, columns, k), (columns, rows, k.T)):
-            best, where = values.max(dim=1)
-            closer = best > nearest[these]
-            neighbours[these] = torch.where(closer, where + those.start, neighbours[these])
-            nearest[these] = torch.where(closer, best, nearest[these])
-    pairs: list[Pair] = []
-    used: set[int] = set()
-    for row in nearest.argsort(descending=True).tolist() if n > 1 else []:
-        both = {row, int(neighbours[row])}
-        if not both & used and len(pairs) < PAIRS:
-            used |= both
-            first, second = sorted(int(numbers[i]) for i in both)
-            pairs.append(Pair(first, second, float(nearest[row])))
-    return pairs
-
-
 def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
     """Without eigenvalues of 0, which K_T has where prompts repeat."""
-    found = (values[:EIGENVALUES] for values in part.eigenvalues())
-    return {
-        name: values[values > ROUNDING * values[0]].tolist()
-        for name, values in zip(("pictures", "prompts", "joint"), found, strict=False)
-    }
+    found = {name: values[:EIGENVALUES] for name, values in part.eigenvalues().items()}
+    return {name: it[it > ROUNDING * it[0]].tolist() for name, it in found.items()}
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:

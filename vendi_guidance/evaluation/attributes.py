@@ -183,15 +183,16 @@ def _values(given: Any, where: str) -> tuple[str, ...]:
     return tuple(given)
 
 
+@dataclass(frozen=True, eq=False)
 class ZeroShot:
     """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it.
 
-    Args:
+    Attributes:
         images, texts: the two halves, of unit length.
     """
 
-    def __init__(self, images: ImageEmbedder, texts: PromptEmbedder) -> None:
-        self._images, self._texts = images, texts
+    images: ImageEmbedder
+    texts: PromptEmbedder
 
     def __call__(
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
@@ -202,27 +203,27 @@ class ZeroShot:
             for template in TEMPLATES
         ]
         normalize = torch.nn.functional.normalize
-        texts = normalize(self._texts.embed(phrases), dim=-1)
+        texts = normalize(self.texts.embed(phrases), dim=-1)
         means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
-        cosines = normalize(self._images.embed(images), dim=-1) @ means.T
+        cosines = normalize(self.images.embed(images), dim=-1) @ means.T
         return (cosines / TEMPERATURE).softmax(dim=1)
 
 
+@dataclass(frozen=True, eq=False)
 class ProbeJudge:
     """The demo's probe, for its own attributes."""
 
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
+    probe: Probe
 
     def __call__(
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
     ) -> Tensor:
-        known = self._probe.attributes
+        known = self.probe.attributes
         if set(attribute.values) != set(known.get(attribute.name, [])):
             about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
             raise ValueError(
                 f"the probe does not know these values of {attribute.name!r}, only {about}"
             )
         place = [*known].index(attribute.name) + 1
-        seen = [look[place] for look in self._probe.looks(images)]
+        seen = [look[place] for look in self.probe.looks(images)]
         return one_hot(seen, attribute)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import counted
 from vendi_guidance.storage.captions import TABLES, find_captions
-from vendi_guidance.storage.imagefolder import METADATA, Listed, read_metadata
+from vendi_guidance.storage.imagefolder import METADATA, read_metadata
 from vendi_guidance.storage.images import image_files, open_image, to_rgb
 
 Images: TypeAlias = Any
@@ -116,9 +116,8 @@ class Batch:
                     f"{row['file_name']} has no column {name!r} in metadata.jsonl; its columns of "
                     f"numbers are {', '.join(numeric) or 'none'}"
                 )
-            if not _is_number(row[name]):
-                about = f"column {name!r} of {row['file_name']}"
-                raise ValueError(f"{about} is {row[name]!r}, no number")
+            if not _is_number(found := row[name]):
+                raise ValueError(f"column {name!r} of {row['file_name']} is {found!r}, no number")
         return [float(row[name]) for row in self.rows]
 
 
@@ -161,8 +160,6 @@ def as_batch(
         batch = _from_folder(Path(images), read_prompts and prompts is None)
     elif hasattr(images, "column_names"):
         batch = _from_dataset(images)
-    elif isinstance(images, LazyImages):
-        batch = Batch(images, None)
     else:
         batch = Batch(_from_sequence(images), None)
     n = len(batch.images)
@@ -188,6 +185,8 @@ def as_batch(
 
 def _from_sequence(images: Any) -> LazyImages:
     """From a sequence of arrays, tensors, PIL images or paths, or an array or tensor of all."""
+    if isinstance(images, LazyImages):
+        return images
     if isinstance(images, (Tensor, np.ndarray)):
         if images.ndim not in ((4,) if isinstance(images, Tensor) else (3, 4)):
             raise ValueError(
@@ -203,45 +202,40 @@ def _from_sequence(images: Any) -> LazyImages:
 
 
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
+    """The images that a `metadata.jsonl` lists, else all; if some have a prompt, only those."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    files = image_files(folder)
-    listed = read_metadata(folder) if (folder / METADATA).is_file() else None
-    if listed is not None:
-        return _from_metadata(folder, files, listed, read_prompts)
-    name = folder.resolve().name
-    if not files:
+    files, name = image_files(folder), folder.resolve().name
+    rows: list[dict[str, Any]] | None = None
+    prompts: list[Any] = []
+    if (folder / METADATA).is_file():
+        listed = read_metadata(folder)
+        found, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
+        if read_prompts:
+            named = ([row.get(key) for key in PROMPT_COLUMNS] for row in rows)
+            prompts = [next((it for it in row if it is not None), None) for row in named]
+    elif files:
+        found, captions = files, find_captions(folder, files) if read_prompts else None
+        if captions is not None:
+            source, prompts = captions.source, [captions.of.get(file) for file in files]
+    else:
         raise ValueError(f"{folder} contains neither {METADATA} nor images")
-    captions = find_captions(folder, files) if read_prompts else None
-    if captions is None:
-        wanted = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
-        return Batch(_from_sequence(files), None, name=name, note=f"No prompts found ({wanted}).")
-    kept = [file for file in files if file in captions.of]
-    note = _note(captions.source, len(files) - len(kept), len(files))
-    return Batch(_from_sequence(kept), [captions.of[file] for file in kept], name=name, note=note)
-
-
-def _from_metadata(
-    folder: Path, files: Sequence[Path], listed: Sequence[Listed], read_prompts: bool
-) -> Batch:
-    """The images that a `metadata.jsonl` lists; if some of them have a prompt, only those."""
-    prompts: list[Any] = [
-        next((row[key] for key in PROMPT_COLUMNS if row.get(key) is not None), None)
-        for _, _, row in listed
-    ]
-    kept, note = [*range(len(listed))], ""
-    has_prompts = read_prompts and any(prompt is not None for prompt in prompts)
+    kept, note = [*range(len(found))], ""
+    has_prompts = any(prompt is not None for prompt in prompts)
     if has_prompts:
         kept = [i for i in kept if prompts[i] is not None]
-        unlisted = len(set(files) - {path for _, path, _ in listed})
-        note = _note(METADATA, len(listed) - len(kept) + unlisted, len(listed) + unlisted)
-    rows = [listed[i].row for i in kept]
-    seconds: list[Any] = [row.get("seconds") for row in rows]
+        count = len(found) + len({*files} - {*found})
+        note = _note(source, count - len(kept), count)
+    elif rows is None:
+        wanted = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
+        note = f"No prompts found ({wanted})."
+    rows = None if rows is None else [rows[i] for i in kept]
+    seconds: list[Any] = [row.get("seconds") for row in rows or []]
     return Batch(
-        _from_sequence([listed[i].path for i in kept]),
+        _from_sequence([found[i] for i in kept]),
         [prompts[i] for i in kept] if has_prompts else None,
-        seconds if all(isinstance(value, int | float) for value in seconds) else None,
-        folder.resolve().name,
+        seconds if rows and all(isinstance(value, int | float) for value in seconds) else None,
+        name,
         rows,
         note,
     )
@@ -281,19 +275,17 @@ def _as_image(source: Any) -> Image.Image:
             return open_image(source)
         except ValueError as error:
             raise ValueError(f"the image {source} cannot be used: {error}") from None
-    elif isinstance(source, Image.Image):
+    if isinstance(source, Image.Image):
         return to_rgb(source)
-    elif isinstance(source, Tensor):
+    if isinstance(source, Tensor):
         pixels = source.detach().cpu()
         array = (pixels.movedim(0, -1) if pixels.ndim == 3 else pixels).float().numpy()
         array = array.astype(np.uint8) if source.dtype == torch.uint8 else array
     elif isinstance(source, np.ndarray):
         array = source
     else:
-        raise ValueError(
-            f"an image must be a PIL image, a path, an array or a tensor, got "
-            f"{type(source).__name__}"
-        )
+        kind = type(source).__name__
+        raise ValueError(f"an image must be a PIL image, a path, an array or a tensor, got {kind}")
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 2, 3, 4)):
         raise ValueError(
             f"an image has shape (h, w) or (h, w, 1 to 4) as an array, (1 to 4, h, w) as a tensor; "

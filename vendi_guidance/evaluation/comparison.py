@@ -6,8 +6,6 @@ variation between prompts cancels.
 """
 
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,7 +14,7 @@ from vendi_guidance.evaluation.evaluator import scores_of_parts, spectrum_for
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import Draws, draw_parts
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.results import ComparisonData, Difference, ReportData
+from vendi_guidance.evaluation.results import Comparison, Difference, Report
 from vendi_guidance.scores.groups import rows_by_label
 
 OF_KERNELS = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
@@ -24,17 +22,7 @@ DECISIVE = (*OF_KERNELS, "truncation", "clip", "faithfulness")
 """Settings that must agree for scores to be comparable."""
 
 
-class Comparison(ComparisonData):
-    """What `compare` returns: two reports and their differences, which can be saved together."""
-
-    def save(self, folder: str | PathLike[str]) -> Path:
-        """Write both reports side by side, as `Report.save` does one."""
-        from vendi_guidance.evaluation.report.writer import save_report  # matplotlib takes a second
-
-        return save_report(Path(folder), [self.first, self.second], self)
-
-
-def compare(first: ReportData, second: ReportData, *, progress: bool = False) -> Comparison:
+def compare(first: Report, second: Report, *, progress: bool = False) -> Comparison:
     """What changes from one batch to another, with 95% confidence intervals.
 
     Args:
@@ -104,7 +92,6 @@ def _difference(name: str, scores: list[list[dict[str, float]]], draws: Draws | 
         pairs = pairs[:1]
     is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
     change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
-    low, high = None, None
-    if draws is not None and changes:
-        low, high = draws.interval(change, changes, is_ratio=is_ratio)
+    ends = draws.interval(change, changes, is_ratio=is_ratio) if draws and changes else None
+    low, high = ends or (None, None)
     return Difference(*pairs[0], change, low, high, is_ratio)

@@ -186,14 +186,10 @@ def embed_prompts(
 def choose_kernel(
     kernel: "Similarity | None", usual: dict[str, float], embedder: dict[str, Any], x: Tensor
 ) -> tuple[Kernel, dict[str, Any]]:
-    """A kernel, and its settings, JSON values.
+    """A kernel of (n, d) features, and its settings, JSON values.
 
-    Args:
-        kernel: the one asked for; None is a Gaussian of the embedder's usual bandwidth, else of the
-            features' median distance.
-        usual: bandwidths by the name of the embedder.
-        embedder: its name and settings.
-        x: (n, d) features.
+    None is a Gaussian of the `usual` bandwidth of the embedder's name, else of the features' median
+    distance.
     """
     if kernel is None and embedder["name"] in usual:
         kernel = Gaussian(usual[embedder["name"]])

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, is_dataclass, replace
-from os import PathLike
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,8 +10,7 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_spread import attribute_spreads
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.deprecated import takes_deprecated_keywords
 from vendi_guidance.evaluation.embedding import (
@@ -28,7 +25,7 @@ from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
-from vendi_guidance.evaluation.results import ReportData, ScoreResult
+from vendi_guidance.evaluation.results import Report, ScoreResult
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
@@ -37,32 +34,6 @@ from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 MOST_REFERENCES = 1000
 """For confidence intervals many parts of a batch are scored. To save time they are compared with
 at most this many reference images, the same ones each time."""
-
-
-class Report(ReportData):
-    """What `evaluate` returns: the scores of a batch, which can be saved as a report.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Embedding
-        >>> embedding = Embedding(torch.eye(4).repeat(4, 1))
-        >>> report = evaluate(torch.zeros(16, 3, 8, 8), embedding=embedding)
-        >>> report.scores["rke"].basis
-        'given features, Gaussian σ = 1.414 (median distance); order 2, n = 16'
-    """
-
-    def save(self, folder: str | PathLike[str]) -> Path:
-        """Write `report.html`, `report.json` and figures as PNG files.
-
-        Returns:
-            The path of the page.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        from vendi_guidance.evaluation.report.writer import save_report  # matplotlib takes a second
-
-        return save_report(Path(folder), [self])
 
 
 @takes_deprecated_keywords
@@ -197,10 +168,10 @@ def _interval(
         return None, None
     measure, of_parts = MEASURES[name], [part[name] for part in parts]
     is_ratio = measure.is_ratio and min(value, *of_parts) > 0
-    low, high = draws.interval(value, of_parts, is_ratio=is_ratio)
-    if low is None or high is None:
+    ends = draws.interval(value, of_parts, is_ratio=is_ratio)
+    if ends is None:
         return None, None
-    return max(low, lower_bound, measure.low), min(high, measure.high)
+    return max(ends[0], lower_bound, measure.low), min(ends[1], measure.high)
 
 
 def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:

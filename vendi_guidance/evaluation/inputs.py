@@ -58,15 +58,14 @@ class ScoreInputs:
 
     def take(self, rows: Tensor) -> "ScoreInputs":
         """The same for some of the images: (b,) row numbers."""
-        numbers = rows.tolist()
-        kept: dict[str, Any] = {}
-        for name, value in vars(self).items():
-            if isinstance(value, Labels):
-                kept[name] = value.take(numbers)
-            elif isinstance(value, Tensor) and name != "reference":
-                kept[name] = value[rows]
-            elif isinstance(value, Sequence):
-                kept[name] = [value[i] for i in numbers]
+        columns = {
+            name: getattr(self, name) for name in ("x", "t", "clip", "faithfulness", "seconds")
+        }
+        kept: dict[str, Any] = {k: v[rows] for k, v in columns.items() if v is not None}
+        if self.groups is not None:
+            kept["groups"] = [self.groups[row] for row in rows.tolist()]
+        if self.labels is not None:
+            kept["labels"] = self.labels.take(rows.tolist())
         return replace(self, **kept)
 
     def vendi_scores(self, entropy: Entropy, spectrum: Spectrum) -> dict[str, float]:
@@ -88,14 +87,15 @@ class ScoreInputs:
             "information_vendi": exp(h_x + h_t - h_joint),
         }
 
-    def eigenvalues(self) -> list[Tensor]:
-        """Those of K_X/n, and where there are prompts of K_T/n and K_X∘K_T/n, largest first."""
-        found = [Exact().eigenvalues(self.x, self.kernel_x)]
+    def eigenvalues(self) -> dict[str, Tensor]:
+        """Largest first, of K_X/n ("pictures"), and where there are prompts of K_T/n ("prompts")
+        and K_X∘K_T/n ("joint")."""
+        found = {"pictures": Exact().eigenvalues(self.x, self.kernel_x)}
         if self.t is not None and self.kernel_t is not None:
             prompts, weights = _distinct(self.t)
-            found.append(Exact().eigenvalues(prompts, self.kernel_t, weights))
+            found["prompts"] = Exact().eigenvalues(prompts, self.kernel_t, weights)
             rows, parts = self._joint(self.t, self.kernel_t)
-            found.append(Exact().eigenvalues(rows, parts.joint.kernel))
+            found["joint"] = Exact().eigenvalues(rows, parts.joint.kernel)
         return found
 
     def _joint(self, t: Tensor, kernel_t: Kernel) -> tuple[Tensor, Parts]:

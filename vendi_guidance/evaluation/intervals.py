@@ -12,6 +12,7 @@ computed from logarithms.
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ LARGEST_PART = 500
 """The most images scored at a time: exact spectra of more take long."""
 
 LEVEL = 0.95
+
+Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Draws:
 
     def interval(
         self, value: float, of_parts: Sequence[float], *, is_ratio: bool, common: float = 0.0
-    ) -> tuple[float, float] | tuple[None, None]:
+    ) -> Interval | None:
         """The confidence interval of level `LEVEL` around a value.
 
         Args:
@@ -65,12 +68,12 @@ class Draws:
                 common and more prompts would not lessen, such as a judge's doubts.
 
         Returns:
-            Its ends; None for both where nothing varies.
+            Its ends; None where nothing varies.
         """
         error = math.hypot(standard_error(of_parts, self.scale, is_ratio), common)
         size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
         if not error > 1e-9 * self.scale * max(1.0, size):
-            return None, None
+            return None
         return interval(value, quantile(LEVEL, self.degrees) * error, is_ratio)
 
 

@@ -10,7 +10,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.checks import counted
-from vendi_guidance.evaluation.attribute_spread import Mix
+from vendi_guidance.evaluation.attribute_diversity import Mix
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
@@ -102,8 +102,7 @@ def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
         numbers = torch.as_tensor(values).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"the faithfulness {whose} is not made of numbers: {error}") from None
-    if numbers.shape != (n,):
-        shape = tuple(numbers.shape)
+    if (shape := tuple(numbers.shape)) != (n,):
         raise ValueError(
             f"the faithfulness {whose} has shape {shape}: give {n}, one for each image"
         )

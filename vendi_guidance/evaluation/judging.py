@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from PIL.Image import Image
@@ -13,9 +13,9 @@ from torch import Tensor
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
-from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judge, Judges
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -52,16 +52,16 @@ class OwnPrompt:
         return torch.tensor([float(self._prompts[i] == prompt) for i, prompt in pairs])
 
 
+@dataclass(frozen=True, eq=False)
 class ProbeConcept:
     """Faithfulness of the demo model, by its probe: 1 for an image that shows the concept that its
     prompt asks for, else 0. The probe's other heads, which count looks, are not used."""
 
-    def __init__(self, probe: Probe) -> None:
-        self.name = "concept seen by the probe"
-        self._probe = probe
+    probe: Probe
+    name: ClassVar[str] = "concept seen by the probe"
 
     def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
-        pairs = zip(self._probe.asked(prompts), self._probe.looks(images), strict=True)
+        pairs = zip(self.probe.asked(prompts), self.probe.looks(images), strict=True)
         return torch.tensor([float(asked is None or asked[0] == look[0]) for asked, look in pairs])
 
 
@@ -97,7 +97,7 @@ class Outcome:
         return found
 
     @classmethod
-    def of(cls, found: ComparisonData) -> "Outcome":
+    def of(cls, found: Comparison) -> "Outcome":
         """Of a comparison whose first batch is the unguided one."""
         more = found.differences["conditional_vendi"]
         kept = found.differences[faithfulness_in(found.first)]
@@ -112,7 +112,7 @@ class Outcome:
         )
 
 
-def faithfulness_in(report: ReportData) -> str:
+def faithfulness_in(report: Report) -> str:
     """The name of the score that says how faithful images are."""
     return "faithfulness" if "faithfulness" in report.scores else "clip_score"
 

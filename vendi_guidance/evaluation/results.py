@@ -1,12 +1,13 @@
-"""The results of an evaluation as plain data, which the writers of reports take."""
+"""The results of an evaluation: scores, their differences, and what is said of both."""
 
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores
-from vendi_guidance.evaluation.attribute_spread import Spread
+from vendi_guidance.evaluation.attribute_diversity import AttributeScores, Spread
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH
@@ -32,21 +33,28 @@ class ScoreResult:
 
 
 @dataclass(frozen=True, eq=False)
-class ReportData:
-    """The results of one batch.
+class Report:
+    """What `evaluate` returns: the results of one batch, which can be saved as a report.
 
     Attributes:
         name: of the batch.
         scores: by their names in `measures.MEASURES`.
         settings: all that the scores depend on, JSON values.
         skipped: the files that could not be read, of the batch and of its reference.
-        analysis: groups, modes, near-duplicates, spectra and convergence curves.
+        analysis: groups, modes, spectra and convergence curves.
         images: the n images that were evaluated.
         inputs: what the scores are computed from, one row per image.
-        attributes: how diverse each prompt's images are in each attribute.
-        spreads: the same in effective values of what prompts leave open, beside the training
-            images and even draws; and looks, combinations of attributes.
+        attributes: the shares of each attribute's values by prompt, and what prompts name.
+        spreads: effective values of each attribute that prompts leave open, and looks.
         notes: what a reader has to know beside the scores, a sentence each.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import Embedding, evaluate
+        >>> embedding = Embedding(torch.eye(4).repeat(4, 1))
+        >>> report = evaluate(torch.zeros(16, 3, 8, 8), embedding=embedding)
+        >>> report.scores["rke"].basis
+        'given features, Gaussian σ = 1.414 (median distance); order 2, n = 16'
     """
 
     name: str
@@ -59,6 +67,19 @@ class ReportData:
     attributes: list[AttributeScores] = field(default_factory=list)
     spreads: list[Spread] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        """Write `report.html`, `report.json` and figures as PNG files.
+
+        Returns:
+            The path of the page.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        from vendi_guidance.evaluation.report.writer import save_report  # matplotlib takes a second
+
+        return save_report(Path(folder), [self])
 
     def answer(self) -> str:
         """How diverse the batch is, in a sentence."""
@@ -125,8 +146,8 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class ComparisonData:
-    """The results of two batches side by side.
+class Comparison:
+    """What `compare` returns: the results of two batches, which can be saved side by side.
 
     Attributes:
         first, second: their reports.
@@ -137,12 +158,18 @@ class ComparisonData:
         paired: whether the same prompts were drawn from both.
     """
 
-    first: ReportData
-    second: ReportData
+    first: Report
+    second: Report
     differences: dict[str, Difference]
     compared: int
     drawn: str | None
     paired: bool
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        """Write both reports side by side, as `Report.save` does one."""
+        from vendi_guidance.evaluation.report.writer import save_report
+
+        return save_report(Path(folder), [self.first, self.second], self)
 
     @property
     def headline(self) -> str:

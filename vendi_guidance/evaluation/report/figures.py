@@ -11,18 +11,18 @@ from textwrap import shorten
 from typing import Any
 
 import matplotlib as mpl
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from PIL import Image
 
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores
-from vendi_guidance.evaluation.attribute_spread import change
+from vendi_guidance.evaluation.analysis import Group
+from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.results import ReportData
+from vendi_guidance.evaluation.results import Report
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.images import fitted
 
 WIDTH = 4.8  # inches
 COLOURS = ("#2f81c7", "#d0670f")
@@ -31,8 +31,10 @@ COLOURS = ("#2f81c7", "#d0670f")
 INK = "#010203"
 """A placeholder for the text colour of the page, which depends on the reader's settings."""
 
-HEAT_UP_TO = 400  # rows of a heat map
-PROMPTS_UP_TO = 24  # rows of a figure of attributes: more are not read at a glance
+ATTRIBUTES_UP_TO = 24  # rows of a figure: more are not read at a glance
+
+TILE, COLUMNS = 72, 8  # of the contact sheet: pixels of an image, images in a row
+PROMPTS, IMAGES = 8, 16  # at most, and of one prompt
 
 STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
@@ -45,7 +47,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
+def draw_figures(reports: Sequence[Report]) -> dict[str, Figure]:
     """The figures by the name of their file without its suffix."""
     with style():
         drawn = {
@@ -54,23 +56,7 @@ def draw_figures(reports: Sequence[ReportData]) -> dict[str, Figure]:
             "spectrum": _spectrum(reports),
             "attributes": _spreads(reports),
         }
-        drawn |= {f"similarities-{i}": _heat_map(report) for i, report in enumerate(reports, 1)}
     return {name: figure for name, figure in drawn.items() if figure is not None}
-
-
-def draw_attributes(reports: Sequence[ReportData]) -> dict[str, Figure]:
-    """A figure for each attribute: a bar for each prompt, cut into its values' shares; the runs
-    beside one another."""
-    found: dict[str, list[AttributeScores | None]] = {}
-    for place, report in enumerate(reports):
-        for one in report.attributes:
-            found.setdefault(one.attribute.title, [None] * len(reports))[place] = one
-    names = [report.name for report in reports]
-    with style():
-        return {
-            f"attribute-{number}": _shares(title, of_runs, names)
-            for number, (title, of_runs) in enumerate(found.items(), 1)
-        }
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -89,6 +75,42 @@ def as_svg(figure: Figure, name: str) -> str:
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
 
 
+def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
+    """Write a PNG of the runs side by side: the first images of some prompts, evenly spread.
+
+    Nothing is written if no two images share a prompt.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    labels = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
+    known = [label for label in labels if any(label in groups for groups in by_label)]
+    if not known:
+        return
+    chosen = evenly_spaced(known, PROMPTS)
+    columns = [[groups.get(label) for label in chosen] for groups in by_label]
+    most = max(len(group.rows[:IMAGES]) for column in columns for group in column if group)
+    height = -(-most // COLUMNS) * TILE
+    size = (len(reports) * (COLUMNS * TILE + 30), len(chosen) * (height + 30) + 50)
+    figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, layout="constrained")
+    parts = figure.subfigures(1, len(reports), squeeze=False, wspace=0.06)[0]
+    for part, report, column in zip(parts, reports, columns, strict=True):
+        looks = report.scores.get("looks_per_prompt")
+        title = one_line(report.name, 60)
+        title += "" if looks is None else f": {looks.value:.1f} looks per prompt"
+        part.suptitle(title, fontsize=14, fontweight="bold", parse_math=False)
+        panels = part.subplots(len(chosen), 1, squeeze=False)[:, 0]
+        for axes, label, group in zip(panels, chosen, column, strict=True):
+            axes.imshow(_grid(report, group), interpolation="lanczos")
+            axes.set_axis_off()
+            axes.set_title(one_line(label, 60), loc="left", fontsize=10, parse_math=False)
+            if group is not None and group.looks is not None:
+                axes.set_title(f"looks: {group.looks}", loc="right", fontsize=10)
+    with style():
+        figure.savefig(path, format="png")
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The style of all figures, as a context."""
@@ -98,7 +120,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
+def _decomposition(reports: Sequence[Report]) -> Figure | None:
     """H(X) = H(X|T) + I(X;T), a bar for each run."""
     names = ("conditional_vendi", "information_vendi")
     if not all(name in report.scores for report in reports for name in names):
@@ -120,7 +142,7 @@ def _decomposition(reports: Sequence[ReportData]) -> Figure | None:
     return figure
 
 
-def _convergence(reports: Sequence[ReportData]) -> Figure | None:
+def _convergence(reports: Sequence[Report]) -> Figure | None:
     curves = [report.analysis.convergence for report in reports]
     names = [name for name in ("conditional_vendi", "vendi") if any(name in of for of in curves)]
     if not names:
@@ -139,7 +161,7 @@ def _convergence(reports: Sequence[ReportData]) -> Figure | None:
     return figure
 
 
-def _spectrum(reports: Sequence[ReportData]) -> Figure:
+def _spectrum(reports: Sequence[Report]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     axes = figure.subplots()
     for place, report in enumerate(reports):
@@ -154,78 +176,10 @@ def _spectrum(reports: Sequence[ReportData]) -> Figure:
     return figure
 
 
-def _heat_map(report: ReportData) -> Figure:
-    """Similarities of images in order of their prompts, evenly spread where there are many."""
-    k = report.analysis.similarities
-    kept = torch.linspace(0, len(k) - 1, min(len(k), HEAT_UP_TO)).round().long()
-    figure = Figure(figsize=(WIDTH, WIDTH * 0.8), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(k[kept][:, kept].numpy(), vmin=0, vmax=1, interpolation="nearest")
-    bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.set_label("similarity")
-    bar.outline.set_visible(False)
-    axes.spines[:].set_visible(False)
-    axes.set(xticks=[], yticks=[])
-    labels = report.inputs.groups
-    if labels is not None:
-        shown = [labels[report.analysis.rows[i]] for i in kept.tolist()]
-        starts = [i for i in range(len(shown)) if i == 0 or shown[i] != shown[i - 1]]
-        if 1 < len(starts) <= 16:  # for more names there is no room
-            ends = [*starts[1:], len(shown)]
-            middles = [(a + b - 1) / 2 for a, b in zip(starts, ends, strict=True)]
-            _name_rows(axes, middles, [one_line(str(shown[i]), 22) for i in starts], fontsize=8)
-            axes.tick_params(length=0)
-    return figure
-
-
-def _shares(title: str, of_runs: Sequence[AttributeScores | None], names: Sequence[str]) -> Figure:
-    first = next(one for one in of_runs if one is not None)
-    # the least even first, prompts that name a value last
-    ordered = sorted(
-        first.by_prompt, key=lambda one: (one.named is not None, one.scores.get("entropy", 0.0))
-    )
-    order = [one.prompt for one in ordered]
-    kept = evenly_spaced(order, PROMPTS_UP_TO)
-    size = (2.2 + 2.6 * len(names), 1.2 + 0.24 * len(kept))
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    values = first.attribute.values
-    colours = mpl.color_sequences["tab20" if len(values) > 10 else "tab10"]
-    for axes, scores, name in zip(panels, of_runs, names, strict=True):
-        found = {} if scores is None else {one.prompt: one for one in scores.by_prompt}
-        for row, prompt in enumerate(kept):
-            if prompt not in found:
-                continue
-            start = 0.0
-            for place, share in enumerate(found[prompt].shares):
-                axes.barh(row, share, left=start, color=colours[place % len(colours)], height=0.8)
-                start += share
-            if (named := found[prompt].named) is not None:
-                axes.text(1.02, row, f"asks {one_line(named, 12)}", va="center", fontsize=7)
-        axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="share of images")
-        axes.set_title(one_line(name, 28), fontsize=10, parse_math=False)
-    _name_rows(panels[0], range(len(kept)), [one_line(prompt, 30) for prompt in kept], fontsize=8)
-    panels[0].invert_yaxis()
-    handles = [
-        Patch(color=colours[i % len(colours)], label=one_line(value, 20))
-        for i, value in enumerate(values)
-    ]
-    legend = figure.legend(
-        handles=handles,
-        title=one_line(title, 60),
-        loc="outside upper center",
-        ncols=min(4, len(values)),
-        fontsize=8,
-    )
-    for text in (legend.get_title(), *legend.get_texts()):
-        text.set_parse_math(False)
-    return figure
-
-
-def _spreads(reports: Sequence[ReportData]) -> Figure | None:
+def _spreads(reports: Sequence[Report]) -> Figure | None:
     """A row for each open attribute, and one for looks: the runs beside the training images and
     even draws, and how many times as much the second run shows."""
-    rows = reports[0].spreads[-PROMPTS_UP_TO:]
+    rows = reports[0].spreads[-ATTRIBUTES_UP_TO:]
     if not rows:
         return None
     figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.36 * len(rows)), layout="constrained")
@@ -276,7 +230,17 @@ def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style
         label.set_parse_math(False)
 
 
-def _name_runs(axes: Axes, reports: Sequence[ReportData]) -> None:
+def _grid(report: Report, group: Group | None) -> Image.Image:
+    shown = [] if group is None else group.rows[:IMAGES]
+    rows = -(-max(1, len(shown)) // COLUMNS)
+    grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")
+    for place, row in enumerate(shown):
+        tile = fitted(report.images[row], TILE - 4)
+        grid.paste(tile, (place % COLUMNS * TILE + 2, place // COLUMNS * TILE + 2))
+    return grid
+
+
+def _name_runs(axes: Axes, reports: Sequence[Report]) -> None:
     """The runs' names in their colours, above the axes."""
     if len(reports) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from itertools import chain
 from typing import Any
@@ -12,12 +12,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from vendi_guidance.checks import counted
-from vendi_guidance.evaluation.analysis import Group
-from vendi_guidance.evaluation.attribute_diversity import TITLES
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
-from vendi_guidance.evaluation.report.figures import HEAT_UP_TO, as_svg
-from vendi_guidance.evaluation.report.tables import attribute_rows, spread_rows
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.report.figures import as_svg
+from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
 
@@ -25,13 +23,13 @@ PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
-LIMITS = {"heat": HEAT_UP_TO, "listed": 500, "skipped": 100, "heading": 150}
-"""The most rows of a heat map, groups and skipped files in lists, and characters of headings. A
-longer heading may scroll, so the keyboard has to reach it."""
+LIMITS = {"listed": 500, "skipped": 100, "heading": 150}
+"""The most groups and skipped files in lists, and characters of headings. A longer heading may
+scroll, so the keyboard has to reach it."""
 
 
 def as_page(
-    reports: Sequence[ReportData], comparison: ComparisonData | None, figures: Mapping[str, Figure]
+    reports: Sequence[Report], comparison: Comparison | None, figures: Mapping[str, Figure]
 ) -> str:
     """The page of one report, or of two and their comparison, with `figures.draw_figures`."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
@@ -45,7 +43,6 @@ def as_page(
         "report.html",
         reports,
         figures,
-        spread_rows=spread_rows(reports),
         runs=[Run(report) for report in reports],
         comparison=comparison,
         headline=headline,
@@ -53,13 +50,14 @@ def as_page(
         least=rows[:GROUPS_AT_EITHER_END],
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
+        some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # the first may differ from the later
         limits=LIMITS,
     )
 
 
 def render(
     template: str,
-    reports: Sequence[ReportData],
+    reports: Sequence[Report],
     figures: Mapping[str, Figure],
     package: str = PACKAGE,
     names: Sequence[str] | None = None,
@@ -82,7 +80,7 @@ def render(
     return environment.get_template(template).render(
         counted=counted,
         measures=MEASURES,
-        attribute_titles=TITLES.values(),
+        attribute_titles=ATTRIBUTE_TITLES,
         attribute_rows=attribute_rows(reports, names),
         svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
         **values,
@@ -92,7 +90,7 @@ def render(
 class Run:
     """A report with what the page needs to show its images."""
 
-    def __init__(self, report: ReportData) -> None:
+    def __init__(self, report: Report) -> None:
         self.report = report
         self.name = report.name
         self.thumbnail = cache(self._thumbnail)  # an image may be shown in several places
@@ -105,10 +103,6 @@ class Run:
             image = fitted(image, THUMBNAIL)
         image.save(written, format="WEBP", quality=82)
         return f"data:image/webp;base64,{b64encode(written.getvalue()).decode('ascii')}"
-
-    def some_of(self, group: Group) -> list[int]:
-        """Images to show of a group: evenly spread, as the first may differ from the later."""
-        return evenly_spaced(group.rows, OF_EACH_GROUP)
 
     def caption(self, row: int) -> str:
         """The alternative text of an image."""

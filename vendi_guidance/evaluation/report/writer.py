@@ -8,10 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.evaluation.report.contact_sheet import save_contact_sheet
-from vendi_guidance.evaluation.report.figures import draw_attributes, draw_figures, save_png
+from vendi_guidance.evaluation.report.figures import draw_figures, save_contact_sheet, save_png
 from vendi_guidance.evaluation.report.html import as_page
-from vendi_guidance.evaluation.results import ComparisonData, ReportData
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.storage.files import whole_folder
 
 FORMAT = "vendi-guidance report"
@@ -20,8 +19,8 @@ PAGE, DATA = "report.html", "report.json"
 
 def save_report(
     folder: Path,
-    reports: Sequence[ReportData],
-    comparison: ComparisonData | None = None,
+    reports: Sequence[Report],
+    comparison: Comparison | None = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all, or none if one fails.
@@ -39,7 +38,7 @@ def save_report(
         OSError: the folder cannot be written.
     """
     earlier = read_report(folder) or {}
-    figures = draw_figures(reports) | draw_attributes(reports)
+    figures = draw_figures(reports)
     with whole_folder(folder) as new:
         for name, figure in figures.items():
             save_png(figure, new / f"{name}.png")
@@ -75,7 +74,7 @@ def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
     return [str(p) if p.drive != here.drive else os.path.relpath(p, here) for p in places]
 
 
-def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) -> dict[str, Any]:
+def as_json(reports: Sequence[Report], comparison: Comparison | None) -> dict[str, Any]:
     """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
     return {
         "format": FORMAT,
@@ -86,7 +85,7 @@ def as_json(reports: Sequence[ReportData], comparison: ComparisonData | None) ->
     }
 
 
-def _run(report: ReportData) -> dict[str, Any]:
+def _run(report: Report) -> dict[str, Any]:
     shown = report.analysis
     return {
         "name": report.name,
@@ -95,7 +94,6 @@ def _run(report: ReportData) -> dict[str, Any]:
         "scores": {name: asdict(score) for name, score in report.scores.items()},
         "groups": [asdict(group) | {"label": str(group.label)} for group in shown.groups],
         "modes": [asdict(mode) for mode in shown.modes],
-        "near_duplicates": [asdict(pair) for pair in shown.pairs],
         "looked_at": shown.looked_at,
         "attributes": [one.as_json() for one in report.attributes],
         "effective_values": [asdict(one) for one in report.spreads],
@@ -108,7 +106,7 @@ def _run(report: ReportData) -> dict[str, Any]:
     }
 
 
-def _compared(comparison: ComparisonData) -> dict[str, Any]:
+def _compared(comparison: Comparison) -> dict[str, Any]:
     return {
         "first": comparison.first.name,
         "second": comparison.second.name,

@@ -11,8 +11,13 @@ from PIL import Image
 
 from tests.conftest import SCRIPTS
 from vendi_guidance.commands.attribute_options import open_attributes
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attribute_spread import MIX, attribute_spreads, change, read_mix
+from vendi_guidance.evaluation.attribute_diversity import (
+    MIX,
+    attribute_scores,
+    attribute_spreads,
+    change,
+    read_mix,
+)
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
@@ -72,6 +77,17 @@ def test_even_and_training_draws_are_of_as_many_images(hues):
         attribute_scores(few, hues, None), few.prompts, [(1.0, {"coat": {"red": 1.0}})]
     )
     assert coat.training == 1 and hat.training is looks.training is None
+
+
+def test_attributes_of_different_prompts_may_share_a_name():
+    rows = [{"file_name": f"{i}.png", "hue": value} for i, value in enumerate("rgrgxyxy")]
+    prompts = ["a"] * 4 + ["b"] * 4
+    batch = replace(as_batch([Image.new("RGB", (8, 8))] * 8, prompts), rows=rows)
+    hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
+    for spread in attribute_spreads(attribute_scores(batch, hues, None), prompts):
+        assert spread.value == pytest.approx(2)
+        mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
+        assert log(spread.even) == pytest.approx(mixed, abs=0.03)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '[{"share": 1}]', '[{"share": 1, "values": 3}]'])
