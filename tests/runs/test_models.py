@@ -19,12 +19,12 @@ from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.models import (
     BLOCK,
     BLOCKS,
-    LoadingOptions,
     check_model,
     find_model,
     fingerprint,
     load_model,
 )
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.precision import OFFLOADS
 
 
@@ -55,8 +55,8 @@ def trace(tmp_path) -> Path:
 
 
 def load(model: Path, dtype: str = "float32", device: str = "cpu", **options):
-    loading = LoadingOptions(**options)
-    return load_model(VendiGuidedSDXLPipeline, model, dtype, device, loading)
+    options = RunOptions(dtype=dtype, **options)
+    return load_model(VendiGuidedSDXLPipeline, model, options, device)
 
 
 def change_index(model: Path, **parts: object) -> None:

@@ -16,7 +16,7 @@ from vendi_guidance.app.request import (
     MOST_STEPS,
 )
 from vendi_guidance.guidance.settings import STRENGTH
-from vendi_guidance.runs.setup import RunOptions
+from vendi_guidance.runs.options import RunOptions
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,9 @@ from vendi_guidance.app.session import ARMS, Arm, Generation, Session
 from vendi_guidance.checks import check_device
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.runner import Runner
-from vendi_guidance.runs.setup import RunOptions, find, load, open_run, settled
+from vendi_guidance.runs.setup import find, load, open_run
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import save_prompts
 
@@ -59,8 +60,8 @@ class Studio:
     def __init__(self, options: RunOptions) -> None:
         check_device(options.device)
         self.model = find(options)
-        self.options = settled(options, self.model)
-        self._pipe = load(self.options, self.model, options.device)
+        self.options = self.model.options
+        self._pipe = load(self.model, options.device)
         self._lock = Lock()
 
     @property

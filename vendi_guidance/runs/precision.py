@@ -10,7 +10,6 @@ from functools import cache
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,20 +32,11 @@ STORED = {"F16": "float16", "BF16": "bfloat16"}
 """What safetensors call the half precisions."""
 
 
-class Precision(NamedTuple):
-    """The precision that a model is used in.
-
-    Attributes:
-        dtype: the name of torch's dtype.
-        remark: what the user should know of it, or None.
-    """
-
-    dtype: str
-    remark: str | None = None
-
-
-def choose(asked: str, device: str, folder: Path, variant: str | None = None) -> Precision:
-    """The precision for a model on a device.
+def choose(
+    asked: str, device: str, folder: Path, variant: str | None = None
+) -> tuple[str, str | None]:
+    """The precision for a model on a device, by the name of torch's dtype, and what the user should
+    know of it, or None.
 
     Args:
         asked: one of `DTYPES`; "auto" is, on a CPU, bfloat16 where the processor computes it itself
@@ -57,11 +47,10 @@ def choose(asked: str, device: str, folder: Path, variant: str | None = None) ->
     kind = torch.device(device).type
     if asked != AUTO:
         if asked != "bfloat16" or kind != "cpu" or slowdown() <= 1:
-            return Precision(asked)
-        return Precision(
-            asked,
+            return asked, None
+        return asked, (
             "this processor emulates bfloat16: a product of matrices takes "
-            f"{slowdown():.3g} times as long as in float32, which --dtype auto uses",
+            f"{slowdown():.3g} times as long as in float32, which --dtype auto uses"
         )
     half = "bfloat16" if kind == "cpu" else _half_of(folder, variant)
     dtype, why = half, "the half precision of this model"
@@ -72,7 +61,7 @@ def choose(asked: str, device: str, folder: Path, variant: str | None = None) ->
     elif kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
         why = "because this GPU has no bfloat16, and float16 may overflow in this model"
         dtype = "float32"
-    return Precision(dtype, f"computing in {dtype}, {why}; --dtype changes it")
+    return dtype, (f"computing in {dtype}, {why}; --dtype changes it")
 
 
 def computes_bfloat16() -> bool:

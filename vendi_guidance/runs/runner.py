@@ -67,6 +67,9 @@ class Sampler:
     about: dict[str, Any] = field(default_factory=dict)
 
 
+PLAIN = Sampler()
+
+
 class _Result(NamedTuple):
     """What one process tells the others of a round."""
 
@@ -100,7 +103,7 @@ class Runner:
     stop: Stop  # tells when to stop early
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
-    sampler: Sampler = field(default_factory=Sampler)
+    sampler: Sampler = PLAIN
     on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
     waits: bool = field(default=False, init=False)  # until a round is safe, to make the next
     made: int = field(default=0, init=False)  # images, since the run was started or resumed
@@ -199,13 +202,14 @@ class Runner:
         """Make images into `images`, which stays empty if memory is too small."""
         if not items:
             return _Result(signal=self.stop.signal)
-        seeds = [self.plan.seed + item.number for item in items]
+        seeds = [self.plan.options.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
         started = perf_counter()
         skipped = self.pipe.guidance.skipped
         # on the CPU, so that a seed means the same noise on every device
         generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
-        arguments = {**self.plan.arguments(items), "generator": generators}
+        arguments = self.plan.sampling.arguments([item.prompt for item in items])
+        arguments["generator"] = generators
         if self.on_step is not None:
             arguments |= self.pipe.watched(self.on_step)
         try:
