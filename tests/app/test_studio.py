@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from tests.helpers.app_at_hand import request_of, scorer_of, studio_of
 from tests.helpers.runs import read_run
-from vendi_guidance.app.packing import pack
 from vendi_guidance.app.scoring import table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
@@ -169,7 +168,7 @@ def test_scores_and_report_of_a_generation(studio, session, tiny_probe_folder, t
     for title in ("Conditional-Vendi", "looks", "named kept"):
         assert title in table
     assert "<b>x" not in table
-    with ZipFile(pack(session.generation)) as packed:
+    with ZipFile(session.generation.pack()) as packed:
         packed.extractall(tmp_path / "taken")
     for name, arm in session.generation.arms.items():
         run = read_run(tmp_path / "taken" / name)
@@ -187,8 +186,8 @@ def test_a_report_that_was_written_in_part_is_written_again(
     generation.comparison = scorer_of(studio, tiny_probe_folder).compare(generation)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         full.setattr(writer, "as_page", no_space)
-        pack(generation)
-    with ZipFile(pack(generation)) as packed:
+        generation.pack()
+    with ZipFile(generation.pack()) as packed:
         assert {"report/report.html", "report/report.json"} <= set(packed.namelist())
 
 
