@@ -144,7 +144,8 @@ def main(
     judged_runs = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
     results = Results(list(judged_runs), keep)
     besides = {"lora": options.lora, "undistilled": options.undistilled}
-    about = {"model": options.model, **{k: v for k, v in besides.items() if v is not None}}
+    about: dict[str, Any] = {"model": options.model}
+    about |= {name: value for name, value in besides.items() if value is not None}
     about |= model.sampling.about | names
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
     about |= {"batch_size": options.batch_size, "dtype": model.options.dtype}

@@ -177,7 +177,10 @@ class Runner:
 
     def _write(self, made: _Round) -> None:
         """Save the images of this process; without others, the round then counts."""
-        self._save(made.items, made.images)
+        origin, items = self.plan.origin, self._part(made.items, self.group.rank)
+        for item, image in zip(items, made.images, strict=True):
+            about = None if origin is None else self._row(item) | origin
+            self.folder.save_image(item.number, image, about)
         if self.group.count == 1:
             self._finish(made)
 
@@ -261,12 +264,6 @@ class Runner:
             self.folder.begin(self.plan.manifest, self.opening)
             note_begun(self.folder.path)
         self.opening = None
-
-    def _save(self, items: list[Item], images: list[Image]) -> None:
-        origin = self.plan.origin
-        for item, image in zip(self._part(items, self.group.rank), images, strict=True):
-            about = None if origin is None else self._row(item) | origin
-            self.folder.save_image(item.number, image, about)
 
     def _finish(self, made: _Round) -> None:
         """Let a round count, all of whose images are safe."""

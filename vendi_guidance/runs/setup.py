@@ -75,8 +75,8 @@ def find(options: RunOptions) -> Model:
         dtype = began["dtype"]
     dtype, of_precision = choose(dtype, options.device, folder, options.variant)
     undistilled = find_undistilled(options.undistilled, folder, options.variant)
-    chosen = {"steps": sampling.steps, "guidance_scale": sampling.guidance_scale, "dtype": dtype}
-    options = replace(options, **chosen)
+    steps, scale = sampling.steps, sampling.guidance_scale
+    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype)
     remarks = [remark for remark in (sampling.remark, of_precision) if remark is not None]
     if undistilled is not None:
         size = f"{undistilled_size(undistilled, options):.2g} GB beside the model"
