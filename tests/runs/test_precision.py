@@ -92,9 +92,10 @@ def test_on_a_gpu_it_is_the_half_precision_of_the_models_files(
 
 def test_a_variants_own_files_decide(tmp_path):
     (tmp_path / "transformer").mkdir()
-    for name, dtype in (("model", torch.bfloat16), ("model.fp16", torch.float16)):
+    for name, dtype in (("", torch.bfloat16), (".fp16", torch.float16)):
         weights = {"weight": torch.ones(8, 8, dtype=dtype)}
-        save_file(weights, tmp_path / "transformer" / f"{name}.safetensors")
+        file = f"diffusion_pytorch_model{name}.safetensors"
+        save_file(weights, tmp_path / "transformer" / file)
     assert precision.choose("auto", "cuda", tmp_path, "fp16")[0] == "float16"
 
 

@@ -1,7 +1,6 @@
 """The undistilled network of a run: the model's own without LoRAs, or that of another model."""
 
 import json
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,13 @@ import accelerate
 import diffusers
 import torch
 from diffusers import ModelMixin
-from safetensors import safe_open
 
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import ADAPTERS, Undistilled
 from vendi_guidance.features.weights import all_weights, model_folder, reason
 from vendi_guidance.runs.models import parts_of
 from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.precision import counts, weights_of
 
 CONFIG = "config.json"
 
@@ -46,7 +45,7 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
     folder = Path(name)
     folder = folder / part if (folder / part).is_dir() else folder
     if not (folder / CONFIG).is_file():
-        folder = model_folder(name, f"{part}/{_weights(variant)}") / part
+        folder = model_folder(name, f"{part}/{weights_of(variant)}") / part
     found = _class_in(folder).__name__
     remedy = "give the model that this one was distilled from"
     if found != kind:
@@ -59,10 +58,7 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
 
 def undistilled_size(folder: Path, options: RunOptions) -> float:
     """What the network in a folder takes in memory, in GB."""
-    count = 0
-    for path in sorted(folder.glob(_weights(_variant_in(folder, options)))):
-        with safe_open(path, "pt") as file:
-            count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    count = counts(folder, _variant_in(folder, options)).total()
     return count * getattr(torch, options.dtype).itemsize / 1e9
 
 
@@ -97,13 +93,7 @@ def load_undistilled(folder: Path | None, options: RunOptions, device: str) -> U
 
 def _variant_in(folder: Path, options: RunOptions) -> str | None:
     """The variant asked for, where there are files of it."""
-    return options.variant if any(folder.glob(_weights(options.variant))) else None
-
-
-def _weights(variant: str | None) -> str:
-    """The pattern of a network's files of weights, without those of other variants."""
-    end = "[.-][s0]" if variant is None else f".{variant}"
-    return f"diffusion_pytorch_model{end}*tensors"
+    return options.variant if any(folder.glob(weights_of(options.variant))) else None
 
 
 def _prediction_type(folder: Path) -> str | None:
