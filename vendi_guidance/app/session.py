@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from threading import Event, Lock
+from threading import Event, Lock, RLock
 from time import monotonic
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
@@ -240,7 +240,7 @@ class Sessions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions: dict[str, Session] = {}
-        self._lock = Lock()
+        self._lock = RLock()
 
     def of(self, key: str) -> Session:
         """The session with this key, which is made if there is none. It may take the place of one
@@ -269,20 +269,15 @@ class Sessions:
         oldest = min(idle, key=idle.__getitem__, default=None)
         if oldest is None or monotonic() - idle[oldest] < IDLE:
             raise ValueError("Too many people use this page: try again later.")
-        self._end(oldest)
+        self.end(oldest)
 
     def end(self, key: str) -> None:
         """End a session, if there is one; what it generates stops."""
         with self._lock:
-            if key in self._sessions:
-                self._end(key)
+            if session := self._sessions.pop(key, None):
+                session.stop.set()
+                shutil.rmtree(session.folder, ignore_errors=True)
 
     def end_all(self) -> None:
-        with self._lock:
-            for key in list(self._sessions):
-                self._end(key)
-
-    def _end(self, key: str) -> None:
-        session = self._sessions.pop(key)
-        session.stop.set()
-        shutil.rmtree(session.folder, ignore_errors=True)
+        for key in list(self._sessions):
+            self.end(key)

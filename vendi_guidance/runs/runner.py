@@ -49,13 +49,9 @@ class Generated(NamedTuple):
     evaluations: int | None = None
 
 
-def call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Generated:
-    return Generated(pipe(**arguments).images)
-
-
 @dataclass(frozen=True)
 class Sampler:
-    """How images are generated with the pipeline, if not by a call as it is.
+    """How images are generated with the pipeline.
 
     Attributes:
         generate: makes a batch with a pipeline and the arguments of its call, among them one
@@ -63,11 +59,12 @@ class Sampler:
         about: what `metadata.jsonl` says of it, JSON values.
     """
 
-    generate: Callable[[DiversityGuided, dict[str, Any]], Generated] = call
+    generate: Callable[[DiversityGuided, dict[str, Any]], Generated]
     about: dict[str, Any] = field(default_factory=dict)
 
 
-PLAIN = Sampler()
+PLAIN = Sampler(lambda pipe, arguments: Generated(pipe(**arguments).images))
+"""A call as it is."""
 
 
 class _Result(NamedTuple):
