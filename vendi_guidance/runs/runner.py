@@ -35,8 +35,6 @@ from vendi_guidance.runs.signals import Stop
 
 logger = logging.getLogger(__name__)
 
-Entered = tuple[Tensor | None, Tensor | None]
-
 
 class Generated(NamedTuple):
     """What a call of the pipeline gave.
@@ -176,7 +174,8 @@ class Runner:
         """Save the images of this process; without others, the round then counts."""
         origin, items = self.plan.origin, self._part(made.items, self.group.rank)
         for item, image in zip(items, made.images, strict=True):
-            about = None if origin is None else self._row(item) | origin
+            row = self.plan.row(item, self.progress.batch_size, self.group.count)
+            about = None if origin is None else row | origin
             self.folder.save_image(item.number, image, about)
         if self.group.count == 1:
             self._finish(made)
@@ -226,15 +225,9 @@ class Runner:
         if not images:  # the error, and the memory that it held, are gone by now
             clear_device_cache(garbage_collection=True)
             return _Result(out_of_memory=True)
-        return _Result(
-            latents,
-            prompts,
-            perf_counter() - started,
-            self.pipe.guidance.skipped - skipped,
-            self.pipe.guidance.sigma_prompt,
-            generated.evaluations,
-            self.stop.signal,
-        )
+        seconds, guidance = perf_counter() - started, self.pipe.guidance
+        found = (guidance.skipped - skipped, guidance.sigma_prompt, generated.evaluations)
+        return _Result(latents, prompts, seconds, *found, self.stop.signal)
 
     def _halve_batches(self) -> None:
         size = self.progress.batch_size
@@ -266,8 +259,9 @@ class Runner:
         """Let a round count, all of whose images are safe."""
         if self.group.is_first:
             rows, timings = [], []
+            size = self.progress.batch_size, self.group.count
             for rank, result in enumerate(made.results):
-                part = [self._row(item) for item in self._part(made.items, rank)]
+                part = [self.plan.row(item, *size) for item in self._part(made.items, rank)]
                 cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
                 if result.evaluations is not None:
                     cost["evaluations"] = result.evaluations / max(1, len(part))
@@ -275,11 +269,10 @@ class Runner:
                 timings += [{"file_name": row["file_name"], **cost} for row in part]
             self.folder.finish_batch(rows, timings, made.checkpoint)
 
-    def _row(self, item: Item) -> dict[str, object]:
-        return self.plan.row(item, self.progress.batch_size, self.group.count)
 
-
-def _enter(window: RunWindow, results: list[_Result], device: str) -> Entered:
+def _enter(
+    window: RunWindow, results: list[_Result], device: str
+) -> tuple[Tensor | None, Tensor | None]:
     """Add all that was finished to a window, by rank; returns what of it stays there."""
     latents = _joined([r.latents.to(device) for r in results if r.latents is not None])
     prompts = _joined([r.prompts.to(device) for r in results if r.prompts is not None])
