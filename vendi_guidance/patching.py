@@ -36,10 +36,6 @@ class Patch:
         self._target, self._name = target, name
         self._replacement: _Replacement | None = None
 
-    @property
-    def is_on(self) -> bool:
-        return self._replacement is not None
-
     def apply(self) -> None:
         with _lock:
             if self._replacement is None:

@@ -278,7 +278,7 @@ def measured(step: Step, device: torch.device, seconds: float) -> Pair:
 def demo_lines(device: torch.device) -> list[str]:
     """Lines of the table of whole calls: the demo SDXL at the default, beside the stock call."""
     folder = asset("demo-sdxl")
-    dtype = getattr(torch, choose(AUTO, str(device), Path(folder)).dtype)
+    dtype = getattr(torch, choose(AUTO, str(device), Path(folder))[0])
     pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, torch_dtype=dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
 

@@ -36,6 +36,7 @@ from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.storage.assets import asset
 
 COLOURS = {
@@ -181,7 +182,7 @@ def generate(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]
         seed: of the first image; the next takes the next one.
     """
     model = asset("demo-sdxl")
-    pipe = load_model(StableDiffusionXLPipeline, model, "float32", "cpu")
+    pipe = load_model(StableDiffusionXLPipeline, model, RunOptions(dtype="float32"), "cpu")
     images: list[Image.Image] = []
     for start in tqdm(range(0, len(prompts), BATCH), "images", disable=None):
         some = list(prompts[start : start + BATCH])

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from tests.helpers.app_at_hand import ENDS, served, visitors
+from tests.helpers.app_at_hand import ENDS, served, usual, visitors
 from vendi_guidance.app.request import MOST_IMAGES
 
 SECRET = "the secret of the canary"
@@ -63,13 +63,6 @@ def hostile_value(random, canary):
     files = (file, file | {"path": around}, file | {"url": canary.as_uri()}, [file, file])
     others = ([], [[["deep"]] * 9], {}, {"__type__": "update", "value": str(canary)})
     return random.choice([*numbers, *texts, *files, file | {"is_stream": True}, *others])
-
-
-def usual(**changes):
-    """The fields of a generation in their order."""
-    fields = {"prompts": "cat", "images": 1, "dial": 0.5, "seed": 0}
-    fields |= {"steps": 1, "scale": 5, "batch": 2}
-    return list({**fields, **changes}.values())
 
 
 def hostile_call(random, visitor, canary):

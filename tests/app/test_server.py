@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 from safetensors import safe_open
 
-from tests.helpers.app_at_hand import app_process, served, visitors
+from tests.helpers.app_at_hand import app_process, served, usual, visitors
 from tests.helpers.runs import read_run
 from vendi_guidance.app.server import LOCK, PREFIX, remove_abandoned, workspace
 from vendi_guidance.storage.files import UNFINISHED
@@ -49,9 +49,7 @@ def serve(tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     return start
 
 
-def request(images=2, steps=1):
-    """The fields of the page, in their order."""
-    return ["cat\ndog", images, 0.5, 0, steps, 5, 2]
+TWO = {"prompts": "cat\ndog", "images": 2}
 
 
 def save(visitor, path):
@@ -83,10 +81,12 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
     serve, tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch
 ):
     with serve() as server, visitors(server.address) as [visitor]:
-        assert visitor.call("generate", *request())["success"]
+        assert visitor.call("generate", *usual(**TWO))["success"]
         saved = save(visitor, tmp_path / "saved.safetensors")
         with pytest.raises(httpx.TransportError):
-            for message in visitor.messages("generate", *request(images=4, steps=10)):
+            for message in visitor.messages(
+                "generate", *usual(prompts="cat\ndog", images=4, steps=10)
+            ):
                 if any(one["progress"] > 0.5 for one in message.get("progress_data", [])):
                     server.process.kill()
         assert server.process.wait(200) == -signal.SIGKILL
@@ -101,7 +101,7 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
     with served(tiny_sdxl_folder, tiny_probe_folder) as address, visitors(address) as [visitor]:
         assert not left.exists()
         assert "4 images are remembered" in str(load(visitor, saved))
-        assert visitor.call("generate", *request(images=1))["success"]
+        assert visitor.call("generate", *usual())["success"]
 
 
 def test_killed_while_saving_half_a_memory_has_no_name_that_counts(serve, tmp_path):
@@ -110,7 +110,7 @@ def test_killed_while_saving_half_a_memory_has_no_name_that_counts(serve, tmp_pa
         serve(name, python=("-c", KILLED_BEFORE)) as server,
         visitors(server.address) as [visitor],
     ):
-        assert visitor.call("generate", *request())["success"]
+        assert visitor.call("generate", *usual(**TWO))["success"]
         with pytest.raises(httpx.TransportError):
             visitor.call("save")
         assert server.process.wait(200) == -signal.SIGKILL

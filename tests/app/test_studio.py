@@ -1,5 +1,6 @@
 """Generating for sessions, on a tiny model."""
 
+from unittest.mock import Mock
 from zipfile import ZipFile
 
 import pytest
@@ -8,7 +9,6 @@ from click.testing import CliRunner
 
 from tests.helpers.app_at_hand import request_of, scorer_of, studio_of
 from tests.helpers.runs import read_run
-from vendi_guidance.app.packing import pack
 from vendi_guidance.app.scoring import table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
@@ -99,18 +99,14 @@ def test_a_stop_ends_it_within_a_batch_and_keeps_whole_batches(studio, session):
     assert not session.generation.is_complete and not session.is_busy
     assert len(session.window) == 2
     for arm in session.generation.arms.values():
-        assert len(read_run(arm.folder).images) == 2
-        assert sorted(path.name for path in arm.folder.glob("*.png")) == [
-            "000000.png",
-            "000001.png",
-        ]
+        assert len(read_run(arm.folder).images) == len(list(arm.folder.glob("*.png"))) == 2
 
 
 def test_a_generation_that_is_abandoned_lets_go_of_the_session(studio, session):
     generation = studio.generate(session, request_of("cat\ndog"), lambda share, what: None)
     next(generation)
     with pytest.raises(ValueError, match="being generated: wait"):
-        next(studio.generate(session, request_of("cat"), lambda share, what: None))
+        finish(studio, session, request_of("cat"))
     generation.close()
     assert not session.is_busy
     assert finish(studio, session, request_of("cat")) == [(2, 0), (2, 2)]
@@ -169,7 +165,7 @@ def test_scores_and_report_of_a_generation(studio, session, tiny_probe_folder, t
     for title in ("Conditional-Vendi", "looks", "named kept"):
         assert title in table
     assert "<b>x" not in table
-    with ZipFile(pack(session.generation)) as packed:
+    with ZipFile(session.generation.pack()) as packed:
         packed.extractall(tmp_path / "taken")
     for name, arm in session.generation.arms.items():
         run = read_run(tmp_path / "taken" / name)
@@ -186,14 +182,10 @@ def test_a_report_that_was_written_in_part_is_written_again(
     generation = session.generation
     generation.comparison = scorer_of(studio, tiny_probe_folder).compare(generation)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(writer, "as_page", no_space)
-        pack(generation)
-    with ZipFile(pack(generation)) as packed:
+        full.setattr(writer, "as_page", Mock(side_effect=OSError("no space is left")))
+        generation.pack()
+    with ZipFile(generation.pack()) as packed:
         assert {"report/report.html", "report/report.json"} <= set(packed.namelist())
-
-
-def no_space(*_):
-    raise OSError("no space is left")
 
 
 def test_a_memory_of_images_of_another_shape_is_no_obstacle(studio, session):

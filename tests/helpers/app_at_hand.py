@@ -38,6 +38,13 @@ def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
     return read_request(prompts, **{**fields, **changes})
 
 
+def usual(**changes: Any) -> list[Any]:
+    """The fields of the page, in their order."""
+    fields: dict[str, Any] = {"prompts": "cat", "images": 1, "dial": 0.5, "seed": 0}
+    fields |= {"steps": 1, "scale": 5, "batch": 2}
+    return list({**fields, **changes}.values())
+
+
 APP = ("-m", "vendi_guidance", "app")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from select import select
 from time import sleep
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -136,10 +137,8 @@ def terminate(_pipe: object) -> None:
 
 
 def fill_disk(_pipe: object) -> None:
-    def save_image(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    run_folder.save_image = save_image
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    run_folder.save_image = Mock(side_effect=full)
 
 
 def lack_memory(_pipe: object) -> None:

@@ -14,6 +14,7 @@ from tests.helpers.tiny_folders import save
 from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeline
 from vendi_guidance.runs.lora import WEIGHTS, find_lora
 from vendi_guidance.runs.models import load_model
+from vendi_guidance.runs.options import RunOptions
 
 PICKLE = "pytorch_lora_weights.bin"
 
@@ -21,6 +22,10 @@ PICKLE = "pytorch_lora_weights.bin"
 @pytest.fixture
 def folder(tiny_lora_folder, tmp_path) -> Path:
     return shutil.copytree(tiny_lora_folder, tmp_path / "lora")
+
+
+def load(model, lora, pipeline=VendiGuidedSDXLPipeline):
+    return load_model(pipeline, model, RunOptions(dtype="float32"), "cpu", lora)
 
 
 def test_a_folders_own_weights_or_its_only_file_are_found(folder):
@@ -77,10 +82,8 @@ def test_a_lora_is_loaded_switched_on_and_can_be_switched_off(folder, tiny_sdxl_
                 torch.ones(1, 4, 8, 8), 500, words, added_cond_kwargs=conditions
             ).sample
 
-    plain = load_model(VendiGuidedSDXLPipeline, tiny_sdxl_folder, "float32", "cpu")
-    pipe = load_model(
-        VendiGuidedSDXLPipeline, tiny_sdxl_folder, "float32", "cpu", lora=folder / WEIGHTS
-    )
+    plain = load(tiny_sdxl_folder, None)
+    pipe = load(tiny_sdxl_folder, folder / WEIGHTS)
     assert not torch.allclose(predict(pipe), predict(plain), rtol=0.01)
     pipe.disable_lora()
     assert torch.equal(predict(pipe), predict(plain))
@@ -100,9 +103,9 @@ def test_a_lora_that_does_not_fit_is_one_sentence(folder, tiny_sdxl_folder, tmp_
         else:
             save_file(tensors, file)
         with pytest.raises(ValueError, match="does not fit") as caught:
-            load_model(VendiGuidedSDXLPipeline, tiny_sdxl_folder, "float32", "cpu", lora=file)
+            load(tiny_sdxl_folder, file)
         assert words in str(caught.value) or tensors is None
         assert "\n" not in str(caught.value)
     save("PixArt-Sigma", tmp_path / "pixart")
     with pytest.raises(ValueError, match="PixArtSigmaPipeline takes no LoRA: leave --lora out"):
-        load_model(VendiGuidedPixArtSigmaPipeline, tmp_path / "pixart", "float32", "cpu", lora=file)
+        load(tmp_path / "pixart", file, VendiGuidedPixArtSigmaPipeline)

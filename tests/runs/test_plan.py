@@ -3,7 +3,9 @@
 from hypothesis import given, strategies as st
 
 from vendi_guidance.runs.manifest import Manifest
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.plan import Plan
+from vendi_guidance.runs.sampling import Sampling
 from vendi_guidance.storage.prompt_files import open_prompts
 
 COUNTS = st.integers(1, 7)
@@ -12,9 +14,9 @@ COUNTS = st.integers(1, 7)
 def plan_of(folder, prompts, images_per_prompt, at_a_time):
     path = folder / "prompts.txt"
     path.write_text("\n".join(f"prompt {i}" for i in range(prompts)))
-    manifest = Manifest({}, {}, {})
-    source = open_prompts(str(path))
-    return Plan(source, images_per_prompt, at_a_time, 0, {}, None, {}, None, manifest)
+    options = RunOptions(images_per_prompt=images_per_prompt, batch_size=at_a_time)
+    sampling = Sampling(1, None, "guidance_scale", None, None, None, None)
+    return Plan(options, open_prompts(str(path)), sampling, {}, Manifest({}, {}, {}))
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS, st.integers(0, 60))

@@ -36,10 +36,9 @@ def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
     processor, tmp_path, slowdown, known, dtype
 ):
     processor(slowdown, known=known)
-    chosen = precision.choose("auto", "cpu", tmp_path)
-    assert chosen.dtype == dtype
-    assert chosen.remark.startswith(f"computing in {dtype}, ")
-    assert "--dtype" in chosen.remark
+    chosen, remark = precision.choose("auto", "cpu", tmp_path)
+    assert chosen == dtype
+    assert remark.startswith(f"computing in {dtype}, ") and "--dtype" in remark
 
 
 @pytest.mark.parametrize("has_it", [True, False])
@@ -53,17 +52,16 @@ def test_where_pytorch_has_no_onednn_the_product_alone_decides(processor, tmp_pa
     processor(0.3)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.delattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
-    assert precision.choose("auto", "cpu", tmp_path).dtype == "bfloat16"
+    assert precision.choose("auto", "cpu", tmp_path)[0] == "bfloat16"
 
 
 def test_bfloat16_by_name_warns_with_the_factor_where_it_is_emulated(processor, tmp_path):
     processor(38, known=False)
-    asked = precision.choose("bfloat16", "cpu", tmp_path)
-    assert asked.dtype == "bfloat16"
-    assert "38 times as long" in asked.remark
-    assert precision.choose("float32", "cpu", tmp_path).remark is None
+    dtype, remark = precision.choose("bfloat16", "cpu", tmp_path)
+    assert dtype == "bfloat16" and "38 times as long" in remark
+    assert precision.choose("float32", "cpu", tmp_path) == ("float32", None)
     processor(0.3)
-    assert precision.choose("bfloat16", "cpu", tmp_path).remark is None
+    assert precision.choose("bfloat16", "cpu", tmp_path) == ("bfloat16", None)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +87,16 @@ def test_on_a_gpu_it_is_the_half_precision_of_the_models_files(
     else:
         weights = {"norm": torch.ones(2), "weight": torch.ones(8, 8, dtype=stored)}
         save_file(weights, tmp_path / part / f"{name}-00001-of-00001.safetensors")
-    assert precision.choose("auto", "cuda:0", tmp_path).dtype == expected
+    assert precision.choose("auto", "cuda:0", tmp_path)[0] == expected
 
 
 def test_a_variants_own_files_decide(tmp_path):
     (tmp_path / "transformer").mkdir()
-    for name, dtype in (("model", torch.bfloat16), ("model.fp16", torch.float16)):
+    for name, dtype in (("", torch.bfloat16), (".fp16", torch.float16)):
         weights = {"weight": torch.ones(8, 8, dtype=dtype)}
-        save_file(weights, tmp_path / "transformer" / f"{name}.safetensors")
-    assert precision.choose("auto", "cuda", tmp_path, "fp16").dtype == "float16"
+        file = f"diffusion_pytorch_model{name}.safetensors"
+        save_file(weights, tmp_path / "transformer" / file)
+    assert precision.choose("auto", "cuda", tmp_path, "fp16")[0] == "float16"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="restrains the kernels of x86")

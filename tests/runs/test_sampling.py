@@ -6,31 +6,42 @@ from pathlib import Path
 import diffusers
 import pytest
 
-from vendi_guidance.runs.sampling import SamplingOptions, sampling_of
-
-SDXL = diffusers.StableDiffusionXLPipeline
-NOWHERE = Path("no/such/folder")
+from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.sampling import sampling_of
 
 
-def test_a_pipeline_without_more_to_go_by_is_called_by_its_defaults():
-    found = sampling_of(SDXL, NOWHERE, "me/mine")
-    assert found.call == {"num_inference_steps": 50, "guidance_scale": 5.0}
-    assert found.remark == "50 steps, guidance scale 5: the defaults of StableDiffusionXLPipeline"
+def sampled(pipeline="StableDiffusionXLPipeline", folder=Path("no/such/folder"), **options):
+    return sampling_of(getattr(diffusers, pipeline), folder, RunOptions(**options))
 
 
-def test_what_is_given_holds_and_is_not_remarked_on():
-    asked = SamplingOptions(steps=2, guidance_scale=3.0)
-    found = sampling_of(SDXL, NOWHERE, "stabilityai/sdxl-turbo", asked)
-    assert found.call == {"num_inference_steps": 2, "guidance_scale": 3.0}
-    assert found.remark is None
-    found = sampling_of(SDXL, NOWHERE, "stabilityai/sdxl-turbo", SamplingOptions(steps=2))
-    assert found.remark == "guidance scale 0 (no CFG): usual for models named 'turbo'"
+TURBO = "stabilityai/sdxl-turbo"
+CHANGE = "; --steps and --guidance-scale change it"
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "scale", "remark"),
+    [
+        ({}, 50, 5.0, "50 steps, guidance scale 5: the defaults of StableDiffusionXLPipeline"),
+        ({"model": TURBO, "steps": 2, "guidance_scale": 3.0}, 2, 3.0, None),
+        (
+            {"model": TURBO, "steps": 2},
+            *(2, 0.0, "guidance scale 0 (no CFG): usual for models named 'turbo'"),
+        ),
+    ],
+)
+def test_what_is_given_holds_and_the_rest_is_the_models_and_remarked_on(
+    options, steps, scale, remark
+):
+    found = sampled(**options)
+    expected = {"prompt": ["cat"], "num_inference_steps": steps, "guidance_scale": scale}
+    assert found.arguments(["cat"]) == expected
+    assert found.remark == (remark and remark + CHANGE)
 
 
 @pytest.mark.parametrize(
     ("pipeline", "name", "steps", "scale"),
     [
-        ("StableDiffusionXLPipeline", "stabilityai/sdxl-turbo", 4, 0.0),
+        ("StableDiffusionXLPipeline", TURBO, 4, 0.0),
         ("StableDiffusionXLPipeline", "me/SDXL-Lightning-8step", 8, 0.0),
         ("StableDiffusion3Pipeline", "stabilityai/stable-diffusion-3.5-large-turbo", 4, 0.0),
         ("FluxPipeline", "black-forest-labs/FLUX.1-schnell", 4, 0.0),
@@ -41,61 +52,60 @@ def test_what_is_given_holds_and_is_not_remarked_on():
     ],
 )
 def test_distilled_models_take_few_steps_and_no_cfg(pipeline, name, steps, scale):
-    found = sampling_of(getattr(diffusers, pipeline), NOWHERE, name)
+    found = sampled(pipeline, model=name)
     assert (found.steps, found.guidance_scale) == (steps, scale)
 
 
-def test_a_loras_name_says_more_than_its_models():
-    asked = SamplingOptions(lora="assets/demo-sdxl-turbo-lora")
-    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", asked)
-    assert (found.steps, found.guidance_scale) == (4, 0.0)
-    found = sampling_of(SDXL, NOWHERE, "assets/demo-sdxl", SamplingOptions(lora="me/watercolours"))
-    assert (found.steps, found.guidance_scale) == (16, 5.0)
-
-
 @pytest.mark.parametrize(
-    ("file", "content", "expected"),
-    [
-        ("scheduler/scheduler_config.json", {"_class_name": "LCMScheduler"}, (4, 1.0)),
-        ("model_index.json", {"is_distilled": True}, (4, 1.0)),
-        (
-            "transformer/config.json",
-            {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False},
-            (4, 0.0),
-        ),
-        ("transformer/config.json", ["not", "a", "configuration"], (28, 3.5)),
-    ],
+    ("lora", "expected"),
+    [("assets/demo-sdxl-turbo-lora", (4, 0.0)), ("me/watercolours", (16, 5.0))],
 )
-def test_parts_tell_too(file, content, expected, tmp_path):
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(json.dumps(content))
-    found = sampling_of(diffusers.FluxPipeline, tmp_path, "mine")
+def test_a_loras_name_says_more_than_its_models(lora, expected):
+    found = sampled(model="assets/demo-sdxl", lora=lora)
     assert (found.steps, found.guidance_scale) == expected
 
 
-@pytest.mark.parametrize(("width", "scale"), [(None, 1.0), (256, 7.5)])
-def test_a_scale_that_an_lcm_takes_as_an_input_is_the_pipelines(tmp_path, width, scale):
-    parts = {"scheduler/scheduler_config.json": {"_class_name": "LCMScheduler"}}
-    parts["unet/config.json"] = {"time_cond_proj_dim": width}
-    for name, content in parts.items():
-        (tmp_path / name).parent.mkdir()
+LCM = {"scheduler/scheduler_config.json": {"_class_name": "LCMScheduler"}}
+TAKES_SCALE = {"unet/config.json": {"time_cond_proj_dim": 256}}
+PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "files", "expected"),
+    [
+        ("FluxPipeline", LCM, (4, 1.0)),
+        ("FluxPipeline", {"model_index.json": {"is_distilled": True}}, (4, 1.0)),
+        ("FluxPipeline", {"transformer/config.json": PLAIN_FLUX}, (4, 0.0)),
+        ("FluxPipeline", {"transformer/config.json": ["no", "configuration"]}, (28, 3.5)),
+        ("StableDiffusionPipeline", LCM, (4, 1.0)),
+        # its network takes the scale as an input
+        (
+            "StableDiffusionPipeline",
+            LCM | {"unet/config.json": {"time_cond_proj_dim": 9}},
+            (4, 7.5),
+        ),
+    ],
+)
+def test_parts_tell_too(pipeline, files, expected, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
-    found = sampling_of(diffusers.StableDiffusionPipeline, tmp_path, "mine")
-    assert (found.steps, found.guidance_scale) == (4, scale)
+    found = sampled(pipeline, tmp_path)
+    assert (found.steps, found.guidance_scale) == expected
 
 
 def test_the_scale_of_true_cfg_needs_a_negative_prompt():
-    kind = diffusers.QwenImagePipeline
-    found = sampling_of(kind, NOWHERE, "Qwen/Qwen-Image")
-    assert found.call == {"num_inference_steps": 50, "true_cfg_scale": 4.0}
-    assert found.negative_prompt == " "
-    found = sampling_of(kind, NOWHERE, "Qwen/Qwen-Image", SamplingOptions(guidance_scale=1.0))
-    assert found.negative_prompt is None
+    found = sampled("QwenImagePipeline").arguments(["cat", "dog"])
+    assert found.pop("prompt") == ["cat", "dog"]
+    usual = {"num_inference_steps": 50, "true_cfg_scale": 4.0, "negative_prompt": [" ", " "]}
+    assert found == usual
+    assert sampled("QwenImagePipeline", guidance_scale=1.0).negative_prompt is None
 
 
-def test_what_a_pipeline_does_not_take_is_refused():
-    with pytest.raises(ValueError, match="--negative-prompt"):
-        asked = SamplingOptions(negative_prompt="blurred")
-        sampling_of(diffusers.SanaSprintPipeline, NOWHERE, "mine", asked)
-    with pytest.raises(ValueError, match="--guidance-scale"):
-        sampling_of(diffusers.DDPMPipeline, NOWHERE, "mine", SamplingOptions(guidance_scale=2.0))
+@pytest.mark.parametrize(
+    ("pipeline", "option", "value"),
+    [("SanaSprintPipeline", "negative_prompt", "blurred"), ("DDPMPipeline", "guidance_scale", 2.0)],
+)
+def test_what_a_pipeline_does_not_take_is_refused(pipeline, option, value):
+    with pytest.raises(ValueError, match=f"leave --{option.replace('_', '-')} out"):
+        sampled(pipeline, **{option: value})

@@ -11,9 +11,7 @@ from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.pipelines import guided_class
-from vendi_guidance.runs.precision import Precision
-from vendi_guidance.runs.sampling import Sampling
-from vendi_guidance.runs.setup import Model, check_prompts_are_seen
+from vendi_guidance.runs.setup import check_prompts_are_seen
 
 DIAL = Path(__file__).parents[2] / "docs" / "dial.md"
 
@@ -25,22 +23,6 @@ def test_a_pipeline_that_shows_no_prompts_is_refused_where_they_are_compared():
     check_prompts_are_seen(guided, Rounds(objective="vendi"))
     check_prompts_are_seen(guided, Rounds(scale=0.0))
     check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Rounds())
-
-
-@pytest.mark.parametrize(
-    ("sampling", "precision", "said"),
-    [
-        (None, None, []),
-        ("4 steps", None, ["4 steps; --steps and --guidance-scale change it"]),
-        (None, "in float32", ["in float32"]),
-        ("4 steps", "both", ["4 steps; --steps and --guidance-scale change it", "both"]),
-    ],
-)
-def test_what_was_chosen_is_returned_for_the_command_to_print(capsys, sampling, precision, said):
-    chosen = Sampling(4, 5.0, "guidance_scale", None, None, None, remark=sampling)
-    model = Model(Path("model"), object, chosen, Precision("float32", precision))
-    assert model.remarks == said
-    assert capsys.readouterr() == ("", "")
 
 
 def test_the_windows_size_is_one_number_in_code_and_docs():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.runs.setup import RunOptions
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset

@@ -13,19 +13,16 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup, escape
 
-from vendi_guidance.app.packing import pack
-from vendi_guidance.app.request import read_request
+from vendi_guidance.app.request import Request, read_request
 from vendi_guidance.app.scoring import Scorer, table_of
 from vendi_guidance.app.session import ARMS, MOST_MARKS, Generation, Session, Sessions
-from vendi_guidance.app.showing import galleries, memory_text, request_text, status_text
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
 
-LOADED = "Memory loaded: what is generated now differs from it."
+MOST_IN_A_ROW = 8
 WAITING = "Another visitor is generating. Yours begins when they are done."
-
 AGAIN = "Press Generate to see them; Forget takes all marks back."
 
 
@@ -156,14 +153,16 @@ class Actions:
     def load(self, uploaded: str | None, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
             session.window = read_window(uploaded)
-            return status_text(LOADED), memory_text(session)
+            return status_text(
+                "Memory loaded: what is generated now differs from it."
+            ), memory_text(session)
 
     def pack(self, request: gr.Request) -> str:
         """The file with the images and their report."""
         with self._alone(request) as session:
             if session.generation is None:
                 raise ValueError("There are no images yet: generate some first.")
-            return str(pack(session.generation))
+            return str(session.generation.pack())
 
     def close(self, request: gr.Request) -> None:
         """The page is gone."""
@@ -204,3 +203,53 @@ def read_window(uploaded: str | None) -> SlidingWindow:
     except (ValueError, OSError) as error:
         text = str(error).replace(str(uploaded), "the file")
         raise ValueError(f"Not loaded: {text}.") from None
+
+
+def galleries(generation: Generation, model: str) -> list[Any]:
+    """The finished images of both kinds with their descriptions, a prompt in each row."""
+    columns = min(generation.request.images, MOST_IN_A_ROW)
+    first = generation.request.seed
+    return [
+        gr.Gallery(
+            [
+                (path, f"Seed {first + i}, {model}, {name} guidance: “{generation.prompt(i)}”")
+                for i, path in enumerate(arm.paths())
+            ],
+            columns=columns,
+            visible=arm.done > 0,
+        )
+        for name, arm in generation.arms.items()
+    ]
+
+
+def request_text(request: Request, studio: Studio) -> Markup:
+    """The model, and for each prompt its seeds and what is not done as it was written."""
+    rows = []
+    for place, prompt in enumerate(request.prompts):
+        first = request.seed + place * request.images
+        last = first + request.images - 1
+        text = f"“{prompt}”, " + (f"seed {first}" if first == last else f"seeds {first} to {last}")
+        if prompt in request.repeated:
+            text += "; given more than once, generated once"
+        room, rest = studio.unread(prompt)
+        if rest:
+            text += f"; the model reads {room} tokens and ignores the end: “{rest}”"
+        rows.append(Markup("<li>{}.</li>").format(text))
+    text = f"By {studio.name}, the dial at {request.strength:g}. In this order:"
+    return Markup("<p>{}</p><ol>{}</ol>").format(text, Markup("").join(rows))
+
+
+def status_text(text: str) -> Markup:
+    return Markup('<p role="status">{}</p>').format(text)
+
+
+def memory_text(session: Session) -> Markup:
+    """What is remembered."""
+    count, size = len(session.window), session.window.size
+    images = "1 image is" if count == 1 else f"{count or 'No'} images are"
+    text = f"{images} remembered, of {size} at most."
+    if session.liked:
+        text += f" Marked as examples: {len(session.liked)}."
+    if session.disliked:
+        text += f" Marked to avoid: {session.disliked}; each counts twice more."
+    return Markup("<p>{}</p>").format(text)

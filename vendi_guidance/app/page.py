@@ -1,6 +1,7 @@
 """The page: its parts and what they do."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from vendi_guidance.app.request import (
     MOST_STEPS,
 )
 from vendi_guidance.guidance.settings import STRENGTH
-from vendi_guidance.runs.setup import RunOptions
+from vendi_guidance.runs.options import RunOptions
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,16 @@ INTRO = """# Vendi Guidance
 The same prompts and seeds, generated **without** guidance and **with** it. Guidance remembers
 what it has generated, and makes each new image of a prompt differ from that."""
 
+GALLERY: dict[str, Any] = {
+    "columns": IMAGES,
+    "fit_columns": False,
+    "object_fit": "contain",
+    "height": "auto",
+    "interactive": False,
+    "visible": False,  # until there are images
+    "buttons": ["fullscreen"],
+    "elem_classes": "images",
+}
 AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
 
 STOPPING = """() => '<p role="status">Stopping.</p>'"""
@@ -104,7 +115,8 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
             shown = []
             for name in ("Without", "With"):
                 with gr.Column(min_width=300):
-                    shown.append(gallery(f"{name} guidance"))
+                    label, key = f"{name} guidance", name.lower()
+                    shown.append(gr.Gallery(label=label, elem_id=key, **GALLERY))
         with gr.Row():
             more = gr.Button("More like this", elem_id="more")
             less = gr.Button("Not like this", elem_id="less")
@@ -161,35 +173,20 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
                 elem_id="dial",
             )
             with gr.Row():
-                images = gr.Number(
-                    IMAGES,
-                    label="Images",
-                    info=f"per prompt, 1 to {MOST_IMAGES}",
-                    min_width=120,
-                    elem_id="images",
-                )
-                seed = gr.Number(
-                    0, label="Seed", info="of the first image", min_width=120, elem_id="seed"
-                )
+                each = f"per prompt, 1 to {MOST_IMAGES}"
+                number = partial(gr.Number, min_width=120)
+                images = number(IMAGES, label="Images", info=each, elem_id="images")
+                seed = number(0, label="Seed", info="of the first image", elem_id="seed")
             random = gr.Button("Random seed", size="sm", elem_id="random")
             random.click(None, None, seed, js=RANDOM_SEED)
-    return [prompts, images, strength, seed, *expert_settings(options)]
-
-
-def expert_settings(options: RunOptions) -> list[gr.Number]:
-    """The fields that few need, folded away."""
-    scale = options.guidance_scale
+    scale, largest = options.guidance_scale, f"0 to {LARGEST_SCALE:g}"
     with gr.Accordion("Expert settings", open=False, elem_id="expert"), gr.Row():
-        return [
+        expert = [
             gr.Number(options.steps, label="Steps", info=f"1 to {MOST_STEPS}"),
-            gr.Number(
-                scale,
-                label="Guidance scale (CFG)",
-                info=f"0 to {LARGEST_SCALE:g}",
-                visible=scale is not None,
-            ),
+            gr.Number(scale, label="Guidance scale (CFG)", info=largest, visible=scale is not None),
             gr.Number(options.batch_size, label="Images at a time", info=f"1 to {MOST_IMAGES}"),
         ]
+    return [prompts, images, strength, seed, *expert]
 
 
 def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
@@ -206,10 +203,8 @@ def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
                 )
         with gr.Column(scale=2, min_width=300):
             gr.Markdown("## Take away")
-            gr.HTML(
-                "<p>One zip file: an imagefolder of each kind, and the report.</p>",
-                elem_id="take",
-            )
+            text = "<p>One zip file: an imagefolder of each kind, and the report.</p>"
+            gr.HTML(text, elem_id="take")
             get = gr.Button("Download images and report", elem_id="get")
     forget.click(actions.forget, None, [status, memory], **AT_ONCE)
     load.upload(actions.load, load, [status, memory], **AT_ONCE)
@@ -218,18 +213,3 @@ def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
         made = button.click(make, None, file, show_progress_on=status)
         made.success(None, js=f"() => document.querySelector('#{file.elem_id}').click()")
     return memory
-
-
-def gallery(label: str) -> gr.Gallery:
-    return gr.Gallery(
-        label=label,
-        columns=IMAGES,
-        fit_columns=False,
-        object_fit="contain",
-        height="auto",
-        interactive=False,
-        visible=False,  # until there are images
-        buttons=["fullscreen"],
-        elem_id=label.split()[0].lower(),
-        elem_classes="images",
-    )

@@ -35,14 +35,12 @@ class Scorer:
 
     Attributes:
         images, prompts: the embedders.
-        labeler: says what images show, for the prompts that it knows.
-        of_known: the embedder of images whose prompts the labeler knows.
+        of_known: says what images show, and embeds them, for the prompts that it knows.
     """
 
     images: ImageEmbedder
     prompts: PromptEmbedder
-    labeler: ProbeLabeler | None = None
-    of_known: ImageEmbedder | None = None
+    of_known: tuple[ProbeLabeler, ImageEmbedder] | None = None
 
     def compare(self, generation: Generation) -> Comparison:
         """Of the two kinds of images.
@@ -50,10 +48,9 @@ class Scorer:
         Raises:
             ValueError: there are too few images for any score.
         """
-        labeler = self.labeler
-        if labeler is not None and not any(labeler.probe.asked(generation.request.prompts)):
-            labeler = None
-        images = self.images if labeler is None or self.of_known is None else self.of_known
+        labeler, images = None, self.images
+        if self.of_known and any(self.of_known[0].probe.asked(generation.request.prompts)):
+            labeler, images = self.of_known
         embedding, judges = Embedding(images, self.prompts), Judges(labels=labeler)
         reports = []
         for name, arm in generation.arms.items():
@@ -80,12 +77,12 @@ def open_scorer(
     """
     if prompts is None and model.pipeline.stock is StableDiffusionXLPipeline:
         prompts = f"sdxl:{model.folder}"
-    return Scorer(
-        open_image_embedder(images or "pixels", device=device),
-        SAME_WORDS if prompts is None else open_prompt_embedder(prompts, device=device),
-        None if probe is None else ProbeLabeler(load_probe(probe)),
-        None if probe is None else open_image_embedder(f"probe:{probe}", device=device),
-    )
+    of_images = open_image_embedder(images or "pixels", device=device)
+    of_prompts = open_prompt_embedder(prompts, device=device) if prompts else SAME_WORDS
+    if probe is None:
+        return Scorer(of_images, of_prompts)
+    of_known = open_image_embedder(f"probe:{probe}", device=device)
+    return Scorer(of_images, of_prompts, (ProbeLabeler(load_probe(probe)), of_known))
 
 
 def _one_for_each(prompts: Sequence[str]) -> Tensor:

@@ -38,15 +38,14 @@ def workspace() -> Iterator[Path]:
             "GRADIO_TEMP_DIR": str(Path(folder, "shown")),
             "GRADIO_ANALYTICS_ENABLED": "False",
         }
-        before = {name: os.environ.get(name) for name in wanted}
-        os.environ.update(wanted)
+        before = {name: os.environ[name] for name in wanted if name in os.environ}
+        os.environ |= wanted
         try:
             yield Path(folder)
         finally:
-            for name, value in before.items():
-                os.environ.pop(name)
-                if value is not None:
-                    os.environ[name] = value
+            for name in wanted:
+                del os.environ[name]
+            os.environ |= before
 
 
 def remove_abandoned(folder: Path) -> None:

@@ -8,17 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock
+from tempfile import mkdtemp
+from threading import Event, Lock, RLock
 from time import monotonic
 from typing import Any
+from zipfile import ZIP_STORED, ZipFile
 
-import torch
 from torch import Tensor
 
 from vendi_guidance.app.request import Request
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
-from vendi_guidance.runs.checkpoints import RunWindow
-from vendi_guidance.storage.imagefolder import image_name
+from vendi_guidance.runs.manifest import MANIFEST
+from vendi_guidance.runs.runner import Runner
+from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
 
 ARMS = ("without", "with")
 """The two kinds of images, by the names of their folders."""
@@ -33,31 +36,41 @@ COPIES = 2
 effect: guidance moves by a fixed length."""
 
 
-@dataclass
 class Arm:
-    """Images of one kind.
+    """Images of one kind, and the run that makes them.
+
+    Args:
+        run: a new one. The page shows each of its batches as soon as it is made.
 
     Attributes:
-        folder: an imagefolder, once an image is finished.
+        guidance: the run's, which the pipeline has when it is the run's turn.
         window: what remembers the finished images.
-        before: how many samples had entered it before the first of them.
-        entered: how many have entered it with the last of them.
-        done: how many images are finished.
+        rounds: makes the images.
     """
 
-    folder: Path
-    window: RunWindow
-    before: int
-    entered: int
-    done: int = 0
+    def __init__(self, run: Runner) -> None:
+        run.waits = True
+        self.run, self.rounds = run, run.rounds()
+        self.guidance, self.window = run.pipe.guidance, run.window
+        self._before = run.progress.entered
+
+    @property
+    def folder(self) -> Path:
+        """An imagefolder, once an image is finished."""
+        return self.run.folder.path
+
+    @property
+    def done(self) -> int:
+        """How many images are finished."""
+        return self.run.progress.done
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
         """See `RunWindow.sample`: of a finished image."""
-        if self.entered != self.before + self.done:  # NaN is never remembered
+        if self.run.progress.entered != self._before + self.done:  # NaN is never remembered
             raise ValueError(
                 "Some images contain NaN, so marks cannot be matched to images: generate again."
             )
-        return self.window.sample(self.before + number)
+        return self.window.sample(self._before + number)
 
     def paths(self) -> list[Path]:
         """The finished images, in order."""
@@ -80,6 +93,31 @@ class Generation:
     @property
     def is_complete(self) -> bool:
         return all(arm.done == self.request.total for arm in self.arms.values())
+
+    def pack(self) -> Path:
+        """A zip file of the finished images: an imagefolder of each kind, and the report if they
+        are scored.
+
+        Raises:
+            ValueError: there is no finished image.
+            OSError: it cannot be written.
+        """
+        arms = {name: arm for name, arm in self.arms.items() if arm.done}
+        if not arms:
+            raise ValueError("There are no images yet: generate some first.")
+        report = self.folder / "report"
+        is_reported = (report / "report.html").exists()  # the page is written last
+        if self.comparison is not None and not is_reported:
+            self.comparison.save(report)
+        path = self.folder / "images.zip"
+        with whole_file(path) as temporary, ZipFile(temporary, "w", ZIP_STORED) as packed:
+            for name, arm in arms.items():
+                beside = (arm.folder / one for one in (METADATA, TIMINGS, MANIFEST))
+                for file in (*beside, *arm.paths()):
+                    packed.write(file, f"{name}/{file.name}")
+            for file in sorted(report.iterdir()) if report.exists() else ():
+                packed.write(file, f"report/{file.name}")
+        return path
 
 
 class Session:
@@ -104,7 +142,6 @@ class Session:
         self.generation: Generation | None = None
         self.chosen: tuple[str, int] | None = None
         self._busy = Lock()
-        self._generated = 0
         self.forget()
 
     @contextmanager
@@ -131,10 +168,7 @@ class Session:
         for old in self.folder.iterdir():
             if old.is_dir():
                 shutil.rmtree(old, ignore_errors=True)
-        self._generated += 1
-        folder = self.folder / f"generation-{self._generated}"
-        folder.mkdir()
-        return folder
+        return Path(mkdtemp(prefix="generation-", dir=self.folder))
 
     def choose(self, arm: Any, number: Any) -> None:
         """Select an image.
@@ -186,11 +220,6 @@ class Session:
         self.liked: list[Tensor] = []
         self.disliked = 0
 
-    @property
-    def exemplars(self) -> Tensor | None:
-        """(n, ...) of the images that others may be like."""
-        return torch.stack(self.liked) if self.liked else None
-
     def _sample(self) -> tuple[Tensor, Tensor | None]:
         generation, (arm, number) = self._selected()
         return generation.arms[arm].sample(number)
@@ -211,8 +240,7 @@ class Sessions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions: dict[str, Session] = {}
-        self._made = 0
-        self._lock = Lock()
+        self._lock = RLock()
 
     def of(self, key: str) -> Session:
         """The session with this key, which is made if there is none. It may take the place of one
@@ -224,10 +252,8 @@ class Sessions:
         with self._lock:
             if key not in self._sessions:
                 self._make_room()
-                self._made += 1
-                folder = self._folder / f"session-{self._made}"
-                folder.mkdir(parents=True)
-                self._sessions[key] = Session(folder)
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._sessions[key] = Session(Path(mkdtemp(dir=self._folder)))
             self._sessions[key].used = monotonic()
             return self._sessions[key]
 
@@ -243,20 +269,15 @@ class Sessions:
         oldest = min(idle, key=idle.__getitem__, default=None)
         if oldest is None or monotonic() - idle[oldest] < IDLE:
             raise ValueError("Too many people use this page: try again later.")
-        self._end(oldest)
+        self.end(oldest)
 
     def end(self, key: str) -> None:
         """End a session, if there is one; what it generates stops."""
         with self._lock:
-            if key in self._sessions:
-                self._end(key)
+            if session := self._sessions.pop(key, None):
+                session.stop.set()
+                shutil.rmtree(session.folder, ignore_errors=True)
 
     def end_all(self) -> None:
-        with self._lock:
-            for key in list(self._sessions):
-                self._end(key)
-
-    def _end(self, key: str) -> None:
-        session = self._sessions.pop(key)
-        session.stop.set()
-        shutil.rmtree(session.folder, ignore_errors=True)
+        for key in list(self._sessions):
+            self.end(key)

@@ -7,11 +7,12 @@ begins with the session's memory, and goes on with it.
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from vendi_guidance.app.request import Request
@@ -19,8 +20,8 @@ from vendi_guidance.app.session import ARMS, Arm, Generation, Session
 from vendi_guidance.checks import check_device
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.runner import Runner
-from vendi_guidance.runs.setup import RunOptions, find, load, open_run, settled
+from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.setup import find, load, open_run
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import save_prompts
 
@@ -36,16 +37,6 @@ class StopGenerating(Exception):  # noqa: N818
     """The visitor has asked to stop."""
 
 
-@dataclass
-class _Turn:
-    """A run of a generation."""
-
-    run: Runner
-    guidance: Any
-    rounds: Iterator[int]
-    arm: Arm
-
-
 class Studio:
     """A loaded model that sessions take turns to generate with.
 
@@ -59,8 +50,8 @@ class Studio:
     def __init__(self, options: RunOptions) -> None:
         check_device(options.device)
         self.model = find(options)
-        self.options = settled(options, self.model)
-        self._pipe = load(self.options, self.model, options.device)
+        self.options = self.model.options
+        self._pipe = load(self.model, options.device)
         self._lock = Lock()
 
     @property
@@ -95,39 +86,37 @@ class Studio:
         """
         with session.alone(), ExitStack() as stack:
             stack.callback(session.stop.clear)
-            folder = session.new_folder()
-            generation = Generation(folder, request, {})
-            turns = [self._open(name, generation, session, stack) for name in ARMS]
+            generation = Generation(session.new_folder(), request, {})
+            for name in ARMS:
+                generation.arms[name] = self._open(name, generation, session, stack)
             session.generation = generation
             session.window = generation.arms[ARMS[-1]].window
             batches = len(ARMS) * -(-request.total // request.batch_size)
-            made = 0
-            while turns:
-                for turn in list(turns):
-                    where = f"{turn.arm.folder.name} guidance, step"
-                    turn.run.on_step = _reporter(session, on_progress, where, made, batches)
+            made, unfinished = 0, dict(generation.arms)
+            while unfinished:
+                for name, arm in list(unfinished.items()):
+                    where = f"{name} guidance, step"
+                    arm.run.on_step = _reporter(session, on_progress, where, made, batches)
                     with self._lock:
-                        self._pipe.guidance = turn.guidance
+                        self._pipe.guidance = arm.guidance
                         try:
-                            count = next(turn.rounds, None)
+                            count = next(arm.rounds, None)
                         except StopGenerating:
                             return
                     if count is None:
-                        turns.remove(turn)
+                        del unfinished[name]
                         continue
                     made += 1
-                    turn.arm.done = turn.run.progress.done
-                    turn.arm.entered = turn.run.window.entered
                     yield generation
 
-    def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> _Turn:
+    def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> Arm:
         request, folder = generation.request, generation.folder
-        is_guided = name == ARMS[-1]
-        diversity: dict[str, Any] = {"strength": request.strength if is_guided else 0.0}
+        diversity: dict[str, Any] = {"strength": 0.0}
         memory = None
-        if is_guided:
-            if session.exemplars is not None:
-                diversity |= {"exemplars": session.exemplars, "beta": BETA}
+        if name == ARMS[-1]:
+            diversity = {"strength": request.strength}
+            if session.liked:
+                diversity |= {"exemplars": torch.stack(session.liked), "beta": BETA}
             if len(session.window):
                 memory = folder / "memory.safetensors"
                 session.window.save(memory)
@@ -147,12 +136,7 @@ class Studio:
         )
         with self._lock:
             group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, Stop(), stack, self._pipe)
-            guidance = run.pipe.guidance
-        run.waits = True  # the page shows each batch as soon as it is made
-        arm = Arm(options.output, run.window, run.window.entered, run.window.entered)
-        generation.arms[name] = arm
-        return _Turn(run, guidance, run.rounds(), arm)
+            return Arm(open_run(options, group, Stop(), stack, self._pipe))
 
 
 def _reporter(

@@ -34,7 +34,7 @@ from vendi_guidance.commands.run_options import (
     what,
     where,
 )
-from vendi_guidance.runs.setup import RunOptions
+from vendi_guidance.runs.options import RunOptions
 
 LOCAL = "127.0.0.1"
 EXAMPLES = {
@@ -110,7 +110,7 @@ def probe_beside(model: Path) -> Path | None:
 
 def app_options(given: dict[str, Any]) -> RunOptions:
     """The options of all runs that visitors make."""
-    return RunOptions(**given, prompts="", output=Path(), images_per_prompt=1, seed=0)
+    return RunOptions(**given)
 
 
 if __name__ == "__main__":

@@ -143,10 +143,12 @@ def main(
             study.generate(entry, bar.update)
     judged_runs = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
     results = Results(list(judged_runs), keep)
-    lora = {} if options.lora is None else {"lora": options.lora}
-    about = {"model": options.model, **lora, **model.base.about, **model.sampling.about, **names}
+    besides = {"lora": options.lora, "undistilled": options.undistilled}
+    about: dict[str, Any] = {"model": options.model}
+    about |= {name: value for name, value in besides.items() if value is not None}
+    about |= model.sampling.about | names
     about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    about |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
+    about |= {"batch_size": options.batch_size, "dtype": model.options.dtype}
     about["seed"] = options.seed
     page = save_comparison(output, results, about | {"versions": versions()})
     for run in results.runs:

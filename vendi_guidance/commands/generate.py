@@ -65,9 +65,10 @@ from vendi_guidance.guidance.memory import LASTING
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, STRENGTH
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.settings_file import load_settings
-from vendi_guidance.runs.setup import RunOptions, open_run
+from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
 
 

@@ -16,7 +16,7 @@ from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.runs.setup import RunOptions
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset

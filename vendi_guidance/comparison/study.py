@@ -126,14 +126,10 @@ class Study:
                 check_prompts_are_seen(self.runs.model.pipeline, settings)
             if pipe is not None:
                 pipe.guidance = VendiGuidance(strength=0, undistilled=undistilled)
-                arguments = {
-                    **sampling.call,
-                    "prompt": [prompt] * 2,
+                arguments = sampling.arguments([prompt] * 2) | {
                     "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
                     "num_inference_steps": SHORT,
                 }
-                if sampling.negative_prompt is not None:
-                    arguments["negative_prompt"] = [sampling.negative_prompt] * 2
                 entry.sampler(sampling.guidance_scale).generate(pipe, arguments)
         except (ValueError, *BROKEN) as error:
             return reason(error)

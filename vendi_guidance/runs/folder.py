@@ -91,7 +91,7 @@ class RunFolder:
         progress = self.checkpoints.last()
         if progress is None:
             return None
-        metadata = self.path / METADATA
+        metadata, timings = self.path / METADATA, self.path / TIMINGS
         length = metadata.stat().st_size if metadata.is_file() else 0
         if length < progress.metadata_bytes:
             raise ValueError(
@@ -103,7 +103,8 @@ class RunFolder:
             self._clean()
             if length > progress.metadata_bytes:
                 os.truncate(metadata, progress.metadata_bytes)
-            self._cut_torn_timing()
+            if timings.is_file():  # whose last line may be unfinished
+                os.truncate(timings, timings.read_bytes().rfind(b"\n") + 1)
         self._safe = progress.done
         return progress
 
@@ -136,15 +137,6 @@ class RunFolder:
     def _clean(self) -> None:
         remove_unfinished(self.path)
         self.checkpoints.clean()
-
-    def _cut_torn_timing(self) -> None:
-        """Cut off an unfinished last line, which is far shorter than the block that is read."""
-        path = self.path / TIMINGS
-        if path.is_file():
-            with path.open("r+b") as file:
-                start = max(0, file.seek(0, os.SEEK_END) - 4096)
-                file.seek(start)
-                file.truncate(start + file.read().rfind(b"\n") + 1)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +24,7 @@ from transformers import PreTrainedModel
 
 from vendi_guidance.features.weights import all_weights, reason
 from vendi_guidance.runs.lora import add_lora
+from vendi_guidance.runs.options import RunOptions
 
 INDEX = "model_index.json"
 
@@ -38,22 +38,6 @@ TIMEOUT = 10
 
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """What calls of a model raise that was loaded, but whose parts do not fit one another."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadingOptions:
-    """How to load a model, by the names of the options.
-
-    Attributes:
-        variant: of the files, such as "fp16".
-        offload: one of `precision.OFFLOADS`, or None for all parts on the device.
-        vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
-    """
-
-    variant: str | None = None
-    offload: str | None = None
-    vae_tiling: bool = False
-    vae_slicing: bool = False
 
 
 def find_model(name: str, variant: str | None = None) -> Path:
@@ -134,14 +118,14 @@ def check_model(folder: Path) -> str:
 def load_model(
     pipeline: type[DiffusionPipeline],
     folder: Path,
-    dtype: str,
+    options: RunOptions,
     device: str,
-    options: LoadingOptions = LoadingOptions(),
     lora: Path | None = None,
 ) -> Any:
     """The model on its device, loaded as this class, without progress bars of its own.
 
     Args:
+        options: how to load it; `dtype` is the name of one of torch's.
         lora: file of a LoRA to load with it.
 
     Raises:
@@ -155,7 +139,7 @@ def load_model(
         with all_weights(PreTrainedModel, ModelMixin):
             pipe: Any = pipeline.from_pretrained(
                 folder,
-                dtype=getattr(torch, dtype),
+                dtype=getattr(torch, options.dtype),
                 use_safetensors=True,
                 trust_remote_code=False,
                 local_files_only=True,

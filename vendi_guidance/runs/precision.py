@@ -6,11 +6,11 @@ Processors without bfloat16 emulate it, many times slower than float32.
 
 import platform
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,20 +33,11 @@ STORED = {"F16": "float16", "BF16": "bfloat16"}
 """What safetensors call the half precisions."""
 
 
-class Precision(NamedTuple):
-    """The precision that a model is used in.
-
-    Attributes:
-        dtype: the name of torch's dtype.
-        remark: what the user should know of it, or None.
-    """
-
-    dtype: str
-    remark: str | None = None
-
-
-def choose(asked: str, device: str, folder: Path, variant: str | None = None) -> Precision:
-    """The precision for a model on a device.
+def choose(
+    asked: str, device: str, folder: Path, variant: str | None = None
+) -> tuple[str, str | None]:
+    """The precision for a model on a device, by the name of torch's dtype, and what the user should
+    know of it, or None.
 
     Args:
         asked: one of `DTYPES`; "auto" is, on a CPU, bfloat16 where the processor computes it itself
@@ -57,11 +48,10 @@ def choose(asked: str, device: str, folder: Path, variant: str | None = None) ->
     kind = torch.device(device).type
     if asked != AUTO:
         if asked != "bfloat16" or kind != "cpu" or slowdown() <= 1:
-            return Precision(asked)
-        return Precision(
-            asked,
+            return asked, None
+        return asked, (
             "this processor emulates bfloat16: a product of matrices takes "
-            f"{slowdown():.3g} times as long as in float32, which --dtype auto uses",
+            f"{slowdown():.3g} times as long as in float32, which --dtype auto uses"
         )
     half = "bfloat16" if kind == "cpu" else _half_of(folder, variant)
     dtype, why = half, "the half precision of this model"
@@ -72,7 +62,7 @@ def choose(asked: str, device: str, folder: Path, variant: str | None = None) ->
     elif kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
         why = "because this GPU has no bfloat16, and float16 may overflow in this model"
         dtype = "float32"
-    return Precision(dtype, f"computing in {dtype}, {why}; --dtype changes it")
+    return dtype, (f"computing in {dtype}, {why}; --dtype changes it")
 
 
 def computes_bfloat16() -> bool:
@@ -99,26 +89,27 @@ def slowdown() -> float:
     return least[torch.bfloat16] / least[torch.float32]
 
 
+def weights_of(variant: str | None) -> str:
+    """The pattern of a network's files of weights of a variant, such as "fp16", or of none."""
+    end = "[.-][s0]" if variant is None else f".{variant}"
+    return f"diffusion_pytorch_model{end}*tensors"
+
+
+def counts(folder: Path, variant: str | None) -> Counter[str]:
+    """How many weights the network in a folder has of each dtype, by safetensors' name of it;
+    files that cannot be read are left out: loading says what is wrong."""
+    found: Counter[str] = Counter()
+    for path in folder.glob(weights_of(variant)):
+        with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
+            for key in file.keys():  # noqa: SIM118, it is no dictionary
+                part = file.get_slice(key)
+                found[part.get_dtype()] += prod(part.get_shape())
+    return found
+
+
 def _half_of(folder: Path, variant: str | None) -> str:
     """The half precision of a model: that of its denoiser's files, or else, as such models are
     published, float16 for a U-Net and bfloat16 for a transformer."""
     name = next((name for name in NETWORKS if (folder / name).is_dir()), NETWORKS[0])
-    files = [path for path in (folder / name).glob("*.safetensors") if _is_of(path, variant)]
-    values: Counter[str] = Counter()
-    for path in files:
-        try:
-            with safe_open(path, "pt") as file:
-                for key in file.keys():  # noqa: SIM118, it is no dictionary
-                    part = file.get_slice(key)
-                    values[part.get_dtype()] += prod(part.get_shape())
-        except (OSError, SafetensorError):  # loading says what is wrong
-            continue
-    most = values.most_common(1)
+    most = counts(folder / name, variant).most_common(1)
     return STORED.get(most[0][0] if most else "", "float16" if name == "unet" else "bfloat16")
-
-
-def _is_of(path: Path, variant: str | None) -> bool:
-    """Whether a file of weights belongs to a variant: name.fp16.safetensors, and for a part of
-    several name.fp16-00001-of-00002.safetensors."""
-    found = path.name.removesuffix(".safetensors").partition(".")[2]
-    return found.partition("-")[0] == (variant or "")

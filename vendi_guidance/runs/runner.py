@@ -35,8 +35,6 @@ from vendi_guidance.runs.signals import Stop
 
 logger = logging.getLogger(__name__)
 
-Entered = tuple[Tensor | None, Tensor | None]
-
 
 class Generated(NamedTuple):
     """What a call of the pipeline gave.
@@ -49,13 +47,9 @@ class Generated(NamedTuple):
     evaluations: int | None = None
 
 
-def call(pipe: DiversityGuided, arguments: dict[str, Any]) -> Generated:
-    return Generated(pipe(**arguments).images)
-
-
 @dataclass(frozen=True)
 class Sampler:
-    """How images are generated with the pipeline, if not by a call as it is.
+    """How images are generated with the pipeline.
 
     Attributes:
         generate: makes a batch with a pipeline and the arguments of its call, among them one
@@ -63,8 +57,12 @@ class Sampler:
         about: what `metadata.jsonl` says of it, JSON values.
     """
 
-    generate: Callable[[DiversityGuided, dict[str, Any]], Generated] = call
+    generate: Callable[[DiversityGuided, dict[str, Any]], Generated]
     about: dict[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Sampler(lambda pipe, arguments: Generated(pipe(**arguments).images))
+"""A call as it is."""
 
 
 class _Result(NamedTuple):
@@ -100,7 +98,7 @@ class Runner:
     stop: Stop  # tells when to stop early
     progress: Progress
     opening: Checkpoint | None  # the first checkpoint of a new run; None for one that is resumed
-    sampler: Sampler = field(default_factory=Sampler)
+    sampler: Sampler = PLAIN
     on_step: OnStep | None = field(default=None, init=False)  # told of each denoising step
     waits: bool = field(default=False, init=False)  # until a round is safe, to make the next
     made: int = field(default=0, init=False)  # images, since the run was started or resumed
@@ -174,7 +172,11 @@ class Runner:
 
     def _write(self, made: _Round) -> None:
         """Save the images of this process; without others, the round then counts."""
-        self._save(made.items, made.images)
+        origin, items = self.plan.origin, self._part(made.items, self.group.rank)
+        for item, image in zip(items, made.images, strict=True):
+            row = self.plan.row(item, self.progress.batch_size, self.group.count)
+            about = None if origin is None else row | origin
+            self.folder.save_image(item.number, image, about)
         if self.group.count == 1:
             self._finish(made)
 
@@ -199,13 +201,14 @@ class Runner:
         """Make images into `images`, which stays empty if memory is too small."""
         if not items:
             return _Result(signal=self.stop.signal)
-        seeds = [self.plan.seed + item.number for item in items]
+        seeds = [self.plan.options.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that draw from no generator
         started = perf_counter()
         skipped = self.pipe.guidance.skipped
         # on the CPU, so that a seed means the same noise on every device
         generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
-        arguments = {**self.plan.arguments(items), "generator": generators}
+        arguments = self.plan.sampling.arguments([item.prompt for item in items])
+        arguments["generator"] = generators
         if self.on_step is not None:
             arguments |= self.pipe.watched(self.on_step)
         try:
@@ -222,15 +225,9 @@ class Runner:
         if not images:  # the error, and the memory that it held, are gone by now
             clear_device_cache(garbage_collection=True)
             return _Result(out_of_memory=True)
-        return _Result(
-            latents,
-            prompts,
-            perf_counter() - started,
-            self.pipe.guidance.skipped - skipped,
-            self.pipe.guidance.sigma_prompt,
-            generated.evaluations,
-            self.stop.signal,
-        )
+        seconds, guidance = perf_counter() - started, self.pipe.guidance
+        found = (guidance.skipped - skipped, guidance.sigma_prompt, generated.evaluations)
+        return _Result(latents, prompts, seconds, *found, self.stop.signal)
 
     def _halve_batches(self) -> None:
         size = self.progress.batch_size
@@ -258,18 +255,13 @@ class Runner:
             note_begun(self.folder.path)
         self.opening = None
 
-    def _save(self, items: list[Item], images: list[Image]) -> None:
-        origin = self.plan.origin
-        for item, image in zip(self._part(items, self.group.rank), images, strict=True):
-            about = None if origin is None else self._row(item) | origin
-            self.folder.save_image(item.number, image, about)
-
     def _finish(self, made: _Round) -> None:
         """Let a round count, all of whose images are safe."""
         if self.group.is_first:
             rows, timings = [], []
+            size = self.progress.batch_size, self.group.count
             for rank, result in enumerate(made.results):
-                part = [self._row(item) for item in self._part(made.items, rank)]
+                part = [self.plan.row(item, *size) for item in self._part(made.items, rank)]
                 cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
                 if result.evaluations is not None:
                     cost["evaluations"] = result.evaluations / max(1, len(part))
@@ -277,11 +269,10 @@ class Runner:
                 timings += [{"file_name": row["file_name"], **cost} for row in part]
             self.folder.finish_batch(rows, timings, made.checkpoint)
 
-    def _row(self, item: Item) -> dict[str, object]:
-        return self.plan.row(item, self.progress.batch_size, self.group.count)
 
-
-def _enter(window: RunWindow, results: list[_Result], device: str) -> Entered:
+def _enter(
+    window: RunWindow, results: list[_Result], device: str
+) -> tuple[Tensor | None, Tensor | None]:
     """Add all that was finished to a window, by rank; returns what of it stays there."""
     latents = _joined([r.latents.to(device) for r in results if r.latents is not None])
     prompts = _joined([r.prompts.to(device) for r in results if r.prompts is not None])

@@ -13,6 +13,8 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from vendi_guidance.runs.options import RunOptions
+
 FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
     ("z-image-turbo", 9, 0.0),
     ("sana-sprint|sana_sprint", 2, None),
@@ -25,22 +27,6 @@ FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
 what the models' cards say. The number in a name such as "sdxl-lightning-8step" comes first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """How to sample a model, by the names of the options; None is what suits the model.
-
-    Attributes:
-        lora: loaded with it; its name says more than the model's: it may be a distillation.
-    """
-
-    lora: str | None = None
-    steps: int | None = None
-    guidance_scale: float | None = None
-    negative_prompt: str | None = None
-    height: int | None = None
-    width: int | None = None
-
-
 @dataclass(frozen=True)
 class Sampling:
     """Arguments of a pipeline's calls.
@@ -51,7 +37,7 @@ class Sampling:
         scale_name: the pipeline's argument for it.
         negative_prompt: of every image, or None.
         height, width: of the images; None for the model's own.
-        remark: what was not given, and where it comes from; None if all was given.
+        remark: what was not given, where it comes from and what changes it; None if all was given.
     """
 
     steps: int
@@ -62,11 +48,12 @@ class Sampling:
     width: int | None
     remark: str | None
 
-    @property
-    def call(self) -> dict[str, Any]:
-        """The arguments by name, but for negative prompts, one for each image."""
+    def arguments(self, prompts: list[str]) -> dict[str, Any]:
+        """The arguments by name, for an image of each prompt."""
+        negative = None if self.negative_prompt is None else [self.negative_prompt] * len(prompts)
         named = {self.scale_name: self.guidance_scale, "height": self.height, "width": self.width}
-        return {"num_inference_steps": self.steps, **_without_none(named)}
+        always = {"prompt": prompts, "num_inference_steps": self.steps}
+        return always | _without_none(named | {"negative_prompt": negative})
 
     @property
     def about(self) -> dict[str, Any]:
@@ -76,18 +63,12 @@ class Sampling:
         return said | _without_none(rest)
 
 
-def sampling_of(
-    stock: type[DiffusionPipeline],
-    folder: Path,
-    name: str,
-    asked: SamplingOptions = SamplingOptions(),
-) -> Sampling:
+def sampling_of(stock: type[DiffusionPipeline], folder: Path, asked: RunOptions) -> Sampling:
     """How to call a model: as given, else as its name, its parts or its pipeline's signature say.
 
     Args:
         stock: its pipeline.
         folder: where it is.
-        name: as the user gave it.
 
     Raises:
         ValueError: something is given that the pipeline does not take, or nothing says how many
@@ -106,7 +87,7 @@ def sampling_of(
     usual_steps = taken["num_inference_steps"].default
     usual_scale = taken[scale_name].default if scale_name in taken else None
     source = f"the defaults of {stock.__name__}"
-    if few := _by_name(asked.lora or "") or _by_name(name) or _by_parts(folder):
+    if few := _by_name(asked.lora or "") or _by_name(asked.model) or _by_parts(folder):
         usual_steps, scale, why = few
         usual_scale = usual_scale if scale is None or scale_name not in taken else scale
         source = f"usual for {why}"
@@ -121,7 +102,8 @@ def sampling_of(
         chosen.append(f"guidance scale {usual_scale:g}" + " (no CFG)" * (usual_scale <= 1))
     if scale_name == "true_cfg_scale" and (guidance_scale or 0) > 1:
         negative_prompt = negative_prompt or " "  # without one, these pipelines leave CFG out
-    remark = f"{', '.join(chosen)}: {source}" if chosen else None
+    change = "--steps and --guidance-scale change it"
+    remark = f"{', '.join(chosen)}: {source}; {change}" if chosen else None
     size = (asked.height, asked.width)
     return Sampling(steps, guidance_scale, scale_name, negative_prompt, *size, remark)
 

@@ -4,13 +4,11 @@
 folder, and returns a `Runner`, which generates the images.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
-from math import isfinite
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -24,73 +22,76 @@ from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
 from vendi_guidance.runs.folder import RunFolder
 from vendi_guidance.runs.lora import find_lora
 from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest, versions
-from vendi_guidance.runs.models import (
-    LoadingOptions,
-    check_model,
-    find_model,
-    fingerprint,
-    load_model,
-)
+from vendi_guidance.runs.models import check_model, find_model, fingerprint, load_model
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import Plan
-from vendi_guidance.runs.precision import AUTO, DTYPES, Precision, choose
-from vendi_guidance.runs.runner import Runner, Sampler
-from vendi_guidance.runs.sampling import Sampling, SamplingOptions, sampling_of
+from vendi_guidance.runs.precision import AUTO, DTYPES, choose
+from vendi_guidance.runs.runner import PLAIN, Runner, Sampler
+from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.runs.undistilled import Base, find_undistilled
+from vendi_guidance.runs.undistilled import find_undistilled, load_undistilled, undistilled_size
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(SamplingOptions, LoadingOptions):
-    """The options of the command line, by their names.
+@dataclass(frozen=True)
+class Model:
+    """A model that has been found, not yet loaded.
 
     Attributes:
-        dtype: one of `precision.DTYPES`.
-        undistilled: what predicts in the rounds: "adapters", a folder or a name on the hub; None
-            is the model's own network.
-        diversity: the `--diversity-...` options given, except the window's size, as arguments of
-            `VendiGuidance`.
+        options: those given, with what the model and the device decide.
+        pipeline: the guided class that serves it.
+        lora: its file, if there is one.
+        undistilled: folder of the network that predicts in the rounds, if it is not its own.
+        began: the settings of the run that is resumed.
+        remarks: what was not given and how it was chosen, for the user.
     """
 
-    prompts: str
-    model: str
-    images_per_prompt: int
-    batch_size: int
-    seed: int
-    diversity_window: int | None = None
-    window_in: Path | None = None
-    window_out: Path | None = None
-    output: Path
-    overwrite: bool = False
-    resume: bool = False
-    no_metadata: bool = False
-    device: str
-    dtype: str
-    undistilled: str | None = None
-    diversity: dict[str, Any] = field(default_factory=dict)
+    options: RunOptions
+    folder: Path
+    pipeline: type[Any]
+    sampling: Sampling
+    lora: Path | None
+    undistilled: Path | None
+    began: dict[str, Any]
+    remarks: list[str]
 
-    def check(self) -> None:
-        """Raise ValueError or OSError for mistakes that show before anything is read."""
-        if self.guidance_scale is not None and not isfinite(self.guidance_scale):
-            raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
-        if self.overwrite and self.resume:
-            raise ValueError("--overwrite begins anew and --resume goes on: give one of them")
-        if self.offload is not None and torch.device(self.device).type == "cpu":
-            raise ValueError(
-                f"--offload {self.offload} keeps parts of the model on the CPU until a GPU needs "
-                f"them, and --device is {self.device}: leave --offload out, or name a GPU"
-            )
-        if self.window_out is not None and self.diversity.get("memory") == "call":
-            raise ValueError(
-                "--diversity-memory call remembers nothing that --window-out could save: leave one "
-                "of them out"
-            )
-        if self.window_out is not None and not self.window_out.absolute().parent.is_dir():
-            raise FileNotFoundError(f"there is no folder for --window-out {self.window_out}")
-        if self.output.exists() and not self.output.is_dir():
-            raise FileExistsError(f"--output {self.output} is a file: name a folder")
+
+def find(options: RunOptions) -> Model:
+    """The model that the options name.
+
+    Raises:
+        ValueError, OSError, ImportError: it cannot be used; the message says why.
+    """
+    options.check()
+    lora = None if options.lora is None else find_lora(options.lora)
+    folder = find_model(options.model, options.variant)
+    stock = stock_class(check_model(folder))
+    sampling = sampling_of(stock, folder, options)
+    began = _settings_of_run(options.output) if options.resume else {}
+    dtype = options.dtype
+    if dtype == AUTO and began.get("dtype") in DTYPES:
+        dtype = began["dtype"]
+    dtype, of_precision = choose(dtype, options.device, folder, options.variant)
+    undistilled = find_undistilled(options.undistilled, folder, options.variant)
+    steps, scale = sampling.steps, sampling.guidance_scale
+    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype)
+    remarks = [remark for remark in (sampling.remark, of_precision) if remark is not None]
+    if undistilled is not None:
+        size = f"{undistilled_size(undistilled, options):.2g} GB beside the model"
+        remarks.append(f"the rounds' network, {options.undistilled}: {size}")
+    guided = guided_class(stock)
+    return Model(options, folder, guided, sampling, lora, undistilled, began, remarks)
+
+
+def load(model: Model, device: str) -> Any:
+    """The model on its device.
+
+    Raises:
+        ValueError: it cannot be loaded; the message says why.
+    """
+    return load_model(model.pipeline, model.folder, model.options, device, model.lora)
 
 
 def open_run(
@@ -99,7 +100,7 @@ def open_run(
     stop: Stop,
     stack: ExitStack,
     pipe: Any = None,
-    sampler: Sampler | None = None,
+    sampler: Sampler = PLAIN,
     tell: Callable[[str], object] = lambda remark: None,
     undistilled: Undistilled = None,
 ) -> Runner:
@@ -108,14 +109,12 @@ def open_run(
     Args:
         stack: keeps the folder locked.
         pipe: the model, if an earlier run with it has loaded it (see `load`).
-        sampler: None calls the pipeline.
         tell: called in the first process with what the user should know, a sentence each.
         undistilled: what `options.undistilled` names, if it is loaded.
 
     Raises:
         ValueError, OSError: it cannot be made; the message says why.
     """
-    sampler = sampler or Sampler()
     if has_begun(options.output):
         options = replace(options, resume=True, overwrite=False)
         if group.is_first:
@@ -131,12 +130,11 @@ def open_run(
         )
         guidance.settings = _with_earlier_rounds(guidance.settings, model.began)
         check_prompts_are_seen(model.pipeline, guidance.settings)
-        plan = _plan(options, model, guidance, sampler.about)
-        return plan, guidance, window, opening
+        return _plan(model, guidance, sampler.about), guidance, window, opening
 
     model = group.agree(lambda: find(options))
-    precision, _ = group.share(model.precision)[0]
-    model = model._replace(precision=Precision(*precision))
+    dtype, _ = group.share(model.options.dtype)[0]
+    model = replace(model, options=replace(model.options, dtype=dtype))
     plan, guidance, window, opening = group.agree(prepare)
     if group.is_first and pipe is None:
         for remark in model.remarks:
@@ -151,11 +149,11 @@ def open_run(
 
     def begin() -> Runner:
         nonlocal pipe
-        pipe = load(options, model, group.device) if pipe is None else pipe
+        pipe = load(model, group.device) if pipe is None else pipe
         pipe.guidance, guidance.undistilled = guidance, undistilled
         if guidance.settings.scale and undistilled is None:
-            dtype = model.precision.dtype
-            guidance.undistilled = model.base.load(dtype, group.device, options.offload)
+            network = load_undistilled(model.undistilled, model.options, group.device)
+            guidance.undistilled = network
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
             folder.checkpoints.restore(window, group.device)
@@ -167,52 +165,11 @@ def open_run(
     return group.agree(begin)
 
 
-class Model(NamedTuple):
-    """A model that has been found, not yet loaded."""
-
-    folder: Path
-    pipeline: type[Any]  # the guided class that serves it
-    sampling: Sampling
-    precision: Precision
-    base: Base = Base()
-    lora: Path | None = None  # its file
-    began: Mapping[str, Any] = MappingProxyType({})  # the settings of the run that is resumed
-
-    @property
-    def remarks(self) -> list[str]:
-        """What was not given and how it was chosen, for the user."""
-        of_sampling = self.sampling.remark
-        if of_sampling is not None:
-            of_sampling += "; --steps and --guidance-scale change it"
-        remarks = (of_sampling, self.precision.remark, self.base.remark(self.precision.dtype))
-        return [remark for remark in remarks if remark is not None]
-
-
-def find(options: RunOptions) -> Model:
-    """The model that the options name.
-
-    Raises:
-        ValueError, OSError, ImportError: it cannot be used; the message says why.
-    """
-    options.check()
-    lora = None if options.lora is None else find_lora(options.lora)
-    folder = find_model(options.model, options.variant)
-    stock = stock_class(check_model(folder))
-    sampling = sampling_of(stock, folder, options.model, options)
-    began = _settings_of_run(options.output) if options.resume else {}
-    dtype = options.dtype
-    if dtype == AUTO and began.get("dtype") in DTYPES:
-        dtype = began["dtype"]
-    precision = choose(dtype, options.device, folder, options.variant)
-    base = find_undistilled(options.undistilled, folder, options.variant)
-    return Model(folder, guided_class(stock), sampling, precision, base, lora, began)
-
-
-def inputs_of(options: RunOptions, model: Model) -> dict[str, Input]:
+def inputs_of(model: Model) -> dict[str, Input]:
     """What a run reads of its model, by the names of the options."""
-    found = {"model": Input(options.model, fingerprint(model.folder))}
+    found = {"model": Input(model.options.model, fingerprint(model.folder))}
     if model.lora is not None:
-        found["lora"] = Input(str(options.lora), sha256_of(model.lora))
+        found["lora"] = Input(str(model.options.lora), sha256_of(model.lora))
     return found
 
 
@@ -224,9 +181,7 @@ def _settings_of_run(folder: Path) -> dict[str, Any]:
     return {} if first is None else Manifest.load(first.parent).settings
 
 
-def _with_earlier_rounds(
-    settings: Rounds | Published, began: Mapping[str, Any]
-) -> Rounds | Published:
+def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) -> Rounds | Published:
     """The settings to resume a run of a version that had a number of rounds but no budget."""
     if not isinstance(settings, Rounds) or settings.rounds or settings.budget != Rounds.budget:
         return settings
@@ -234,16 +189,6 @@ def _with_earlier_rounds(
         return settings
     earlier = {name: began[f"diversity_{name}"] for name in ("rounds", "candidates")}
     return settings.changed(**earlier)
-
-
-def load(options: RunOptions, model: Model, device: str) -> Any:
-    """The model on its device.
-
-    Raises:
-        ValueError: it cannot be loaded; the message says why.
-    """
-    dtype = model.precision.dtype
-    return load_model(model.pipeline, model.folder, dtype, device, options, model.lora)
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
@@ -256,23 +201,12 @@ def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
         )
 
 
-def settled(options: RunOptions, model: Model) -> RunOptions:
-    """The options with what the model and the device decide."""
-    return replace(
-        options,
-        steps=model.sampling.steps,
-        guidance_scale=model.sampling.guidance_scale,
-        dtype=model.precision.dtype,
-    )
-
-
-def _plan(
-    options: RunOptions, model: Model, guidance: VendiGuidance, of_sampler: dict[str, Any]
-) -> Plan:
+def _plan(model: Model, guidance: VendiGuidance, of_sampler: dict[str, Any]) -> Plan:
     """What the run generates, and what `run.json` and `metadata.jsonl` say of it."""
+    options, of_model = model.options, inputs_of(model)
     prompts = open_prompts(options.prompts)
     look = {"pipeline": model.pipeline.stock.__name__, **of_sampler, **model.sampling.about}
-    look |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
+    look |= {"batch_size": options.batch_size, "dtype": options.dtype}
     if options.vae_tiling:
         look["vae_tiling"] = True
     if options.variant is not None:
@@ -286,28 +220,17 @@ def _plan(
         # at scale 0, samples are remembered only for --window-out
         "window_out": options.window_out is not None or guidance.settings.scale > 0,
     }
-    window = options.window_in
-    of_model = inputs_of(options, model)
-    inputs = {
-        "prompts": Input(options.prompts, prompts.sha256),
-        **of_model,
-        "window_in": None if window is None else Input(str(window), sha256_of(window)),
-        **model.base.input,
-    }
-    manifest = Manifest(settings, inputs, versions())
-    hashes = {f"{name}_sha256": one.sha256 for name, one in of_model.items()}
-    origin = {**hashes, "versions": manifest.versions}
-    return Plan(
-        prompts,
-        options.images_per_prompt,
-        options.batch_size,
-        options.seed,
-        call=model.sampling.call,
-        negative_prompt=model.sampling.negative_prompt,
-        about={name: one.name for name, one in of_model.items()} | look | model.base.about,
-        origin=None if options.no_metadata else origin,
-        manifest=manifest,
-    )
+    inputs: dict[str, Input | None] = {"prompts": Input(options.prompts, prompts.sha256)}
+    inputs |= {**of_model, "window_in": None}
+    if (window := options.window_in) is not None:
+        inputs["window_in"] = Input(str(window), sha256_of(window))
+    about = {name: one.name for name, one in of_model.items()} | look
+    if options.undistilled is not None:
+        network = model.undistilled
+        sha256 = "" if network is None else fingerprint(network)
+        inputs["undistilled"] = Input(options.undistilled, sha256)
+        about["undistilled"] = options.undistilled
+    return Plan(options, prompts, model.sampling, about, Manifest(settings, inputs, versions()))
 
 
 def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any
 
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.runner import Sampler
-from vendi_guidance.runs.setup import Model, RunOptions, find, load, open_run, settled
+from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.runner import PLAIN, Sampler
+from vendi_guidance.runs.setup import Model, find, load, open_run
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.undistilled import load_undistilled
 
 
 @dataclass(eq=False)
@@ -41,20 +43,19 @@ class Sweep:
     @cached_property
     def pipe(self) -> Any:
         """The model, loaded once."""
-        return load(self.options, self.model, self.options.device)
+        return load(self.model, self.options.device)
 
     @cached_property
     def undistilled(self) -> Undistilled:
         """The network that the model was distilled from, if one is named, loaded once."""
-        dtype, options = self.model.precision.dtype, self.options
-        return self.model.base.load(dtype, options.device, options.offload)
+        return load_undistilled(self.model.undistilled, self.model.options, self.options.device)
 
     def generate(
         self,
         name: str,
         diversity: dict[str, Any],
         *,
-        sampler: Sampler | None = None,
+        sampler: Sampler = PLAIN,
         **changes: Any,
     ) -> Path:
         """Make the run of this name, or what is missing of it.
@@ -72,7 +73,7 @@ class Sweep:
         """
         folder = self.options.output / name
         changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
-        options = replace(settled(self.options, self.model), **changes)
+        options = replace(self.model.options, **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
             loaded = self.pipe, sampler, self.tell, self.undistilled

@@ -6,7 +6,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from vendi_guidance.runs.manifest import MANIFEST, Manifest, versions
-from vendi_guidance.runs.setup import Model, RunOptions, inputs_of
+from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.setup import Model, inputs_of
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 from vendi_guidance.tuning.study import Search
 
@@ -20,8 +21,8 @@ def manifest_of(
     sampling = model.sampling.about
     settings = asdict(wanted) | sampling | judged
     settings |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    settings |= {"batch_size": options.batch_size, "dtype": model.precision.dtype}
-    return Manifest(settings, dict(inputs_of(options, model)), versions())
+    settings |= {"batch_size": options.batch_size, "dtype": model.options.dtype}
+    return Manifest(settings, dict(inputs_of(model)), versions())
 
 
 def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:

@@ -93,15 +93,15 @@ class OwnModel:
         given: dict[str, Any] = {"callback_on_step_end": by_callback}
         if "callback_on_step_end" not in signature(pipe.__call__).parameters:
             given = {"callback": in_place}
-        scale = sampling.call.get(sampling.scale_name)
-        if scale is not None:
-            given[sampling.scale_name] = min(scale, 1.0)  # no CFG
+        if sampling.guidance_scale is not None:
+            given[sampling.scale_name] = min(sampling.guidance_scale, 1.0)  # no CFG
         prompts = [prompt for of_image in asked for prompt in of_image]
         pipe.guidance = VendiGuidance(strength=0)
         with Watch(pipe.scheduler) as watch:
-            call = {**sampling.call, **given, "num_inference_steps": STEPS}
+            call = sampling.arguments(prompts) | given | {"num_inference_steps": STEPS}
+            call.pop("negative_prompt", None)
             generators = [torch.Generator().manual_seed(0) for _ in prompts]
-            pipe(prompt=prompts, generator=generators, output_type="latent", **call)
+            pipe(generator=generators, output_type="latent", **call)
         return total.view(-1, k)
 
 
