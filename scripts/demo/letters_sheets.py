@@ -64,7 +64,7 @@ def main(data: Path, output: Path) -> None:
     letters = load(data)
     letters = letters.where(~letters.held_out)
     save_sheets(letters, output)
-    write_card(output, "demo-letters", images=letters)
+    write_card(output, images=letters)
     click.echo(f"{len(letters.families)} faces of {len(CONCEPTS)} letters in {output}")
 
 

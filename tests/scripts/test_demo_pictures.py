@@ -76,14 +76,16 @@ def test_files_that_cannot_be_read_are_named(emoji, tmp_path):
 @pytest.mark.parametrize(
     ("name", "steps", "given"),
     [
-        ("demo-sdxl", 3000, {"of_vae": SimpleNamespace(steps=1800, batch=32)}),
+        ("demo-sdxl", 3000, {}),
         ("demo-probe", 1200, {"images": range(1152), "tests": {"held-out accuracy": ACCURACY}}),
         ("demo-letters", None, {"images": load_letters(ASSETS / "demo-letters")}),
     ],
 )
 def test_the_committed_model_cards_are_those_that_training_writes(name, steps, given, tmp_path):
-    training = SimpleNamespace(steps=steps, batch=64, machine="2 CPU cores in bfloat16")
+    machine, of_vae = "2 CPU cores in bfloat16", SimpleNamespace(steps=1800, batch=32)
+    training = SimpleNamespace(steps=steps, batch=64, machine=machine, of_vae=of_vae)
     known = {"images": load_sheets(ASSETS / "demo-pictures"), "training": training}
-    write_card(tmp_path, name, **(known | given))
-    written, committed = (folder / "README.md" for folder in (tmp_path, ASSETS / name))
+    (tmp_path / name).mkdir()
+    write_card(tmp_path / name, **(known | given))
+    written, committed = (folder / name / "README.md" for folder in (tmp_path, ASSETS))
     assert written.read_text("utf-8") == committed.read_text("utf-8")
