@@ -11,10 +11,6 @@ compared, with a bandwidth that follows their distances. Whole calls of the demo
 beside the stock call. On a GPU, three more rows compare with SDXL itself, random weights in half
 precision: one UNet step, and a call of 50 steps, at the default and guided every 10 as published,
 latents in and latents out.
-
-\b
-  python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
-  python -m scripts.benchmarks.guidance --window 300             the published window, a minute
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +20,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import click
 import torch
 from diffusers import DPMSolverMultistepScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
 from torch import Tensor
@@ -32,18 +27,14 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
     Pair,
-    device_option,
     in_mebibytes,
     in_seconds,
     line_of,
-    machine,
     measure,
-    several,
     table,
 )
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.adapter.callback import VendiGuidance
-from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.rounds import USUAL
 from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
@@ -228,24 +219,8 @@ PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
 WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
 DEMO_BATCHES, DEMO_STEPS, DEMO_CFG = (1, 8, 16), 16, 5.0
 
-Run = Callable[[Callable[[float], Pair]], Pair | None]
-"""Measures something, given the seconds for it, or returns None where none are left."""
 
-
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@several("--window", "sizes", click.IntRange(1), WINDOWS, "Samples remembered.")
-@several("--batch", "batches", click.IntRange(1), BATCHES, "Samples in flight.")
-@device_option
-def main(sizes: tuple[int, ...], batches: tuple[int, ...], device: torch.device) -> None:
-    click.echo(f"{machine(device)}\n")
-    click.echo("\n\n".join(tables(sizes, batches, device, lambda measure: measure(10))))
-    more = model_lines(device) if device.type == "cuda" else []
-    click.echo("\n".join(["", *HEAD, *demo_lines(device), *more]))
-
-
-def tables(
-    windows: Sequence[int], batches: Sequence[int], device: torch.device, run: Run
-) -> Iterator[str]:
+def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[str]:
     """For each space a table of steps, as multiples of what they are measured beside."""
     samples = Samples(device)
     lines: dict[str, list[list[object]]] = {space: [] for space in KERNELS}
@@ -256,23 +231,19 @@ def tables(
             cells: list[object] = [f"{size:,}", batch]
             for names in PAIRS:
                 steps = [Step(name, space, window, latents, prompts) for name in names]
-                found = [run(partial(measured, step, device)) for step in steps]
-                least = min((pair.beside.seconds for pair in found if pair), default=None)
-                cells += [in_seconds(least), *(pair.ratio if pair else "-" for pair in found)]
+                found = [measured(step, device) for step in steps]
+                least = min(pair.beside.seconds for pair in found)
+                cells += [in_seconds(least), *(pair.ratio for pair in found)]
             rows.append(cells)
     for space, rows in lines.items():
         yield f"Space `{space}`:"
         yield table(TITLES, rows, 0)
 
 
-def measured(step: Step, device: torch.device, seconds: float) -> Pair:
-    """A step, and the linear algebra that it needs.
-
-    Args:
-        seconds: after which no further round begins, but for the second.
-    """
+def measured(step: Step, device: torch.device) -> Pair:
+    """A step, and the linear algebra that it needs."""
     step.run()  # what the window computes once per batch
-    return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
+    return Pair(*measure([step.run, step.beside()], device, least=2, most=40))
 
 
 def demo_lines(device: torch.device) -> list[str]:
@@ -338,7 +309,3 @@ def _whole(window: int, batch: int, what: str, beside: str, pair: Pair) -> str:
             *(beside, in_seconds(pair.beside.seconds), pair.ratio),
         ]
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -114,9 +114,9 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], words: int) -
     return "\n".join(map(line_of, [titles, rules, *rows]))
 
 
-def in_seconds(value: float | None) -> str:
-    """Three significant digits; a dash for None."""
-    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+def in_seconds(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
 def in_mebibytes(value: int | None) -> str:
