@@ -38,12 +38,10 @@ def main(device: torch.device, output: Path, quick: bool) -> None:
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
-    whole = guidance.model_lines(device) if on_gpu and not quick else []
-    whole = [*guidance.HEAD, *guidance.demo_lines(device), *whole]
     lines = scores.lines(items, lambda n: FOURIER_FEATURES.get(n, 4_000), device)
     parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device)]
-    parts += ["Whole calls:", "\n".join(whole)]
+    parts += ["Whole calls:", "\n".join(guidance.calls(device, quick))]
     output.mkdir(parents=True, exist_ok=True)
     with whole_file(output / "benchmarks.md") as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The time of one guidance step, beside reading the window and, on a GPU, beside the model.
+"""The time of a guidance step, beside reading the window, and of a whole call, beside stock.
 
 Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance step must read the
 window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
@@ -8,9 +8,7 @@ What the window computes once per batch and bandwidth is left out on both sides.
 
 The space "latent" is the published setting; in "denoised", the scheduler's predictions are
 compared, with a bandwidth that follows their distances. Whole calls of the demo SDXL are timed
-beside the stock call. On a GPU, three more rows compare with SDXL itself, random weights in half
-precision: one UNet step, and a call of 50 steps, at the default and guided every 10 as published,
-latents in and latents out.
+beside the stock call; on a GPU, those of SDXL itself too, random weights in half precision.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import DPMSolverMultistepScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
+from diffusers import DPMSolverMultistepScheduler, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
@@ -34,7 +32,6 @@ from scripts.benchmarks.measuring import (
     table,
 )
 from vendi_guidance import VendiGuidedSDXLPipeline
-from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.rounds import USUAL
 from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
@@ -50,7 +47,6 @@ LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
 KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
-OBJECTIVE, STEPS, EVERY, WINDOW, BATCH = "conditional-rke", 50, 10, 300, 4  # of the call of SDXL
 
 SDXL = {
     "sample_size": LATENT[1],
@@ -159,56 +155,9 @@ def bordered(inner: Tensor, border: Tensor) -> Tensor:
     return torch.cat([torch.cat([inner, border[:, : len(inner)].T], dim=1), border])
 
 
-class Model:
-    """SDXL with random weights, latents in and latents out."""
-
-    def __init__(self, device: torch.device) -> None:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float16)  # never in single precision, which takes 10 GB
-        try:
-            with device:
-                unet = UNet2DConditionModel(**SDXL).eval()
-        finally:
-            torch.set_default_dtype(before)
-        scheduler = DPMSolverMultistepScheduler(
-            beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
-        )
-        absent = ("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
-        self.pipeline = StableDiffusionXLPipeline(
-            **dict.fromkeys(absent), unet=unet, scheduler=scheduler, add_watermarker=False
-        )
-        self.pipeline.set_progress_bar_config(disable=True)
-        self.tokens, self.pooled, self.latents = (
-            torch.randn(BATCH, *shape, device=device, dtype=torch.float16)
-            for shape in (TOKENS, (POOLED,), LATENT)
-        )
-
-    @torch.no_grad()
-    def step(self) -> Tensor:
-        """One step of the UNet for a batch, with and without prompts."""
-        times = torch.ones(2 * BATCH, 6).to(self.pooled)
-        added = {"text_embeds": self.pooled.repeat(2, 1), "time_ids": times}
-        twice = self.latents.repeat(2, 1, 1, 1)
-        tokens = self.tokens.repeat(2, 1, 1)
-        return self.pipeline.unet(twice, 500, tokens, added_cond_kwargs=added).sample
-
-    def call(self, guidance: VendiGuidance | None = None) -> Tensor:
-        """(4, 4, 128, 128) latents after all steps."""
-        return self.pipeline(
-            prompt_embeds=self.tokens,
-            negative_prompt_embeds=self.tokens,
-            pooled_prompt_embeds=self.pooled,
-            negative_pooled_prompt_embeds=self.pooled,
-            latents=self.latents,
-            num_inference_steps=STEPS,
-            output_type="latent",
-            **({} if guidance is None else guidance.on(self.pipeline)),
-        ).images
-
-
 HEAD = (
-    "| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |",
-    "|--:|--:|---|--:|--:|---|--:|--:|",
+    "| call | batch | seconds | peak MiB | not guided, s | ratio |",
+    "|---|--:|--:|--:|--:|--:|",
 )
 TITLES = (
     *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
@@ -217,7 +166,8 @@ TITLES = (
 PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
 """Objectives that are measured beside the same."""
 WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
-DEMO_BATCHES, DEMO_STEPS, DEMO_CFG = (1, 8, 16), 16, 5.0
+Call = Callable[[int, float], Any]
+"""Generates a batch of a size at a dial."""
 
 
 def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[str]:
@@ -246,66 +196,63 @@ def measured(step: Step, device: torch.device) -> Pair:
     return Pair(*measure([step.run, step.beside()], device, least=2, most=40))
 
 
-def demo_lines(device: torch.device) -> list[str]:
-    """Lines of the table of whole calls: the demo SDXL at the default, beside the stock call."""
+def calls(device: torch.device, quick: bool) -> Iterator[str]:
+    """A table of whole calls at the default, beside stock ones; of SDXL's size on a GPU alone."""
+    yield from HEAD
+    yield from whole("16 steps of the demo SDXL", demo_call(device), (1, 8, 16), device)
+    if device.type == "cuda" and not quick:
+        yield from whole("50 steps of SDXL's size", sdxl_call(device), (4,), device)
+
+
+def whole(name: str, call: Call, batches: Sequence[int], device: torch.device) -> Iterator[str]:
+    """Lines of a call, by size of the batch."""
+    call(1, STRENGTH)  # what is done once
+    for batch in batches:
+        functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
+        pair = Pair(*measure(functions, device, least=3, most=9))
+        times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
+        yield line_of([name, batch, *times, in_seconds(pair.beside.seconds), pair.ratio])
+
+
+def demo_call(device: torch.device) -> Call:
     folder = asset("demo-sdxl")
     dtype = getattr(torch, choose(AUTO, str(device), Path(folder)).dtype)
     pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, torch_dtype=dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
+    sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
+    return lambda batch, diversity: pipe(["waving hand"] * batch, diversity=diversity, **sampling)
+
+
+def sdxl_call(device: torch.device) -> Call:
+    """Of a UNet with random weights, latents in and latents out."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)  # never in single precision, which takes 10 GB
+    try:
+        with device:
+            unet = UNet2DConditionModel(**SDXL).eval()
+    finally:
+        torch.set_default_dtype(before)
+    scheduler = DPMSolverMultistepScheduler(
+        beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
+    )
+    absent = ("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+    pipe = VendiGuidedSDXLPipeline(
+        **dict.fromkeys(absent), unet=unet, scheduler=scheduler, add_watermarker=False
+    )
+    pipe.set_progress_bar_config(disable=True)
 
     def call(batch: int, diversity: float) -> Any:
+        shapes = TOKENS, (POOLED,), LATENT
+        tokens, pooled, latents = (torch.randn(batch, *shape).to(device).half() for shape in shapes)
         return pipe(
-            ["waving hand"] * batch,
-            num_inference_steps=DEMO_STEPS,
-            guidance_scale=DEMO_CFG,
+            prompt_embeds=tokens,
+            negative_prompt_embeds=tokens,
+            pooled_prompt_embeds=pooled,
+            negative_pooled_prompt_embeds=pooled,
+            latents=latents,
+            output_type="latent",
             diversity=diversity,
             diversity_memory="call",
         )
 
-    call(1, STRENGTH)  # what is done once
-    lines = []
-    for batch in DEMO_BATCHES:
-        functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
-        pair = Pair(*measure(functions, device, least=3, most=9))
-        what = f"{DEMO_STEPS} steps of the demo SDXL, the default"
-        lines.append(_whole(0, batch, what, "the same, not guided", pair))
-    return lines
-
-
-def model_lines(device: torch.device) -> list[str]:
-    """Lines of the table that compare with SDXL's own time."""
-    samples, model = Samples(device), Model(device)
-    step = Step(OBJECTIVE, "latent", samples.window(WINDOW), *samples.draw(BATCH))
-    step.run()
-    own = Pair(*measure([step.run, model.step], device, least=3))
-    guidance = VendiGuidance(
-        OBJECTIVE,
-        preset="published",
-        every=EVERY,
-        window=step.window,
-        prompt_input="add_text_embeds",
-    )
-    rounds = VendiGuidance(memory="call", prompt_input="add_text_embeds")
-    calls = partial(model.call, rounds), partial(model.call, guidance), model.call
-    model.call(guidance)
-    *guided, stock = measure(calls, device, least=2)
-    names = "the default", f"{OBJECTIVE} every {EVERY}"
-    return [
-        _whole(WINDOW, BATCH, f"{OBJECTIVE}, latent", "SDXL's UNet, once", own),
-        *(
-            _whole(size, BATCH, f"{STEPS} steps of SDXL, {name}", "the same, not guided", pair)
-            for size, name, pair in zip(
-                (0, WINDOW), names, (Pair(one, stock) for one in guided), strict=True
-            )
-        ),
-    ]
-
-
-def _whole(window: int, batch: int, what: str, beside: str, pair: Pair) -> str:
-    """A line of the table of whole calls."""
-    return line_of(
-        [
-            *(window, batch, what, in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)),
-            *(beside, in_seconds(pair.beside.seconds), pair.ratio),
-        ]
-    )
+    return call
