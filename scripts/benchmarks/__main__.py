@@ -26,8 +26,6 @@ SCORES = {
 """Methods by number of items."""
 
 ON_GPU, QUICK = {250_000: ["conditional-rke", "fkea"]}, {200: [*SCORES[4_000], "fkea"]}
-FOURIER_FEATURES = {250_000: 16_000, 200: 50}
-"""By number of items; 4,000 for all others."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -38,7 +36,7 @@ def main(device: torch.device, output: Path, quick: bool) -> None:
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
-    lines = scores.lines(items, lambda n: FOURIER_FEATURES.get(n, 4_000), device)
+    lines = scores.lines(items, device)
     parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device)]
     parts += ["Whole calls:", "\n".join(guidance.calls(device, quick))]

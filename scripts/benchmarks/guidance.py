@@ -32,7 +32,7 @@ from scripts.benchmarks.measuring import (
     table,
 )
 from vendi_guidance import VendiGuidedSDXLPipeline
-from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
+from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.rounds import USUAL
 from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
 from vendi_guidance.guidance.spaces import SPACES
@@ -100,18 +100,10 @@ class Step:
     latents: Tensor
     prompts: Tensor
 
-    @property
-    def objective(self) -> Objective:
+    def __post_init__(self) -> None:
+        self.is_conditional = self.name.startswith("conditional")
         kernels = [KERNELS[self.space], KERNEL_PROMPT][: 1 + self.is_conditional]
-        return OBJECTIVES[self.name](*kernels)
-
-    @property
-    def is_conditional(self) -> bool:
-        return self.name.startswith("conditional")
-
-    @property
-    def has_spectrum(self) -> bool:
-        return self.name.endswith("vendi")
+        self.objective = OBJECTIVES[self.name](*kernels)
 
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""
@@ -129,7 +121,7 @@ class Step:
         stored = self.window.features
         f = self.latents.flatten(1).to(stored)
         weights = torch.ones(len(f), len(stored)).to(stored)
-        matrix = self.kernel_matrix() if self.has_spectrum else None
+        matrix = self.kernel_matrix() if self.name.endswith("vendi") else None
 
         def necessary() -> None:
             stored @ f.T

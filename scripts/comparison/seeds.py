@@ -13,7 +13,6 @@ command. Scores are averages over seeds, with 95% bootstrap intervals over promp
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from statistics import fmean
 
@@ -33,6 +32,7 @@ from scripts.comparison.transfer import (
     Row,
     even_looks,
     methods,
+    methods_of,
     save_curves,
 )
 from vendi_guidance.commands.cli import Command
@@ -60,29 +60,18 @@ LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
 def main(
     options: tuple[str, ...], model: str, asked: tuple[str, ...], seeds: Sequence[int], output: Path
 ) -> None:
-    demo = MODELS[model]
-    has_cfg = demo.guidance_scale > 1
-    usual = [name for name, of in FAMILIES.items() if has_cfg or not of.needs_cfg]
-    usual = [name for name in usual if name != UNDISTILLED] + [SELECT] * has_cfg
+    usual = [*methods_of(model, FAMILIES)] + [SELECT] * (MODELS[model].guidance_scale > 1)
+    chosen = asked or [name for name in usual if name != UNDISTILLED]
     counts = {kind: (None, images) for kind, (_, images) in COUNTS.items()}
+    steps = MODELS[model].steps
     jobs = [
-        Job(
-            output / f"{seed}",
-            model,
-            counts,
-            asked or usual,
-            demo.steps,
-            seed=seed,
-            options=options,
-        )
+        Job(output / f"{seed}", model, counts, chosen, steps, seed=seed, options=options)
         for seed in seeds
     ]
     for job in jobs:
         job.run()
     rows = pooled(jobs)
-    probe = load_probe(asset(demo.probe))
-    even = even_looks(prod(map(len, probe.attributes.values())), COUNTS[OPEN][1])
-    result = Result(model, even, (output, rows), {}, {})
+    result = Result(model, even_looks(model), output, rows, {}, {})
     with whole_file(output / "comparison.md") as temporary:
         temporary.write_text(f"{methods([result])}\n\n{at_equal_details(rows)}\n", encoding="utf-8")
     save_curves(output / "curves.png", [result])

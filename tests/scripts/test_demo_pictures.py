@@ -8,7 +8,6 @@ import torch
 
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
-from scripts.demo.letters_sheets import load_sheets as load_letters
 from scripts.demo.probing import TRAINING_FEATURES, save_training_features
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.base import load_features
@@ -78,7 +77,6 @@ def test_files_that_cannot_be_read_are_named(emoji, tmp_path):
     [
         ("demo-sdxl", 3000, {}),
         ("demo-probe", 1200, {"images": range(1152), "tests": {"held-out accuracy": ACCURACY}}),
-        ("demo-letters", None, {"images": load_letters(ASSETS / "demo-letters")}),
     ],
 )
 def test_the_committed_model_cards_are_those_that_training_writes(name, steps, given, tmp_path):
