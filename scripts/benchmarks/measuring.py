@@ -3,6 +3,7 @@
 import ctypes
 import math
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
@@ -153,9 +154,5 @@ def _status(name: str) -> int:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    names = [
-        line.partition(":")[2].strip()
-        for line in (cpuinfo.read_text().splitlines() if cpuinfo.exists() else [])
-        if line.startswith("model name")
-    ]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()

@@ -45,13 +45,7 @@ def main(prompts: int) -> None:
             prompt_file(Path(name, f"prompts.{kind}"), prompts)
         batches(Path(name), samples)
         picture(Path(name, "picture.png"))
-    here = LaunchConfig(
-        *(1, 1, 2),
-        run_id="runs",
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        start_method="spawn",
-    )
+    here = LaunchConfig(1, 1, 2, run_id="runs", rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0")
     elastic_launch(here, share)(samples)
 
 

@@ -45,7 +45,7 @@ class Sample:
     @property
     def fourier_features(self) -> int:
         """2r, the columns of FKEA."""
-        return 16_000 if len(self.x) > 100_000 else 4_000
+        return 16_000 if len(self.x) > 100_000 else min(4_000, len(self.x))
 
     @cached_property
     def matrix(self) -> Tensor:

@@ -106,25 +106,25 @@ def models() -> Iterator[tuple[Any, Any, Any, str]]:
     yield random_flux(), random_prompt(1), random_prompt(2), "random Flux"
 
 
-def drawing(prompt: Any, negative: Any, steps: int, cfg: float = 5.0) -> Draw:
+def drawing(prompt: Any, negative: Any, steps: int) -> Draw:
     """As the node KSampler draws."""
     import nodes
 
     def draw(model: Any, sampler: str, seed: int) -> Tensor:
         empty = {"samples": torch.zeros(BATCH, 4, 16, 16)}
         [found] = nodes.KSampler().sample(
-            model, seed, steps, cfg, sampler, "sgm_uniform", prompt, negative, empty
+            model, seed, steps, 5.0, sampler, "sgm_uniform", prompt, negative, empty
         )
         return found["samples"]
 
     return draw
 
 
-def guided(model: Any, diversity: float, memory: str = "this batch") -> Any:
+def guided(model: Any, diversity: float) -> Any:
     import nodes
 
     node = nodes.NODE_CLASS_MAPPINGS[NODE]
-    return node.execute(model, diversity, "conditional-vendi", memory, "check").result[0]
+    return node.execute(model, diversity, "conditional-vendi", "this batch", "check").result[0]
 
 
 def checks(model: Any, draw: Draw, sampler: str) -> Iterator[tuple[str, bool]]:

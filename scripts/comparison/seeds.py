@@ -13,6 +13,7 @@ command. Scores are averages over seeds, with 95% bootstrap intervals over promp
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
+from operator import eq
 from pathlib import Path
 from statistics import fmean
 
@@ -108,12 +109,9 @@ def of_prompts(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[f
         batch = as_batch(run)
         prompts = batch.prompts or []
         labels = labeler(batch.images, prompts)
-        if kind == OPEN:
-            for prompt, looks in looks_by_group(prompts, labels).items():
-                found[prompt].append(looks)
-        else:
-            for prompt, asked, shown in zip(prompts, labels.asked, labels.shown, strict=True):
-                found[prompt].append(asked == shown)
+        seen = zip(prompts, map(eq, labels.asked, labels.shown), strict=True)
+        for prompt, value in looks_by_group(prompts, labels).items() if kind == OPEN else seen:
+            found[prompt].append(value)
     return [fmean(values) for values in found.values()]
 
 

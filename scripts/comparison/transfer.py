@@ -240,7 +240,11 @@ def steps(results: Sequence[Result]) -> str:
     cells = []
     for result in results:
         for place, name in enumerate((UNGUIDED, OURS)):
-            found = {count: _brief(rows[place]) for count, rows in result.of_steps.items()}
+            rows = {count: of[place] for count, of in result.of_steps.items()}
+            found = {
+                count: f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
+                for count, row in rows.items()
+            }
             cells.append(
                 ["" if place else result.model, name, *(found.get(n, "-") for n in counts)]
             )
@@ -337,10 +341,6 @@ def save_grid(path: Path, result: Result) -> None:
         axes.set_title(shorten(prompt, 60), fontsize=12)
     with whole_file(path) as temporary:
         figure.savefig(temporary, format="webp", pil_kwargs={"quality": 60, "method": 6})
-
-
-def _brief(row: Row) -> str:
-    return f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
 
 
 def _scores(row: Row) -> list[str]:

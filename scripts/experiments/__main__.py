@@ -22,7 +22,7 @@ from tqdm import tqdm
 from scripts.benchmarks.measuring import table
 from scripts.demo.emoji import KERNELS, caption, load_sheets
 from scripts.experiments import convergence
-from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
+from scripts.experiments.convergence import PALETTE, output_option, save
 from scripts.experiments.samples import (
     Pairs,
     Scores,
@@ -41,13 +41,8 @@ from vendi_guidance.runs.models import load_model
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
-COLOURS = {
-    "Vendi": VERMILION,
-    "Conditional-Vendi": BLUE,
-    "Information-Vendi": GREEN,
-    "Information-RKE": PURPLE,
-    "IntDiv": BLACK,
-}
+NAMES = "Vendi", "Conditional-Vendi", "Information-Vendi", "Information-RKE", "IntDiv"
+COLOURS = dict(zip(NAMES, PALETTE, strict=True))
 TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 MODES, TOP = 10, 20
@@ -260,9 +255,8 @@ def draw(ax: Axes, settings: Sequence[float], scores: Scores) -> None:
 
 def scatter(ax: Axes, pairs: Pairs, text_modes: int, image_modes: int) -> None:
     """Images, in the colours of the modes of their texts."""
-    colours = np.array([VERMILION, BLUE, GREEN, PURPLE])
     across, up = pairs.images.T
-    ax.scatter(across, up, s=4, c=colours[pairs.groups], linewidths=0)
+    ax.scatter(across, up, s=4, c=np.array(PALETTE)[pairs.groups], linewidths=0)
     ax.set_title(f"images: {image_modes} modes; texts, as colours: {text_modes}", fontsize=10)
     ax.set_aspect("equal")
     ax.set_axis_off()
