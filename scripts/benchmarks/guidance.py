@@ -1,4 +1,4 @@
-"""The time of one guidance step, beside reading the window and, on a GPU, beside the model.
+"""The time of a guidance step, beside reading the window, and of a whole call, beside stock.
 
 Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance step must read the
 window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
@@ -8,13 +8,7 @@ What the window computes once per batch and bandwidth is left out on both sides.
 
 The space "latent" is the published setting; in "denoised", the scheduler's predictions are
 compared, with a bandwidth that follows their distances. Whole calls of the demo SDXL are timed
-beside the stock call. On a GPU, three more rows compare with SDXL itself, random weights in half
-precision: one UNet step, and a call of 50 steps, at the default and guided every 10 as published,
-latents in and latents out.
-
-\b
-  python -m scripts.benchmarks.guidance                          all rows, half an hour on a laptop
-  python -m scripts.benchmarks.guidance --window 300             the published window, a minute
+beside the stock call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,27 +18,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import click
 import torch
-from diffusers import DPMSolverMultistepScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
     Pair,
-    device_option,
     in_mebibytes,
     in_seconds,
     line_of,
-    machine,
     measure,
-    several,
     table,
 )
 from vendi_guidance import VendiGuidedSDXLPipeline
-from vendi_guidance.adapter.callback import VendiGuidance
-from vendi_guidance.commands.cli import Command
-from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
+from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.rounds import USUAL
 from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
 from vendi_guidance.guidance.spaces import SPACES
@@ -55,25 +42,10 @@ from vendi_guidance.runs.precision import AUTO, choose
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 from vendi_guidance.storage.assets import asset
 
-LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
+LATENT, POOLED = (4, 128, 128), 1280
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
 KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
-OBJECTIVE, STEPS, EVERY, WINDOW, BATCH = "conditional-rke", 50, 10, 300, 4  # of the call of SDXL
-
-SDXL = {
-    "sample_size": LATENT[1],
-    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-    "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-    "block_out_channels": (320, 640, 1280),
-    "transformer_layers_per_block": (1, 2, 10),
-    "attention_head_dim": (5, 10, 20),
-    "cross_attention_dim": TOKENS[1],
-    "use_linear_projection": True,
-    "addition_embed_type": "text_time",
-    "addition_time_embed_dim": 256,
-    "projection_class_embeddings_input_dim": POOLED + 6 * 256,
-}
 
 
 @dataclass
@@ -113,18 +85,10 @@ class Step:
     latents: Tensor
     prompts: Tensor
 
-    @property
-    def objective(self) -> Objective:
+    def __post_init__(self) -> None:
+        self.is_conditional = self.name.startswith("conditional")
         kernels = [KERNELS[self.space], KERNEL_PROMPT][: 1 + self.is_conditional]
-        return OBJECTIVES[self.name](*kernels)
-
-    @property
-    def is_conditional(self) -> bool:
-        return self.name.startswith("conditional")
-
-    @property
-    def has_spectrum(self) -> bool:
-        return self.name.endswith("vendi")
+        self.objective = OBJECTIVES[self.name](*kernels)
 
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""
@@ -142,7 +106,7 @@ class Step:
         stored = self.window.features
         f = self.latents.flatten(1).to(stored)
         weights = torch.ones(len(f), len(stored)).to(stored)
-        matrix = self.kernel_matrix() if self.has_spectrum else None
+        matrix = self.kernel_matrix() if self.name.endswith("vendi") else None
 
         def necessary() -> None:
             stored @ f.T
@@ -168,56 +132,9 @@ def bordered(inner: Tensor, border: Tensor) -> Tensor:
     return torch.cat([torch.cat([inner, border[:, : len(inner)].T], dim=1), border])
 
 
-class Model:
-    """SDXL with random weights, latents in and latents out."""
-
-    def __init__(self, device: torch.device) -> None:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float16)  # never in single precision, which takes 10 GB
-        try:
-            with device:
-                unet = UNet2DConditionModel(**SDXL).eval()
-        finally:
-            torch.set_default_dtype(before)
-        scheduler = DPMSolverMultistepScheduler(
-            beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
-        )
-        absent = ("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
-        self.pipeline = StableDiffusionXLPipeline(
-            **dict.fromkeys(absent), unet=unet, scheduler=scheduler, add_watermarker=False
-        )
-        self.pipeline.set_progress_bar_config(disable=True)
-        self.tokens, self.pooled, self.latents = (
-            torch.randn(BATCH, *shape, device=device, dtype=torch.float16)
-            for shape in (TOKENS, (POOLED,), LATENT)
-        )
-
-    @torch.no_grad()
-    def step(self) -> Tensor:
-        """One step of the UNet for a batch, with and without prompts."""
-        times = torch.ones(2 * BATCH, 6).to(self.pooled)
-        added = {"text_embeds": self.pooled.repeat(2, 1), "time_ids": times}
-        twice = self.latents.repeat(2, 1, 1, 1)
-        tokens = self.tokens.repeat(2, 1, 1)
-        return self.pipeline.unet(twice, 500, tokens, added_cond_kwargs=added).sample
-
-    def call(self, guidance: VendiGuidance | None = None) -> Tensor:
-        """(4, 4, 128, 128) latents after all steps."""
-        return self.pipeline(
-            prompt_embeds=self.tokens,
-            negative_prompt_embeds=self.tokens,
-            pooled_prompt_embeds=self.pooled,
-            negative_pooled_prompt_embeds=self.pooled,
-            latents=self.latents,
-            num_inference_steps=STEPS,
-            output_type="latent",
-            **({} if guidance is None else guidance.on(self.pipeline)),
-        ).images
-
-
 HEAD = (
-    "| window | batch | step | seconds | peak MiB | beside it | seconds | ratio |",
-    "|--:|--:|---|--:|--:|---|--:|--:|",
+    "| batch | seconds | peak MiB | not guided, s | ratio |",
+    "|--:|--:|--:|--:|--:|",
 )
 TITLES = (
     *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
@@ -226,26 +143,9 @@ TITLES = (
 PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
 """Objectives that are measured beside the same."""
 WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
-DEMO_BATCHES, DEMO_STEPS, DEMO_CFG = (1, 8, 16), 16, 5.0
-
-Run = Callable[[Callable[[float], Pair]], Pair | None]
-"""Measures something, given the seconds for it, or returns None where none are left."""
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@several("--window", "sizes", click.IntRange(1), WINDOWS, "Samples remembered.")
-@several("--batch", "batches", click.IntRange(1), BATCHES, "Samples in flight.")
-@device_option
-def main(sizes: tuple[int, ...], batches: tuple[int, ...], device: torch.device) -> None:
-    click.echo(f"{machine(device)}\n")
-    click.echo("\n\n".join(tables(sizes, batches, device, lambda measure: measure(10))))
-    more = model_lines(device) if device.type == "cuda" else []
-    click.echo("\n".join(["", *HEAD, *demo_lines(device), *more]))
-
-
-def tables(
-    windows: Sequence[int], batches: Sequence[int], device: torch.device, run: Run
-) -> Iterator[str]:
+def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[str]:
     """For each space a table of steps, as multiples of what they are measured beside."""
     samples = Samples(device)
     lines: dict[str, list[list[object]]] = {space: [] for space in KERNELS}
@@ -256,89 +156,36 @@ def tables(
             cells: list[object] = [f"{size:,}", batch]
             for names in PAIRS:
                 steps = [Step(name, space, window, latents, prompts) for name in names]
-                found = [run(partial(measured, step, device)) for step in steps]
-                least = min((pair.beside.seconds for pair in found if pair), default=None)
-                cells += [in_seconds(least), *(pair.ratio if pair else "-" for pair in found)]
+                found = [measured(step, device) for step in steps]
+                least = min(pair.beside.seconds for pair in found)
+                cells += [in_seconds(least), *(pair.ratio for pair in found)]
             rows.append(cells)
     for space, rows in lines.items():
         yield f"Space `{space}`:"
         yield table(TITLES, rows, 0)
 
 
-def measured(step: Step, device: torch.device, seconds: float) -> Pair:
-    """A step, and the linear algebra that it needs.
-
-    Args:
-        seconds: after which no further round begins, but for the second.
-    """
+def measured(step: Step, device: torch.device) -> Pair:
+    """A step, and the linear algebra that it needs."""
     step.run()  # what the window computes once per batch
-    return Pair(*measure([step.run, step.beside()], device, seconds, least=2, most=40))
+    return Pair(*measure([step.run, step.beside()], device, least=2, most=40))
 
 
-def demo_lines(device: torch.device) -> list[str]:
-    """Lines of the table of whole calls: the demo SDXL at the default, beside the stock call."""
+def calls(device: torch.device) -> Iterator[str]:
+    """A table of calls of the demo SDXL at the default, beside stock ones."""
     folder = asset("demo-sdxl")
     dtype = getattr(torch, choose(AUTO, str(device), Path(folder))[0])
     pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, torch_dtype=dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
+    sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
 
     def call(batch: int, diversity: float) -> Any:
-        return pipe(
-            ["waving hand"] * batch,
-            num_inference_steps=DEMO_STEPS,
-            guidance_scale=DEMO_CFG,
-            diversity=diversity,
-            diversity_memory="call",
-        )
+        return pipe(["waving hand"] * batch, diversity=diversity, **sampling)
 
     call(1, STRENGTH)  # what is done once
-    lines = []
-    for batch in DEMO_BATCHES:
+    yield from HEAD
+    for batch in (1, 8, 16):
         functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
         pair = Pair(*measure(functions, device, least=3, most=9))
-        what = f"{DEMO_STEPS} steps of the demo SDXL, the default"
-        lines.append(_whole(0, batch, what, "the same, not guided", pair))
-    return lines
-
-
-def model_lines(device: torch.device) -> list[str]:
-    """Lines of the table that compare with SDXL's own time."""
-    samples, model = Samples(device), Model(device)
-    step = Step(OBJECTIVE, "latent", samples.window(WINDOW), *samples.draw(BATCH))
-    step.run()
-    own = Pair(*measure([step.run, model.step], device, least=3))
-    guidance = VendiGuidance(
-        OBJECTIVE,
-        preset="published",
-        every=EVERY,
-        window=step.window,
-        prompt_input="add_text_embeds",
-    )
-    rounds = VendiGuidance(memory="call", prompt_input="add_text_embeds")
-    calls = partial(model.call, rounds), partial(model.call, guidance), model.call
-    model.call(guidance)
-    *guided, stock = measure(calls, device, least=2)
-    names = "the default", f"{OBJECTIVE} every {EVERY}"
-    return [
-        _whole(WINDOW, BATCH, f"{OBJECTIVE}, latent", "SDXL's UNet, once", own),
-        *(
-            _whole(size, BATCH, f"{STEPS} steps of SDXL, {name}", "the same, not guided", pair)
-            for size, name, pair in zip(
-                (0, WINDOW), names, (Pair(one, stock) for one in guided), strict=True
-            )
-        ),
-    ]
-
-
-def _whole(window: int, batch: int, what: str, beside: str, pair: Pair) -> str:
-    """A line of the table of whole calls."""
-    return line_of(
-        [
-            *(window, batch, what, in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)),
-            *(beside, in_seconds(pair.beside.seconds), pair.ratio),
-        ]
-    )
-
-
-if __name__ == "__main__":
-    main()
+        times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
+        yield line_of([batch, *times, in_seconds(pair.beside.seconds), pair.ratio])

@@ -3,6 +3,7 @@
 import ctypes
 import math
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
@@ -114,9 +115,9 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], words: int) -
     return "\n".join(map(line_of, [titles, rules, *rows]))
 
 
-def in_seconds(value: float | None) -> str:
-    """Three significant digits; a dash for None."""
-    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+def in_seconds(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
 def in_mebibytes(value: int | None) -> str:
@@ -153,9 +154,5 @@ def _status(name: str) -> int:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    names = [
-        line.partition(":")[2].strip()
-        for line in (cpuinfo.read_text().splitlines() if cpuinfo.exists() else [])
-        if line.startswith("model name")
-    ]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()

@@ -4,33 +4,23 @@ For each method and number of items n: seconds, peak memory beyond the features,
 the time of the bare matrix products and eigvalsh calls that the method needs, measured in turn in
 the same run; for approximations, the ratio to the exact score and the difference from it. Features
 are random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
-
-\b
-  python -m scripts.benchmarks.scores                          every method, minutes on a laptop
-  python -m scripts.benchmarks.scores --method fkea --n 50000  one row
-  python -m scripts.benchmarks.scores --device cuda --n 250000 --fourier-features 16000
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-import click
 import torch
 from torch import Tensor
 
 from scripts.benchmarks.measuring import (
     Pair,
-    device_option,
     in_mebibytes,
     in_seconds,
     line_of,
-    machine,
     measure,
-    several,
 )
-from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.kernels.streams import CHUNK
 from vendi_guidance.kernels.tiles import upper_triangle
@@ -47,11 +37,15 @@ LANDMARKS = 1000
 
 @dataclass
 class Sample:
-    """Features x: (n, 768) of n items, t: (n, 512) of their prompts, and 2r for FKEA."""
+    """Features x: (n, 768) of n items, and t: (n, 512) of their prompts."""
 
     x: Tensor
     t: Tensor
-    fourier_features: int
+
+    @property
+    def fourier_features(self) -> int:
+        """2r, the columns of FKEA."""
+        return 16_000 if len(self.x) > 100_000 else min(4_000, len(self.x))
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -62,13 +56,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Method:
-    """A method for a score, what it is measured beside, and the largest n."""
+    """A method for a score, and what it is measured beside."""
 
     name: str
     run: Callable[[Sample], Tensor]
     beside: Callable[[Sample], Any]
     beside_name: str
-    up_to: int
     error: Callable[[Sample], Tensor] | None = None  # its own error bar, relative
 
     @property
@@ -132,38 +125,33 @@ METHODS = {
         lambda s: rke(s.x, KERNEL_X),
         lambda s: upper_products(s.x),
         "products, upper triangle",
-        250_000,
     ),
     "conditional-rke": Method(
         "Conditional-RKE",
         lambda s: conditional_rke(s.x, s.t, KERNEL_X, KERNEL_T),
         lambda s: upper_products(s.x, s.t),
         "products, upper triangle",
-        250_000,
     ),
     "vendi": Method(
-        "Vendi", exact_vendi, lambda s: products_and_eigvalsh(s, s.x), "product + eigvalsh", 10_000
+        "Vendi", exact_vendi, lambda s: products_and_eigvalsh(s, s.x), "product + eigvalsh"
     ),
     "conditional-vendi": Method(
         "Conditional-Vendi",
         conditional,
         lambda s: products_and_eigvalsh(s, s.x, s.t),
         "2 products + 2 eigvalsh",
-        10_000,
     ),
     "truncated": Method(
         f"Conditional-Vendi, t = {TRUNCATION}",
         lambda s: conditional(s, TRUNCATION),
         truncated_from_all_eigenvalues,
         "exact, all eigenvalues",
-        10_000,
     ),
     "lanczos": Method(
         "Vendi, Lanczos",
         lambda s: vendi(s.x, KERNEL_X, spectrum=Lanczos()),
         exact_vendi,
         "exact",
-        10_000,
         # of the entropy, so relative in the score
         lambda s: Lanczos().estimate(s.x, KERNEL_X, Entropy()).standard_error,
     ),
@@ -172,17 +160,15 @@ METHODS = {
         lambda s: vendi(s.x, KERNEL_X, spectrum=Nystrom(LANDMARKS)),
         nystrom_products,
         "feature + covariance products",
-        1_000_000,
     ),
     "fkea": Method(
         "Vendi, FKEA",
         lambda s: vendi(s.x, KERNEL_X, spectrum=RandomFourier(s.fourier_features)),
         fourier_products,
         "feature + covariance products",
-        1_000_000,
     ),
     "vendi-score": Method(
-        "Vendi, vendi-score package", vendi_score_package, exact_vendi, "exact, ours", 4_000
+        "Vendi, vendi-score package", vendi_score_package, exact_vendi, "exact, ours"
     ),
 }
 
@@ -193,40 +179,16 @@ HEAD = (
 )
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@several("--method", "names", click.Choice(list(METHODS)), METHODS, "What to measure.")
-@several(
-    "--n", "sizes", click.IntRange(2), (1_000, 4_000, 8_000, 10_000, 50_000), "How many items."
-)
-@click.option(
-    "--fourier-features", default=4_000, type=click.IntRange(min=2), help="2r, the columns of FKEA."
-)
-@device_option
-def main(
-    names: tuple[str, ...], sizes: tuple[int, ...], fourier_features: int, device: torch.device
-) -> None:
-    click.echo(f"{machine(device)}\n")
-    items = {n: [name for name in names if n <= METHODS[name].up_to] for n in sizes}
-    for line in lines(items, lambda _: fourier_features, device, lambda measure: measure(10)):
-        click.echo(line)
-
-
-def lines(
-    items: Mapping[int, Iterable[str]],
-    fourier_features: Callable[[int], int],
-    device: torch.device,
-    run: Callable[[Callable[[float], str]], str | None],
-) -> Iterator[str]:
-    """The table, from names of methods by number of items; for `run`, see `guidance.Run`."""
+def lines(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[str]:
+    """The table, from names of methods by number of items."""
     yield from HEAD
     for n, names in items.items():
-        sample = make_sample(n, fourier_features(n), device)
-        for method in (METHODS[name] for name in names):
-            line = run(partial(row, method, sample, device))
-            yield line or line_of([f"{n:,}", method.name, "no time left", *[""] * 5])
+        sample = make_sample(n, device)
+        for name in names:
+            yield row(METHODS[name], sample, device)
 
 
-def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
+def make_sample(n: int, device: torch.device) -> Sample:
     generator = torch.Generator().manual_seed(0)
 
     def clusters(width: int) -> Tensor:
@@ -234,19 +196,15 @@ def make_sample(n: int, fourier_features: int, device: torch.device) -> Sample:
         drawn = torch.randint(CLUSTERS, (n,), generator=generator)
         return (centres[drawn] + 0.5 * torch.randn(n, width, generator=generator)).to(device)
 
-    return Sample(clusters(D), clusters(M), fourier_features)
+    return Sample(clusters(D), clusters(M))
 
 
-def row(method: Method, sample: Sample, device: torch.device, seconds: float) -> str:
-    """A line of the table.
-
-    Args:
-        seconds: after which no further round begins.
-    """
+def row(method: Method, sample: Sample, device: torch.device) -> str:
+    """A line of the table."""
     if method.beside_name.endswith("eigvalsh"):
         _ = sample.matrix  # computed now, so that it is not timed
     functions = (lambda: method.run(sample)), (lambda: method.beside(sample))
-    pair = Pair(*measure(functions, device, seconds))
+    pair = Pair(*measure(functions, device))
     return line_of(
         [
             f"{len(sample.x):,}",
@@ -267,7 +225,3 @@ def difference(method: Method, sample: Sample, pair: Pair) -> str:
         return ""
     text = f"{float(pair.run.result / pair.beside.result) - 1:+.1e}"
     return text if method.error is None else f"{text}, standard error {method.error(sample):.1e}"
-
-
-if __name__ == "__main__":
-    main()

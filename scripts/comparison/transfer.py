@@ -15,25 +15,25 @@ looks as many independent draws show whose looks are all equally likely.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
+from itertools import islice
 from math import prod
 from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any, NamedTuple
 
 import click
-import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
 from scripts.benchmarks.measuring import several, table
 from scripts.comparison.models import MODELS
+from scripts.docs.picture import ROW, strip
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
 from vendi_guidance.comparison.figures import STYLES as LINES
-from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.storage.assets import asset
@@ -140,18 +140,16 @@ class Result(NamedTuple):
 
     Attributes:
         even: looks of independent draws that are all equally likely.
-        main: with its folder.
+        folder, rows: of the main one.
+        of_steps, of_batches: rows by number of steps, and by size of batches.
     """
 
     model: str
     even: float
-    main: tuple[Path, list[Row]]
+    folder: Path
+    rows: list[Row]
     of_steps: dict[int, list[Row]]
     of_batches: dict[int, list[Row]]
-
-    @property
-    def rows(self) -> list[Row]:
-        return self.main[1]
 
     def share(self, row: Row) -> float:
         """Of the possible gain over the unguided."""
@@ -187,35 +185,33 @@ def main(models: tuple[str, ...], output: Path) -> None:
 
 def measure(model: str, folder: Path) -> Result:
     """Every comparison of a model, made or finished in a folder."""
-    demo = MODELS[model]
-    probe = load_probe(asset(demo.probe))
-    looks = prod(map(len, probe.attributes.values()))
-    default = [f"{OURS}={STRENGTH:g}"]
-    usual = [name for name in USUAL if demo.guidance_scale > 1 or not FAMILIES[name].needs_cfg]
-    main = Job(folder / "methods", model, COUNTS, usual, demo.steps)
+    steps, default = MODELS[model].steps, [f"{OURS}={STRENGTH:g}"]
+    main = Job(folder / "methods", model, COUNTS, methods_of(model, USUAL), steps)
     of_steps = {
         count: Job(folder / f"steps-{count}", model, FEWER, default, count)
-        for count in sorted({*STEPS, demo.steps})
+        for count in sorted({*STEPS, steps})
     }
     of_batches = {
-        size: Job(folder / f"batches-{size}", model, FEWER, default, demo.steps, size)
+        size: Job(folder / f"batches-{size}", model, FEWER, default, steps, size)
         for size in BATCHES
     }
     for job in (main, *of_steps.values(), *of_batches.values()):
         job.run()
-    return Result(
-        model,
-        even_looks(looks, COUNTS[OPEN][1]),
-        (main.folder, main.rows()),
-        {count: job.rows() for count, job in of_steps.items()},
-        {BATCH: of_steps[demo.steps].rows()}
-        | {size: job.rows() for size, job in of_batches.items()},
-    )
+    by_steps = {count: job.rows() for count, job in of_steps.items()}
+    by_batch = {BATCH: by_steps[steps]} | {size: job.rows() for size, job in of_batches.items()}
+    return Result(model, even_looks(model), main.folder, main.rows(), by_steps, by_batch)
 
 
-def even_looks(looks: int, images: int) -> float:
-    """How many of a number of looks so many images have on average, if all are equally likely."""
-    return looks * (1 - (1 - 1 / looks) ** images)
+def methods_of(model: str, names: Iterable[str]) -> list[str]:
+    """Those methods that a model can be sampled by."""
+    has_cfg = MODELS[model].guidance_scale > 1
+    return [name for name in names if has_cfg or not FAMILIES[name].needs_cfg]
+
+
+def even_looks(model: str) -> float:
+    """How many looks the images of an open prompt have on average, if all are equally likely."""
+    looks = prod(map(len, load_probe(asset(MODELS[model].probe)).attributes.values()))
+    return looks * (1 - (1 - 1 / looks) ** COUNTS[OPEN][1])
 
 
 def by_strength(results: Sequence[Result]) -> str:
@@ -244,7 +240,11 @@ def steps(results: Sequence[Result]) -> str:
     cells = []
     for result in results:
         for place, name in enumerate((UNGUIDED, OURS)):
-            found = {count: _brief(rows[place]) for count, rows in result.of_steps.items()}
+            rows = {count: of[place] for count, of in result.of_steps.items()}
+            found = {
+                count: f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
+                for count, row in rows.items()
+            }
             cells.append(
                 ["" if place else result.model, name, *(found.get(n, "-") for n in counts)]
             )
@@ -315,40 +315,32 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
 
 def save_grid(path: Path, result: Result) -> None:
     """Images of some prompts: unguided, the best other method, ours by default and in full."""
-    folder, rows = result.main
-    ours = [row for row in result.rows if row.family == OURS and row.strength in (STRENGTH, 1.0)]
+    rows, folder = result.rows, result.folder
+    ours = [row for row in rows if row.family == OURS and row.strength in (STRENGTH, 1.0)]
     shown = [row for row in (rows[0], result.best_other(ours[0]), *ours) if row is not None]
-    strips = [_strip(folder, row) for row in shown]
+    prompts = [
+        (kind, prompt)
+        for kind in (OPEN, NAMED)
+        for prompt in islice(open_prompts(str(folder / f"{kind}.jsonl")), SHOWN)
+    ]
+    strips = [
+        [strip(folder / kind / row.folder, prompt, ROW) for kind, prompt in prompts]
+        for row in shown
+    ]
     size = (2.0 + 4.2 * len(strips[0]), 0.65 * len(strips) + 0.4)
     figure = Figure(figsize=size, dpi=65, layout="constrained")
     grid = figure.subplots(len(strips), len(strips[0]), squeeze=False)
-    for line, row, strip in zip(grid, shown, strips, strict=True):
-        for axes, images in zip(line, strip.values(), strict=True):
-            axes.imshow(np.hstack([np.asarray(image) for image in images]), interpolation="lanczos")
+    for line, row, some in zip(grid, shown, strips, strict=True):
+        for axes, images in zip(line, some, strict=True):
+            axes.imshow(images, interpolation="lanczos")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
         name = fill(row.folder.replace("-", " "), 16)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=11)
-    for axes, prompt in zip(grid[0], strips[0], strict=True):
+    for axes, (_, prompt) in zip(grid[0], prompts, strict=True):
         axes.set_title(shorten(prompt, 60), fontsize=12)
     with whole_file(path) as temporary:
         figure.savefig(temporary, format="webp", pil_kwargs={"quality": 60, "method": 6})
-
-
-def _strip(folder: Path, row: Row) -> dict[str, list[Image.Image]]:
-    """The first images of some prompts."""
-    found: dict[str, list[Image.Image]] = {}
-    for kind in (OPEN, NAMED):
-        batch = as_batch(folder / kind / row.folder)
-        prompts = batch.prompts or []
-        for prompt in list(dict.fromkeys(prompts))[:SHOWN]:
-            own = [i for i, one in enumerate(prompts) if one == prompt]
-            found[prompt] = list(batch.images.take(own[: COUNTS[NAMED][1]]))
-    return found
-
-
-def _brief(row: Row) -> str:
-    return f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
 
 
 def _scores(row: Row) -> list[str]:

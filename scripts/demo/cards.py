@@ -25,7 +25,7 @@ TEMPLATES.filters |= {"format": format, "shared": shared}
 TEMPLATES.globals |= {"emoji": emoji, "faces": faces, "letters": letters}
 
 
-def write_card(folder: Path, name: str, **values: Any) -> None:
-    """Write `folder`/README.md, from the template of this name and what it asks for."""
-    text = TEMPLATES.get_template(f"{name}.md").render(values)
+def write_card(folder: Path, **values: Any) -> None:
+    """Write `folder`/README.md, from the template of its name and what that asks for."""
+    text = TEMPLATES.get_template(f"{folder.name}.md").render(values)
     (folder / "README.md").write_text(text, encoding="utf-8")

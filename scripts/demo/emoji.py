@@ -60,6 +60,11 @@ class Emoji:
     concepts: tuple[str, ...]
     pixels: Tensor
 
+    @property
+    def captions(self) -> list[str]:
+        """The words for each look."""
+        return [caption(c, v, t) for c in self.concepts for v in VENDORS for t in TONES]
+
     def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
         """`count` training pairs: (count, 3) indices (concept, vendor, tone) and their captions."""
         concept = rng.integers(len(self.concepts), size=count)
@@ -106,38 +111,20 @@ def fetch(folder: Path) -> None:
         fetch_package(package, folder / vendor)
 
 
-def load(folder: Path, concepts: str) -> Emoji:
-    """Read the images of `concepts` from the packages under `folder`.
-
-    Args:
-        folder: where `fetch` put them.
-        concepts: "default" (hands, body parts and some people: 64), "people" (every emoji of
-            "People & Body" that all three vendors draw in six tones) or comma-separated short
-            names from `emoji.json`, such as "wave,clap".
-
-    Raises:
-        click.UsageError: a short name that does not exist or lacks a look.
-    """
+def load(folder: Path) -> Emoji:
+    """Read the images of hands, body parts and some people, those emoji that all vendors draw in
+    six tones, from the packages under `folder`, where `fetch` put them."""
     entries = json.loads((folder / "noto" / "emoji.json").read_text(encoding="utf-8"))
-    complete = {}
-    for entry in entries:
-        looks = _look_files(folder, entry)
-        if looks is not None:
-            complete[entry["short_name"]] = (_name(entry["name"]), entry["subcategory"], looks)
-    if concepts == "people":
-        chosen = list(complete)
-    elif concepts == "default":
-        hands = [key for key, (_, group, _) in complete.items() if group.startswith(_HANDS)]
-        chosen = [*(key for key in hands if key != "middle_finger"), *_PEOPLE]
-    else:
-        chosen = concepts.split(",")
-        unknown = [key for key in chosen if key not in complete]
-        if unknown:
-            raise click.UsageError(
-                f"no emoji {unknown[0]!r} that all of {', '.join(VENDORS)} draw in six skin tones"
-            )
-    pixels = [[[_read(file) for file in row] for row in complete[key][2]] for key in chosen]
-    return Emoji(tuple(complete[key][0] for key in chosen), torch.from_numpy(np.array(pixels)))
+    complete = {
+        entry["short_name"]: (entry, looks)
+        for entry in entries
+        if (looks := _look_files(folder, entry)) is not None
+    }
+    hands = [key for key, (it, _) in complete.items() if it["subcategory"].startswith(_HANDS)]
+    chosen = [*(key for key in hands if key != "middle_finger"), *_PEOPLE]
+    pixels = [[[_read(file) for file in row] for row in complete[key][1]] for key in chosen]
+    names = tuple(_name(complete[key][0]["name"]) for key in chosen)
+    return Emoji(names, torch.from_numpy(np.array(pixels)))
 
 
 def _name(name: str) -> str:
@@ -201,12 +188,11 @@ def load_sheets(folder: Path) -> Emoji:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
-@click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
-def main(data: Path, concepts: str, output: Path) -> None:
+def main(data: Path, output: Path) -> None:
     """Write the training images, one sheet a vendor. Fetches missing npm packages."""
     fetch(data)
-    emoji = load(data, concepts)
+    emoji = load(data)
     save_sheets(emoji, output)
     click.echo(f"{len(emoji.concepts) * len(VENDORS) * len(TONES)} images in {output}")
 

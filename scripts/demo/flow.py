@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
 from scripts.demo.faces import Faces
+from scripts.demo.held_out import save_measured
 from scripts.demo.letters import Letters
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import Training, train
@@ -46,23 +47,22 @@ class Flow(NamedTuple):
 
 
 def train_flow(
+    model: str,
     captioned: Faces | Letters,
     captions: Iterable[str],
     means: Tensor,
     vae: AutoencoderKL,
     shape: Flow,
     training: Training,
-) -> tuple[StableDiffusion3Pipeline, float]:
-    """Rectified flow on precomputed latents; both text encoders are trained too.
+) -> None:
+    """Rectified flow on precomputed latents; both text encoders are trained too, and all is saved.
 
     Args:
+        model: its name in `MODELS`.
         captioned: training images, which `draw` places of latents and captions.
         captions: what the tokenizer is learnt from.
         means: (..., channels, height, width), unscaled latents of all images.
         vae: gets the latents' shift.
-
-    Returns:
-        The pipeline, and the seconds that the training took.
     """
     batch, device = training.batch, training.device
     tokenizer = make_tokenizer(captions, training.work / "tokenizer", shape.tokens)
@@ -112,7 +112,7 @@ def train_flow(
         text_encoder_3=silent,
         tokenizer_3=nothing,
     )
-    return pipeline, seconds
+    save_measured(pipeline, model, SAMPLING, training, images=captioned, seconds=seconds)
 
 
 def make_silent_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:

@@ -9,6 +9,7 @@ from diffusers import DiffusionPipeline
 from PIL.Image import Image
 from tqdm import tqdm
 
+from scripts.comparison.models import MODELS
 from scripts.demo.cards import write_card
 from scripts.demo.training import Training, save_half
 from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
@@ -17,7 +18,6 @@ from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
 BATCH = 64
-FILES = "demo.txt", "named.txt"  # of open prompts and of named ones
 
 
 class Measured(NamedTuple):
@@ -38,26 +38,25 @@ class Measured(NamedTuple):
 
 def measure(
     pipeline: DiffusionPipeline,
+    model: str,
     sampling: dict[str, Any],
-    prompts: Path,
-    probe: Path,
+    assets: Path,
     each: tuple[int, int] = (16, 8),
-    files: tuple[str, str] = FILES,
 ) -> Measured:
-    """What the probe sees in images that a pipeline draws.
+    """What the probe of a demo model sees in images of its prompts.
 
     Args:
-        sampling: arguments of its call.
-        prompts: a folder with `files`.
-        probe: its folder.
+        model: a name of `MODELS`.
+        sampling: arguments of the pipeline's call.
+        assets: folder of probes and prompts.
         each: number of images of each open and each named prompt.
-        files: of the open and the named prompts.
     """
     pipeline.set_progress_bar_config(disable=True)
-    labeler = ProbeLabeler(load_probe(probe))
+    demo = MODELS[model]
+    labeler = ProbeLabeler(load_probe(assets / demo.probe))
 
     def label(file: str, count: int) -> tuple[list[str], Labels]:
-        asked = [prompt for prompt in open_prompts(str(prompts / file)) for _ in range(count)]
+        asked = [prompt for prompt in open_prompts(str(assets / file)) for _ in range(count)]
         generator = torch.Generator().manual_seed(0)
         images: list[Image] = []
         for start in tqdm(range(0, len(asked), BATCH), desc=file, unit="batch"):
@@ -65,8 +64,8 @@ def measure(
             images += pipeline(part, generator=generator, **sampling).images
         return asked, labeler(images, asked)
 
-    asked, labels = label(files[0], each[0])
-    named = prompt_fidelity(label(files[1], each[1])[1])
+    asked, labels = label(demo.prompts, each[0])
+    named = prompt_fidelity(label(demo.named, each[1])[1])
     looks = fmean(looks_by_group(asked, labels).values())
     dtype = str(pipeline.dtype).removeprefix("torch.")
     return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0, dtype)
@@ -74,24 +73,20 @@ def measure(
 
 def save_measured(
     pipeline: DiffusionPipeline,
-    folder: Path,
+    model: str,
     sampling: dict[str, Any],
-    prompts: Path,
-    probe: Path,
     training: Training,
-    files: tuple[str, str] = FILES,
-    card: str = "",
     **values: Any,
 ) -> None:
     """Save a pipeline in half precision, with a card that tells what the saved one generates.
 
     Args:
-        sampling, prompts, probe, files: see `measure`.
-        card: name of the card's template, which gets `values` too; by default the folder's.
+        model, sampling: see `measure`.
+        values: what else the card's template asks for.
     """
+    folder = training.assets / model
     save_half(pipeline, folder)
     saved = type(pipeline).from_pretrained(folder, dtype=training.dtype).to(training.device)
     how = f"{sampling['num_inference_steps']} steps, CFG scale {sampling['guidance_scale']:g}"
-    measured = {how: measure(saved, sampling, prompts, probe, files=files)}
-    name = card or folder.name
-    write_card(folder, name, measured=measured, sampling=sampling, training=training, **values)
+    measured = {how: measure(saved, model, sampling, training.assets)}
+    write_card(folder, measured=measured, sampling=sampling, training=training, **values)

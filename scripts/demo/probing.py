@@ -58,7 +58,7 @@ def make_probe(
         for share, of_kind in kinds
     ]
     (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
-    write_card(folder, folder.name, tests=right, images=images, training=training)
+    write_card(folder, tests=right, images=images, training=training)
 
 
 def train_probe(probe: Probe, known: Looks, training: Training) -> None:

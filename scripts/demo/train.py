@@ -22,21 +22,17 @@ from scripts.demo.emoji import (
     VENDOR_SHARES,
     VENDORS,
     Emoji,
-    caption,
-    fetch,
-    load,
+    load_sheets,
 )
 from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_training_features
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
     Training,
-    encode_all,
     noise_schedule,
     save_half,
-    train,
     train_vae,
+    train_velocity,
     training_options,
-    velocity_loss,
 )
 from vendi_guidance.features.probe import Probe
 
@@ -44,34 +40,14 @@ TOKENS = 24  # longest prompt
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--concepts", default="default", help="default (64), people, or emoji short names.")
-@click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
-@training_options("--unet-steps", 4_000, batch=64, work="out/train")
-@click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
-@click.option("--vae-steps", type=click.IntRange(1), default=1_500)
-@click.option("--probe-steps", type=click.IntRange(1), default=1_200)
-@click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
-def main(
-    concepts: str,
-    data: Path,
-    training: Training,
-    output: Path,
-    vae_steps: int,
-    probe_steps: int,
-    stage: str,
-) -> None:
-    fetch(data)
-    emoji = load(data, concepts)
-    if stage in ("all", "probe"):
-        make_emoji_probe(output / "demo-probe", emoji, training._replace(steps=probe_steps))
-    if stage in ("all", "diffusion"):
-        images = emoji.pixels.flatten(0, 2)
-        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
-        vae = train_vae(images, (16, 32, 64), of_vae)
-        pipeline = train_diffusion(emoji, vae, training)
-        folder = output / "demo-sdxl"
-        save_half(pipeline, folder)
-        write_card(folder, folder.name, images=emoji, of_vae=of_vae, training=training)
+@training_options(4_000, batch=64, work="out/train", vae_steps=1_500, probe_steps=1_200)
+def main(training: Training) -> None:
+    emoji = load_sheets(training.assets / "demo-pictures")
+    make_emoji_probe(training.assets / "demo-probe", emoji, training.of_probe)
+    vae = train_vae(emoji.pixels.flatten(0, 2), (16, 32, 64), training.of_vae)
+    folder = training.assets / "demo-sdxl"
+    save_half(train_diffusion(emoji, vae, training), folder)
+    write_card(folder, images=emoji, training=training)
 
 
 def train_diffusion(
@@ -79,8 +55,7 @@ def train_diffusion(
 ) -> StableDiffusionXLPipeline:
     """Velocity prediction on precomputed latents; both text encoders are trained too."""
     batch, device = training.batch, training.device
-    captions = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
-    tokenizer = make_tokenizer(captions, training.work / "tokenizer", TOKENS)
+    tokenizer = make_tokenizer(emoji.captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     first = CLIPTextModel(text_config(tokenizer, 64))
     second = CLIPTextModelWithProjection(text_config(tokenizer, 128))
@@ -112,8 +87,7 @@ def train_diffusion(
         conditions = {"text_embeds": two.text_embeds, "time_ids": time_ids}
         return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
-    loss = velocity_loss(predict, emoji, encode_all(vae, emoji, device), batch)
-    train("unet", [unet, first, second], loss, 1e-3, training)
+    train_velocity("unet", [unet, first, second], predict, emoji, vae, training)
     return StableDiffusionXLPipeline(
         vae=vae,
         text_encoder=first,

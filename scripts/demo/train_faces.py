@@ -23,60 +23,27 @@ from scripts.demo.faces import (
     open_shares,
     values_of,
 )
-from scripts.demo.flow import SAMPLING, Flow, train_flow
-from scripts.demo.held_out import save_measured
+from scripts.demo.flow import Flow, train_flow
 from scripts.demo.probing import make_probe
 from scripts.demo.training import Training, encode, train_vae, training_options
-from vendi_guidance.features.probe import Probe, load_probe, probe_pixels
+from vendi_guidance.features.probe import Probe, probe_pixels
 
 IMAGES = 40_000  # training images; most show the same looks
 HELD_OUT = 1_000  # drawings of unseen combinations, which test the probe
 VAE_WIDTHS = 16, 32, 64
 SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
-FILES = "faces.txt", "faces-named.txt"  # of prompts that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@training_options("--flow-steps", 8_000, batch=32, work="out/faces")
-@click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
-@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--vae-steps", type=click.IntRange(1), default=4_000)
-@click.option("--probe-steps", type=click.IntRange(1), default=1_500)
-@click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
-def main(
-    training: Training,
-    output: Path,
-    prompts: Path,
-    vae_steps: int,
-    probe_steps: int,
-    stage: str,
-) -> None:
+@training_options(8_000, batch=32, work="out/faces", vae_steps=4_000, probe_steps=1_500)
+def main(training: Training) -> None:
     faces = draw_faces(IMAGES, seed=0)
     images = faces.images
-    judge = output / "demo-faces-probe"
-    if stage in ("all", "probe"):
-        of_probe = training._replace(steps=probe_steps, batch=2 * training.batch)
-        make_faces_probe(judge, faces, images, of_probe)
-
-    if stage in ("all", "diffusion"):
-        load_probe(judge)  # which counts at the end, after an hour of training
-        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
-        vae = train_vae(images, VAE_WIDTHS, of_vae)
-        captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})
-        means = encode(vae, images, training.device)
-        pipeline, seconds = train_flow(faces, captions, means, vae, SHAPE, training)
-        save_measured(
-            pipeline,
-            output / "demo-faces",
-            SAMPLING,
-            prompts,
-            judge,
-            training,
-            FILES,
-            images=faces,
-            of_vae=of_vae,
-            seconds=seconds,
-        )
+    make_faces_probe(training.assets / "demo-faces-probe", faces, images, training.of_probe)
+    vae = train_vae(images, VAE_WIDTHS, training.of_vae)
+    captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})
+    means = encode(vae, images, training.device)
+    train_flow("demo-faces", faces, captions, means, vae, SHAPE, training)
 
 
 def make_faces_probe(folder: Path, faces: Faces, images: Tensor, training: Training) -> None:

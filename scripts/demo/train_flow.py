@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 import torch
 
-from scripts.demo.flow import SAMPLING, Flow, train_flow
-from scripts.demo.held_out import save_measured
+from scripts.demo.flow import Flow, train_flow
 from scripts.demo.letters import (
     ATTRIBUTES,
     CAPTION,
@@ -28,44 +27,20 @@ from vendi_guidance.features.probe import Probe
 
 VAE_WIDTHS = 8, 16, 32
 SHAPE = Flow(heads=4, layers=4, patch=2, tokens=12, shift=3.0)
-FILES = "letters.txt", "letters-named.txt"  # of prompts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="Typefaces.")
-@training_options("--flow-steps", 9_000, batch=32, work="out/flow")
-@click.option("--output", type=click.Path(path_type=Path), default="assets", help="The results.")
-@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--vae-steps", type=click.IntRange(1), default=900)
-@click.option("--probe-steps", type=click.IntRange(1), default=900)
-@click.option("--stage", type=click.Choice(["all", "diffusion", "probe"]), default="all")
-def main(
-    data: Path,
-    training: Training,
-    output: Path,
-    prompts: Path,
-    vae_steps: int,
-    probe_steps: int,
-    stage: str,
-) -> None:
+@training_options(9_000, batch=32, work="out/flow", vae_steps=900, probe_steps=900)
+def main(data: Path, training: Training) -> None:
     fetch(data)
     letters = load(data)
-    judge = output / "demo-letters-probe"
-    if stage in ("all", "probe"):
-        of_probe = training._replace(steps=probe_steps, batch=2 * training.batch)
-        make_letters_probe(judge, letters, of_probe)
-
-    if stage in ("all", "diffusion"):
-        of_vae = training._replace(steps=vae_steps, batch=training.batch // 2)
-        vae = train_vae(letters.images, VAE_WIDTHS, of_vae)
-        shown = letters.where(~letters.held_out)
-        means = encode(vae, shown.images, training.device).unflatten(0, shown.pixels.shape[:2])
-        captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
-        pipeline, _ = train_flow(shown, captions, means, vae, SHAPE, training)
-        folder = output / "demo-flow"
-        save_measured(
-            pipeline, folder, SAMPLING, prompts, judge, training, FILES, images=shown, of_vae=of_vae
-        )
+    make_letters_probe(training.assets / "demo-letters-probe", letters, training.of_probe)
+    vae = train_vae(letters.images, VAE_WIDTHS, training.of_vae)
+    shown = letters.where(~letters.held_out)
+    means = encode(vae, shown.images, training.device).unflatten(0, shown.pixels.shape[:2])
+    captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
+    train_flow("demo-flow", shown, captions, means, vae, SHAPE, training)
 
 
 def make_letters_probe(folder: Path, letters: Letters, training: Training) -> None:

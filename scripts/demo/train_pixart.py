@@ -5,7 +5,6 @@ resumes.
 """
 
 import string
-from pathlib import Path
 
 import click
 import torch
@@ -13,16 +12,9 @@ from diffusers import AutoencoderKL, PixArtSigmaPipeline, PixArtTransformer2DMod
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
-from scripts.demo.emoji import TONES, VENDORS, Emoji, caption, load_sheets
+from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import save_measured
-from scripts.demo.training import (
-    Training,
-    encode_all,
-    noise_schedule,
-    train,
-    training_options,
-    velocity_loss,
-)
+from scripts.demo.training import Training, noise_schedule, train_velocity, training_options
 
 TOKENS = 32  # longest prompt
 SAMPLING = {  # of the images that the model card counts
@@ -34,37 +26,13 @@ SAMPLING = {  # of the images that the model card counts
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
-@click.option("--sdxl", type=click.Path(path_type=Path), default="assets/demo-sdxl")
-@training_options("--steps", 4_200, batch=32, work="out/pixart")
-@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pixart")
-@click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
-@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
-@click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
-def main(
-    pictures: Path,
-    sdxl: Path,
-    training: Training,
-    output: Path,
-    probe: Path,
-    prompts: Path,
-    machine: str,
-) -> None:
-    emoji = load_sheets(pictures)
-    pipeline = make_pipeline(emoji, AutoencoderKL.from_pretrained(sdxl, subfolder="vae"))
+@training_options(4_200, batch=32, work="out/pixart")
+def main(training: Training) -> None:
+    emoji = load_sheets(training.assets / "demo-pictures")
+    vae = AutoencoderKL.from_pretrained(training.assets / "demo-sdxl", subfolder="vae")
+    pipeline = make_pipeline(emoji, vae)
     seconds = train_pixart(pipeline, emoji, training)
-    save_measured(
-        pipeline,
-        output,
-        SAMPLING,
-        prompts,
-        probe,
-        training,
-        card="demo-pixart",
-        images=emoji,
-        seconds=seconds,
-        machine=machine,
-    )
+    save_measured(pipeline, "demo-pixart", SAMPLING, training, images=emoji, seconds=seconds)
 
 
 def make_pipeline(
@@ -115,8 +83,7 @@ def make_tokenizer(emoji: Emoji) -> T5Tokenizer:
 
     PixArt turns prompts into lower case itself.
     """
-    texts = (caption(c, v, t) for c in emoji.concepts for v in VENDORS for t in TONES)
-    words = sorted({f"▁{word.strip(',')}" for text in texts for word in text.split()})
+    words = sorted({f"▁{word.strip(',')}" for text in emoji.captions for word in text.split()})
     pieces = ["<pad>", "</s>", "<unk>", *words, "▁", *string.printable.strip()]
     # the best segmentation has the highest sum of scores: that of the fewest pieces
     return T5Tokenizer(
@@ -137,9 +104,8 @@ def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training
         ).sample
 
     transformer.set_default_attn_processor()  # on CPUs, half the time of fused attention's gradient
-    latents = encode_all(pipeline.vae.to(device), emoji, device)
-    loss = velocity_loss(predict, emoji, latents, training.batch)
-    return train("pixart", [transformer, text_encoder], loss, 1e-3, training)
+    modules = [transformer, text_encoder]
+    return train_velocity("pixart", modules, predict, emoji, pipeline.vae, training)
 
 
 if __name__ == "__main__":

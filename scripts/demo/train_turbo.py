@@ -21,6 +21,7 @@ from scripts.demo.held_out import Measured, measure
 from scripts.demo.training import Training, autocast, train, training_options
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
+NAME = "demo-sdxl-turbo-lora"
 CFG = 5.0  # what the teacher's users take
 CHUNK = 64  # captions of a file of trajectories
 OWN_FROM = 400  # the training step from which on the student also learns from its own jumps
@@ -34,25 +35,11 @@ FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to t
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--pictures", type=click.Path(path_type=Path), default="assets/demo-pictures")
-@click.option("--teacher", type=click.Path(path_type=Path), default="assets/demo-sdxl")
-@training_options("--steps", 700, batch=48, work="out/turbo")
-@click.option("--output", type=click.Path(path_type=Path), default="assets/demo-sdxl-turbo-lora")
-@click.option("--probe", type=click.Path(path_type=Path), default="assets/demo-probe")
-@click.option("--prompts", type=click.Path(path_type=Path), default="assets/prompts")
+@training_options(700, batch=48, work="out/turbo")
 @click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
-@click.option("--machine", default="one CPU core", help="What --device is, for the model card.")
-def main(
-    pictures: Path,
-    teacher: Path,
-    training: Training,
-    output: Path,
-    probe: Path,
-    prompts: Path,
-    chunks: int,
-    machine: str,
-) -> None:
-    emoji = load_sheets(pictures)
+def main(training: Training, chunks: int) -> None:
+    emoji = load_sheets(training.assets / "demo-pictures")
+    teacher, output = training.assets / "demo-sdxl", training.assets / NAME
     pipeline = StableDiffusionXLPipeline.from_pretrained(teacher).to(training.device)
     pipeline.set_progress_bar_config(disable=True)
     captions, trajectories = draw_trajectories(pipeline, emoji, chunks, training)
@@ -64,14 +51,13 @@ def main(
 
     def look(sampling_steps: int, cfg: float) -> Measured:
         sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
-        return measure(pipeline, sampling, prompts, probe)
+        return measure(pipeline, NAME, sampling, training.assets)
 
     measured = {f"the teacher, {STEPS} steps, CFG scale {CFG:g}": look(STEPS, CFG)}
     pipeline.load_lora_weights(output)
     measured |= {f"{n} steps": look(n, 0.0) for n in (1, 2, 4, 8)}
     write_card(
         output,
-        "demo-sdxl-turbo-lora",
         images=emoji,
         measured=measured,
         trajectories=len(captions),
@@ -80,7 +66,6 @@ def main(
         rank=RANK,
         training=training,
         seconds=seconds,
-        machine=machine,
     )
 
 

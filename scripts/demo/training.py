@@ -19,23 +19,43 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from scripts.demo.emoji import Emoji
-from vendi_guidance.commands.run_options import DEVICE
+from vendi_guidance.commands.run_options import DEVICE, together
 from vendi_guidance.runs.precision import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
-FOLDER = click.Path(path_type=Path)
 SAVE_EVERY = 500  # steps
 SQUARE = 64  # pixels, of the images that an autoencoder learns
+PROBE_BATCH = 64  # images
 
 
 class Training(NamedTuple):
-    """How a model is trained: `work` is the folder of its checkpoints, `batch` counts images."""
+    """How a model is trained.
+
+    Attributes:
+        work: folder of the checkpoints.
+        steps, batch: of the network; `batch` counts images.
+        assets: folder of images, prompts and other models, and of the results.
+        vae_steps, probe_steps: of the autoencoder and the probe, where they are trained too.
+    """
 
     work: Path
     steps: int
     batch: int
     device: str
     dtype: torch.dtype
+    assets: Path = Path("assets")
+    vae_steps: int = 0
+    probe_steps: int = 0
+
+    @property
+    def of_vae(self) -> "Training":
+        """How its autoencoder is trained."""
+        return self._replace(steps=self.vae_steps, batch=self.batch // 2)
+
+    @property
+    def of_probe(self) -> "Training":
+        """How its probe is trained."""
+        return self._replace(steps=self.probe_steps, batch=PROBE_BATCH)
 
     @property
     def machine(self) -> str:
@@ -62,9 +82,9 @@ def train(
     Returns:
         The seconds that all steps took, those before the run was resumed included.
     """
-    work, steps, _, device, dtype = training
+    steps, device = training.steps, training.device
     model = nn.ModuleList(modules).to(device).train()
-    file = work / f"{name}.safetensors"
+    file = training.work / f"{name}.safetensors"
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
     average = EMAModel(model.parameters(), decay=0.999, use_ema_warmup=True, power=0.75)
     first, earlier = restore(file, model, optimizer, average) if file.exists() else (0, 0.0)
@@ -75,7 +95,7 @@ def train(
             decay = 0.5 * (1 + math.cos(math.pi * step / steps))
             group["lr"] = rate * min(1, (step + 1) / 100) * (0.02 + 0.98 * decay)
         torch.manual_seed(step)
-        with autocast(device, dtype):
+        with autocast(device, training.dtype):
             value = loss(step)
         optimizer.zero_grad(set_to_none=True)
         value.backward()
@@ -93,45 +113,49 @@ def train(
 
 
 def training_options(
-    flag: str, steps: int, batch: int, work: str
+    steps: int, batch: int, work: str, vae_steps: int = 0, probe_steps: int = 0
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options of a command that trains, as its argument `training`.
-
-    Args:
-        flag: of the number of steps.
-        steps, batch, work: defaults.
-    """
-
-    def dtype_of(context: click.Context, _: click.Parameter, asked: str) -> torch.dtype:
-        if asked == "auto":
-            on_cpu = torch.device(context.params["device"]).type == "cpu"
-            is_native = computes_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(False)
-            asked = "bfloat16" if is_native else "float32"
-            click.echo(f"computing in {asked}; --dtype changes it", err=True)
-        return getattr(torch, asked)
-
-    def with_options(main: Callable[..., None]) -> Callable[..., None]:
-        @click.option("--work", type=FOLDER, default=work, help="Checkpoints.")
-        @click.option(flag, "steps", type=click.IntRange(1), default=steps)
-        @click.option("--batch-size", "batch", type=click.IntRange(1), default=batch)
-        @click.option("--device", default=DEVICE, is_eager=True)
-        @click.option(
+    """Options of a command that trains, as its argument `training`, with these defaults."""
+    count, folder = click.IntRange(1), click.Path(path_type=Path)
+    stages = {"--steps": steps, "--vae-steps": vae_steps, "--probe-steps": probe_steps}
+    options = together(
+        click.option("--assets", type=folder, default="assets", help="Images and the results."),
+        click.option("--work", type=folder, default=work, help="Checkpoints."),
+        *(click.option(flag, type=count, default=n) for flag, n in stages.items() if n),
+        click.option("--batch-size", "batch", type=count, default=batch),
+        click.option("--device", default=DEVICE),
+        click.option(
             "--dtype",
             type=click.Choice(["auto", "float32", "bfloat16"]),
             default="auto",
-            callback=dtype_of,
             help="Precision of the computation; auto is bfloat16 where the device computes it "
             "itself.",
-        )
+        ),
+    )
+
+    def with_options(main: Callable[..., None]) -> Callable[..., None]:
+        @options
         @wraps(main)
         def command(**given: Any) -> None:
-            training = Training(*(given.pop(name) for name in Training._fields))
+            given["dtype"] = dtype_of(given["dtype"], given["device"])
+            own = {name: given.pop(name) for name in Training._fields if name in given}
+            training = Training(**own)
             training.work.mkdir(parents=True, exist_ok=True)
             main(training=training, **given)
 
         return command
 
     return with_options
+
+
+def dtype_of(asked: str, device: str) -> torch.dtype:
+    """The precision with this name; what "auto" comes to is printed."""
+    if asked == "auto":
+        on_cpu = torch.device(device).type == "cpu"
+        is_native = computes_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(False)
+        asked = "bfloat16" if is_native else "float32"
+        click.echo(f"computing in {asked}; --dtype changes it", err=True)
+    return getattr(torch, asked)
 
 
 def autocast(device: torch.device | str, dtype: torch.dtype) -> torch.autocast:
@@ -232,12 +256,6 @@ def encode(vae: AutoencoderKL, images: Tensor, device: str) -> Tensor:
     )
 
 
-def encode_all(vae: AutoencoderKL, emoji: Emoji, device: str) -> Tensor:
-    """(concepts, vendors, tones, 4, 16, 16): latents of all images, as the network sees them."""
-    latents = encode(vae, emoji.pixels.flatten(0, 2), device) * vae.config.scaling_factor
-    return latents.unflatten(0, emoji.pixels.shape[:3])
-
-
 def noise_schedule() -> DDIMScheduler:
     """Velocity prediction at zero terminal SNR: what demo models are trained and sampled by."""
     # clip_sample: latents are not in [-1, 1]; clipping would ruin the images
@@ -253,29 +271,34 @@ def noise_schedule() -> DDIMScheduler:
     )
 
 
-def velocity_loss(
+def train_velocity(
+    name: str,
+    modules: list[nn.Module],
     predict: Callable[[Tensor, Tensor, list[str]], Tensor],
     emoji: Emoji,
-    latents: Tensor,
-    batch: int,
-) -> Callable[[int], Tensor]:
-    """The diffusion loss by step.
+    vae: AutoencoderKL,
+    training: Training,
+) -> float:
+    """Train a diffusion network of emoji on precomputed latents; returns the seconds.
 
     Args:
         predict: velocities (batch, 4, 16, 16), given noisy latents, times (batch,) and captions.
-        latents: those of all images, see `encode_all`.
     """
-    scheduler = noise_schedule()
+    scheduler, device = noise_schedule(), training.device
+    images = encode(vae.to(device), emoji.pixels.flatten(0, 2), device)
+    latents = (images * vae.config.scaling_factor).unflatten(0, emoji.pixels.shape[:3])
 
     def loss(step: int) -> Tensor:
-        looks, captions = emoji.draw(batch, np.random.default_rng(step))
+        looks, captions = emoji.draw(training.batch, np.random.default_rng(step))
         clean = latents[tuple(torch.from_numpy(looks).T)]
         noise = torch.randn_like(clean)
-        times = torch.randint(scheduler.config.num_train_timesteps, (batch,), device=latents.device)
+        times = torch.randint(
+            scheduler.config.num_train_timesteps, (training.batch,), device=device
+        )
         velocity = predict(scheduler.add_noise(clean, noise, times), times, captions)
         return F.mse_loss(velocity.float(), scheduler.get_velocity(clean, noise, times))
 
-    return loss
+    return train(name, modules, loss, 1e-3, training)
 
 
 def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:

@@ -46,12 +46,12 @@ def main(runs: Path, output: Path) -> None:
         figure.savefig(temporary, format="webp", pil_kwargs={"quality": 70, "method": 6})
 
 
-def strip(run: Path, prompt: str) -> np.ndarray:
-    """A prompt's images, in rows."""
+def strip(run: Path, prompt: str, most: int | None = None) -> np.ndarray:
+    """A prompt's images, or so many of them, in rows."""
     batch = as_batch(run)
     own = [i for i, one in enumerate(batch.prompts or []) if one == prompt]
-    images = np.stack([np.asarray(image) for image in batch.images.take(own)])
-    rows = images.reshape(-1, ROW, *images.shape[1:])
+    images = np.stack([np.asarray(image) for image in batch.images.take(own[:most])])
+    rows = images.reshape(-1, min(ROW, len(images)), *images.shape[1:])
     return np.concatenate([np.concatenate([*row], axis=1) for row in rows])
 
 

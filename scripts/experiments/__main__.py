@@ -4,6 +4,7 @@ Each command draws one figure and prints its numbers. docs/experiments.md shows 
 what they mean.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import table
 from scripts.demo.emoji import KERNELS, caption, load_sheets
-from scripts.experiments import convergence, mnist_modes
-from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
+from scripts.experiments import convergence
+from scripts.experiments.convergence import PALETTE, output_option, save
 from scripts.experiments.samples import (
     Pairs,
     Scores,
@@ -31,6 +32,7 @@ from scripts.experiments.samples import (
     mixture_scores,
     substitution_scores,
 )
+from vendi_guidance import Exact, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
@@ -38,16 +40,13 @@ from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.storage.assets import asset
+from vendi_guidance.storage.imagefolder import save_image
 
-COLOURS = {
-    "Vendi": VERMILION,
-    "Conditional-Vendi": BLUE,
-    "Information-Vendi": GREEN,
-    "Information-RKE": PURPLE,
-    "IntDiv": BLACK,
-}
+NAMES = "Vendi", "Conditional-Vendi", "Information-Vendi", "Information-RKE", "IntDiv"
+COLOURS = dict(zip(NAMES, PALETTE, strict=True))
 TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
+MODES, TOP = 10, 20
 SHARES = tuple(np.linspace(0, 1, 11).tolist())
 SUBSTITUTION_SIGMA = 12.0  # on the probe's features: images of one emoji are similar
 
@@ -65,7 +64,6 @@ def main() -> None:
 
 
 main.add_command(convergence.main, "convergence")
-main.add_command(mnist_modes.main, "mnist-modes")
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -175,6 +173,32 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     save(figure, output)
 
 
+@main.command("mnist-modes", cls=Command, context_settings={"show_default": True})
+@output_option
+@click.option("--sigma", type=float, default=4.0, help="Bandwidth, pixels being in [0, 1].")
+@click.option("--features", type=int, default=4000, help="2r, or 0 for all eigenvalues.")
+@click.option("--seed", type=int, default=0, help="Of the random frequencies.")
+def mnist_modes(output: Path, sigma: float, features: int, seed: int) -> None:
+    """How well the modes of MNIST's pixels match its digits (FKEA).
+
+    Prints for each of the ten leading modes the digit that most of its top 20 images show, and
+    their share. The figure has a row of top images for each.
+    """
+    pictures, labels = mnist_data()
+    spectrum = RandomFourier(features, seed) if features else Exact()
+    found = find_modes(pictures / 255, Gaussian(sigma), count=MODES, top=TOP, spectrum=spectrum)
+    rows = [list(mode.rows) for mode in found]
+    leaders = [Counter(labels[some].tolist()).most_common(1)[0] for some in rows]
+    for mode, (digit, count) in zip(found, leaders, strict=True):
+        click.echo(f"eigenvalue {mode.eigenvalue:.4f}: digit {digit}, {count / TOP:.0%}")
+    mean = sum(count for _, count in leaders) / TOP / MODES
+    click.echo(f"mean {mean:.3f}, {len({digit for digit, _ in leaders})} digits")
+    sheet = np.vstack([np.hstack(pictures[some].reshape(TOP, 28, 28)) for some in rows])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    save_image(output, Image.fromarray(255 - sheet.astype(np.uint8)))
+    click.echo(f"wrote {output}")
+
+
 def generate(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]:
     """Images by the demo model; it keeps its own mix of looks, without classifier-free guidance.
 
@@ -232,9 +256,8 @@ def draw(ax: Axes, settings: Sequence[float], scores: Scores) -> None:
 
 def scatter(ax: Axes, pairs: Pairs, text_modes: int, image_modes: int) -> None:
     """Images, in the colours of the modes of their texts."""
-    colours = np.array([VERMILION, BLUE, GREEN, PURPLE])
     across, up = pairs.images.T
-    ax.scatter(across, up, s=4, c=colours[pairs.groups], linewidths=0)
+    ax.scatter(across, up, s=4, c=np.array(PALETTE)[pairs.groups], linewidths=0)
     ax.set_title(f"images: {image_modes} modes; texts, as colours: {text_modes}", fontsize=10)
     ax.set_aspect("equal")
     ax.set_axis_off()

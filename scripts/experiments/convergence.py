@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from scripts.experiments.drawing import BLACK, BLUE, GREEN, PURPLE, VERMILION, output_option, save
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.standard import Cosine, Gaussian
@@ -25,7 +24,11 @@ from vendi_guidance.scores.convergence import convergence
 from vendi_guidance.scores.functional import rke, vendi
 from vendi_guidance.scores.spectra import Nystrom, RandomFourier
 from vendi_guidance.scores.subsampling import Score
+from vendi_guidance.storage.files import whole_file
 
+# Okabe and Ito's colours, which the colour-blind tell apart too.
+PALETTE = "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#000000"
+VERMILION, BLUE, GREEN, PURPLE, BLACK = PALETTE
 CENTRES_APART = 3.0
 """Standard deviation of the modes' centres in each dimension, the items' being 1."""
 
@@ -47,6 +50,11 @@ PANELS: dict[str, tuple[Kernel, dict[str, tuple[str, Score, dict[str, Any]]]]] =
     "cosine kernel": (Cosine(), {"Vendi": (VERMILION, vendi, {}), "RKE": (BLACK, rke, {})}),
 }
 """By title, a kernel, and by name each curve's colour, score and options."""
+
+
+output_option = click.option(
+    "--output", required=True, type=click.Path(path_type=Path), help="The figure, PNG."
+)
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -77,6 +85,14 @@ def main(output: Path, items: int) -> None:
         color="0.35",
     )
     save(figure, output, dpi=150)
+
+
+def save(figure: Figure, output: Path, dpi: int = 120) -> None:
+    """Write a figure as PNG, and say so."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(output) as file:
+        figure.savefig(file, format="png", dpi=dpi)
+    click.echo(f"wrote {output}")
 
 
 def draw(items: int) -> tuple[np.ndarray, np.ndarray]:

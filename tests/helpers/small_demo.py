@@ -12,18 +12,13 @@ ASSETS = SCRIPTS.parent / "assets"
 
 def small_demo(folder: Path) -> list[str]:
     """The options of a training script for steps of two images, with a model card that counts
-    one prompt of each kind. Images, prompts and, later, the model are in `folder`."""
+    one prompt of each kind. `folder` takes the place of assets/."""
     shades = torch.arange(2 * 3 * 6, dtype=torch.uint8).view(2, 3, 6, 1, 1, 1) * 7
     images = Emoji(("ear", "nose"), shades.expand(2, 3, 6, 3, 64, 64).contiguous())
-    save_sheets(images, folder / "pictures")
+    save_sheets(images, folder / "demo-pictures")
+    (folder / "prompts").mkdir()
     for name, prompt in (("demo", "ear"), ("named", "ear, dark skin tone")):
-        (folder / f"{name}.txt").write_text(prompt)
-    given = {
-        "pictures": folder / "pictures",
-        "probe": ASSETS / "demo-probe",
-        "prompts": folder,
-        "output": folder / "model",
-        "batch-size": 2,
-        "device": "cpu",
-    }
-    return [f"--{name}={value}" for name, value in given.items()]
+        (folder / "prompts" / f"{name}.txt").write_text(prompt)
+    for model in ("demo-probe", "demo-sdxl"):
+        (folder / model).symlink_to(ASSETS.resolve() / model)
+    return [f"--assets={folder}", "--batch-size=2", "--device=cpu"]

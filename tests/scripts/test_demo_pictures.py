@@ -8,7 +8,6 @@ import torch
 
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
-from scripts.demo.letters_sheets import load_sheets as load_letters
 from scripts.demo.probing import TRAINING_FEATURES, save_training_features
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.base import load_features
@@ -76,14 +75,15 @@ def test_files_that_cannot_be_read_are_named(emoji, tmp_path):
 @pytest.mark.parametrize(
     ("name", "steps", "given"),
     [
-        ("demo-sdxl", 3000, {"of_vae": SimpleNamespace(steps=1800, batch=32)}),
+        ("demo-sdxl", 3000, {}),
         ("demo-probe", 1200, {"images": range(1152), "tests": {"held-out accuracy": ACCURACY}}),
-        ("demo-letters", None, {"images": load_letters(ASSETS / "demo-letters")}),
     ],
 )
 def test_the_committed_model_cards_are_those_that_training_writes(name, steps, given, tmp_path):
-    training = SimpleNamespace(steps=steps, batch=64, machine="2 CPU cores in bfloat16")
+    machine, of_vae = "2 CPU cores in bfloat16", SimpleNamespace(steps=1800, batch=32)
+    training = SimpleNamespace(steps=steps, batch=64, machine=machine, of_vae=of_vae)
     known = {"images": load_sheets(ASSETS / "demo-pictures"), "training": training}
-    write_card(tmp_path, name, **(known | given))
-    written, committed = (folder / "README.md" for folder in (tmp_path, ASSETS / name))
+    (tmp_path / name).mkdir()
+    write_card(tmp_path / name, **(known | given))
+    written, committed = (folder / name / "README.md" for folder in (tmp_path, ASSETS))
     assert written.read_text("utf-8") == committed.read_text("utf-8")

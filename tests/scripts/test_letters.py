@@ -10,8 +10,17 @@ import torch
 from PIL import Image
 
 from scripts.demo import letters as letters_module
-from scripts.demo.letters import ATTRIBUTES, CONCEPTS, SHARES, Letters, load, values_of
-from scripts.demo.letters_sheets import SHEET_FACES, load_sheets, save_sheets
+from scripts.demo.letters import (
+    ATTRIBUTES,
+    CONCEPTS,
+    SHARES,
+    SHEET_FACES,
+    Letters,
+    load,
+    load_sheets,
+    save_sheets,
+    values_of,
+)
 from tests.conftest import SCRIPTS
 from vendi_guidance.features.probe import load_probe
 

@@ -80,14 +80,15 @@ def small(monkeypatch):
 def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
     script, name, prompts, size, images, tested, small, tmp_path
 ):
+    (tmp_path / "prompts").mkdir()
     for file, prompt in zip((name, f"{name}-named"), prompts, strict=True):
-        (tmp_path / f"{file}.txt").write_text(prompt)
-    options = ("--vae-steps=1", "--flow-steps=2", "--probe-steps=1", "--batch-size=2")
-    options += (f"--work={tmp_path / 'work'}", f"--output={tmp_path}", "--device=cpu")
+        (tmp_path / "prompts" / f"{file}.txt").write_text(prompt)
+    options = ("--vae-steps=1", "--steps=2", "--probe-steps=1", "--batch-size=2")
+    options += (f"--work={tmp_path / 'work'}", f"--assets={tmp_path}", "--device=cpu")
     model = tmp_path / ("demo-flow" if script is train_flow else "demo-faces")
 
-    def run(*stage: str) -> bytes:
-        done = CliRunner().invoke(script.main, [*options, f"--prompts={tmp_path}", *stage])
+    def run() -> bytes:
+        done = CliRunner().invoke(script.main, options)
         assert done.exit_code == 0, done.output
         return (model / "transformer" / "diffusion_pytorch_model.safetensors").read_bytes()
 
@@ -107,4 +108,4 @@ def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
     assert len(probe.looks([image])[0]) == 1 + len(probe.attributes)
     accuracies = (judge / "README.md").read_text()
     assert tested in accuracies and all(f"| {head} | " in accuracies for head in probe.attributes)
-    assert run("--stage=diffusion") == trained  # all is done: nothing is trained anew
+    assert run() == trained  # all is done: nothing is trained anew

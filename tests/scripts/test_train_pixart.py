@@ -10,7 +10,7 @@ from diffusers import DiffusionPipeline
 from scripts.demo import held_out, train_pixart, training
 from scripts.demo.emoji import Emoji, caption
 from scripts.demo.held_out import measure
-from tests.helpers.small_demo import ASSETS, small_demo
+from tests.helpers.small_demo import small_demo
 from vendi_guidance.storage.tensors import load_tensors
 
 STEPS = 4
@@ -23,12 +23,7 @@ def train(tmp_path, monkeypatch):
     monkeypatch.setattr(train_pixart, "make_pipeline", small)
     monkeypatch.setattr(held_out, "measure", partial(measure, each=(2, 1)))
     monkeypatch.setattr(training, "SAVE_EVERY", 2)
-    given = [
-        *small_demo(tmp_path),
-        f"--sdxl={ASSETS / 'demo-sdxl'}",
-        f"--steps={STEPS}",
-        "--dtype=float32",
-    ]
+    given = [*small_demo(tmp_path), f"--steps={STEPS}", "--dtype=float32"]
 
     def run(work):
         return CliRunner().invoke(train_pixart.main, [*given, f"--work={work}"])
@@ -56,12 +51,12 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(
     assert one["step"] == STEPS
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
-    pipe = DiffusionPipeline.from_pretrained(tmp_path / "model")
+    pipe = DiffusionPipeline.from_pretrained(tmp_path / "demo-pixart")
     pipe.set_progress_bar_config(disable=True)
     [image] = pipe("ear", num_inference_steps=2, use_resolution_binning=False).images
     assert image.size == (64, 64)
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert "4 steps of 2 images took 0 minutes in float32 on one CPU core." in card
+    card = (tmp_path / "demo-pixart" / "README.md").read_text()
+    assert "4 steps of 2 images took 0 minutes on one CPU core in float32." in card
     assert "`demo-probe` in float32" in card and "| 16 steps, CFG scale 3 | " in card
     assert "Twemoji" in card
 

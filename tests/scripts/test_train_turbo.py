@@ -43,9 +43,8 @@ def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypat
     monkeypatch.setattr(train_turbo, "OWN_FROM", 1)
     monkeypatch.setattr(train_turbo, "CHUNK", 4)
     monkeypatch.setattr(training, "SAVE_EVERY", 1)
-    work, output = tmp_path / "work", tmp_path / "model"
-    options = [*small_demo(tmp_path), f"--teacher={ASSETS / 'demo-sdxl'}", f"--work={work}"]
-    options += ["--chunks=2", "--steps=2"]
+    work, output = tmp_path / "work", tmp_path / train_turbo.NAME
+    options = [*small_demo(tmp_path), f"--work={work}", "--chunks=2", "--steps=2"]
 
     def interrupt(*args):
         write(*args)

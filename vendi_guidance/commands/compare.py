@@ -32,10 +32,10 @@ from vendi_guidance.commands.cli import Command, Option, Range, tell
 from vendi_guidance.commands.judge_options import (
     FEATURES,
     judge_options,
-    judges_of,
     open_judging,
     open_runs,
     progress,
+    settings_of,
 )
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -110,9 +110,6 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
 @machine_options
 def main(
     methods: tuple[str, ...],
-    image_embedder: str | None,
-    prompt_embedder: str | None,
-    faithfulness: str | None,
     attributes: Path | None,
     attribute_judge: str | None,
     probe: Path | None,
@@ -121,10 +118,9 @@ def main(
 ) -> None:
     output = given["output"]
     entries = entries_of(methods or USUAL + (UNDISTILLED,) * (given["undistilled"] is not None))
-    runs = open_runs(given)
-    options, model = runs.options, runs.model
+    runs, names = open_runs(given)
+    options = runs.options
     prompts = list(open_prompts(options.prompts))
-    names = judges_of(runs, image_embedder, prompt_embedder, faithfulness)
     labeler = open_labeler(probe, prompts)
     if attribute_judge == "labels":
         raise ValueError("--attribute-judge labels: new images have no labels yet")
@@ -146,11 +142,8 @@ def main(
     besides = {"lora": options.lora, "undistilled": options.undistilled}
     about: dict[str, Any] = {"model": options.model}
     about |= {name: value for name, value in besides.items() if value is not None}
-    about |= model.sampling.about | names
-    about |= {"images_per_prompt": options.images_per_prompt, "prompts": len(prompts)}
-    about |= {"batch_size": options.batch_size, "dtype": model.options.dtype}
-    about["seed"] = options.seed
-    page = save_comparison(output, results, about | {"versions": versions()})
+    about |= {**settings_of(runs, names, prompts), "seed": options.seed}
+    page = save_comparison(output, results, {**about, "versions": versions()})
     for run in results.runs:
         found = run.outcome
         click.echo(

@@ -48,12 +48,30 @@ judge_options = together(
 )
 
 
-def open_runs(given: dict[str, Any]) -> Sweep:
-    """The runs with these options of a command; their model is found on first use."""
+def open_runs(given: dict[str, Any]) -> tuple[Sweep, dict[str, str]]:
+    """The runs with these options of a command, and the names of their judges by option: those
+    given, else those that suit the model."""
     transformers.utils.logging.disable_progress_bar()
     given["model"] = model_of(given["model"])
     check_device(given["device"])
-    return Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
+    asked = [given.pop(name) for name in ("image_embedder", "prompt_embedder", "faithfulness")]
+    runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
+    folder, demo = runs.model.folder, asset("demo-sdxl")
+    is_demo = demo is not None and folder.resolve() == demo.resolve()
+    usual = ("pixels", f"sdxl:{folder}", "own-model") if is_demo else ("dinov2", "clip", "clip")
+    image, prompt, faithfulness = (a or b for a, b in zip(asked, usual, strict=True))
+    return runs, {"image_embedder": image, "prompt_embedder": prompt, "faithfulness": faithfulness}
+
+
+def settings_of(runs: Sweep, names: dict[str, str], prompts: Sequence[str]) -> dict[str, Any]:
+    """What runs with these prompts depend on beside the model, as JSON values."""
+    options, model = runs.options, runs.model
+    settings: dict[str, Any] = {
+        "images_per_prompt": options.images_per_prompt,
+        "prompts": len(prompts),
+    }
+    settings |= {"batch_size": options.batch_size, "dtype": model.options.dtype}
+    return {**model.sampling.about, **names, **settings}
 
 
 @contextmanager
@@ -66,19 +84,6 @@ def progress(runs: Sweep, what: str, prompts: int, total: int) -> Iterator[Any]:
     tell(f"{what} of {counted(prompts, 'prompt')} x {each}: {total:,} to generate in all")
     with runs.stop, tqdm(total=total, unit="image") as bar:
         yield bar
-
-
-def judges_of(
-    runs: Sweep, image_embedder: str | None, prompt_embedder: str | None, faithfulness: str | None
-) -> dict[str, str]:
-    """The judges' names by their options: those given, else those that suit the model."""
-    folder, demo = runs.model.folder, asset("demo-sdxl")
-    is_demo = demo is not None and folder.resolve() == demo.resolve()
-    return {
-        "image_embedder": image_embedder or ("pixels" if is_demo else "dinov2"),
-        "prompt_embedder": prompt_embedder or (f"sdxl:{folder}" if is_demo else "clip"),
-        "faithfulness": faithfulness or ("own-model" if is_demo else "clip"),
-    }
 
 
 def open_judging(

@@ -32,10 +32,10 @@ from vendi_guidance.checks import counted
 from vendi_guidance.commands.cli import Command, Option, Range
 from vendi_guidance.commands.judge_options import (
     judge_options,
-    judges_of,
     open_judging,
     open_runs,
     progress,
+    settings_of,
 )
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -47,12 +47,12 @@ from vendi_guidance.commands.run_options import (
 )
 from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.runs.manifest import Manifest, versions
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import check_prompts_are_seen
+from vendi_guidance.runs.setup import check_prompts_are_seen, inputs_of
 from vendi_guidance.storage.prompt_files import open_prompts
-from vendi_guidance.tuning.folder import PROMPTS, begin, manifest_of
 from vendi_guidance.tuning.frontier import save_frontier
-from vendi_guidance.tuning.study import Search, Trial, Tuner
+from vendi_guidance.tuning.study import PROMPTS, Search, Trial, Tuner, begin
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
 TRIALS = (8, 24)
@@ -102,9 +102,6 @@ def main(
     images: int,
     trials: int | None,
     expert: bool,
-    image_embedder: str | None,
-    prompt_embedder: str | None,
-    faithfulness: str | None,
     **given: Any,
 ) -> None:
     output, each = given["output"], given["images_per_prompt"]
@@ -116,12 +113,13 @@ def main(
             f"them take {(trials + RUNS_BESIDE) * each} for one prompt"
         )
     prompts = open_prompts(given["prompts"]).spread(affordable)
-    runs = open_runs(given | {"prompts": str(output / PROMPTS)})
+    runs, names = open_runs(given | {"prompts": str(output / PROMPTS)})
     check_prompts_are_seen(runs.model.pipeline, Rounds())
-    names = judges_of(runs, image_embedder, prompt_embedder, faithfulness)
     judging = open_judging(runs, names, prompts)
     wanted = Search(keep, trials, expert, given["seed"])
-    begin(output, manifest_of(runs.options, runs.model, wanted, names, prompts), prompts)
+    settings = asdict(wanted) | settings_of(runs, names, prompts)
+    inputs = inputs_of(runs.model)
+    begin(output, Manifest(settings, {**inputs}, versions()), prompts)
     count = len(prompts) * each
     total = count * (trials + RUNS_BESIDE)
     with progress(runs, counted(trials, "trial"), len(prompts), total) as bar:

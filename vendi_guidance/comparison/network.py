@@ -7,6 +7,7 @@ the same batch, mostly before these rows, without them.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -122,7 +123,30 @@ class PerStep(Method):
 
     @contextmanager
     def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        with evaluated_by(call, self.evaluate):
+        """Meanwhile `evaluate` answers for the network, in one call of the pipeline.
+
+        Raises:
+            ValueError: the pipeline has no network, or two, or evaluates it more than once a step.
+        """
+        pipe, numbers = call.pipe, count()
+        networks = _networks(pipe)
+        if len(networks) != 1:
+            raise ValueError(f"{_name(pipe)} has {len(networks)} networks that denoise, not one")
+
+        def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(forward)
+            def changed(*args: Any, **kwargs: Any) -> Any:
+                step, steps = next(numbers), len(pipe.scheduler.timesteps)
+                if step >= steps:
+                    raise ValueError(f"{_name(pipe)} evaluates its network more than once a step")
+                done = step / steps
+                return self.evaluate(
+                    Evaluation(call, networks[0], forward, args, kwargs, step, done)
+                )
+
+            return changed
+
+        with _wrapped(networks, wrap):
             yield {}
 
 
@@ -145,35 +169,6 @@ def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[in
 
     with _wrapped(networks, wrap):
         yield counts
-
-
-@contextmanager
-def evaluated_by(call: PipelineCall, evaluate: Callable[[Evaluation], Any]) -> Iterator[None]:
-    """Meanwhile `evaluate` answers for the network, in one call of the pipeline.
-
-    Raises:
-        ValueError: the pipeline has no network, or two, or evaluates it more than once a step.
-    """
-    pipe, made = call.pipe, 0
-    networks = _networks(pipe)
-    if len(networks) != 1:
-        raise ValueError(f"{_name(pipe)} has {len(networks)} networks that denoise, not one")
-
-    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(forward)
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            nonlocal made
-            step, made = made, made + 1
-            steps = len(pipe.scheduler.timesteps)
-            if step >= steps:
-                raise ValueError(f"{_name(pipe)} evaluates its network more than once a step")
-            done = step / steps
-            return evaluate(Evaluation(call, networks[0], forward, args, kwargs, step, done))
-
-        return changed
-
-    with _wrapped(networks, wrap):
-        yield
 
 
 @contextmanager

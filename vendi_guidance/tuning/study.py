@@ -20,9 +20,12 @@ from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.rounds import budget_of
 from vendi_guidance.guidance.settings import STRENGTH, Rounds
+from vendi_guidance.runs.manifest import MANIFEST, Manifest
 from vendi_guidance.runs.sweep import Sweep
+from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 
 JOURNAL = "trials.journal"
+PROMPTS = "prompts.jsonl"
 UNGUIDED = "unguided"
 STUDY = "vendi-guidance tune"
 
@@ -83,6 +86,33 @@ class Search:
         """The most diverse that keeps enough; None if none does."""
         kept = [one for one in trials if one.outcome.kept >= self.keep]
         return max(kept, key=lambda one: one.outcome.diversity, default=None)
+
+
+def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
+    """Begin a search in a folder, or go on with the one in it.
+
+    Raises:
+        ValueError: it began otherwise.
+        FileExistsError: the folder holds something else.
+    """
+    # listed first: another process may be beginning the search, which locks, then says run.json
+    visible = [path for path in output.glob("*") if path.name[0] != "."]
+    if visible and not (output / MANIFEST).is_file():
+        raise FileExistsError(f"--output {output} is not empty and has no search: name another")
+    output.mkdir(parents=True, exist_ok=True)
+    with FileLock(output / ".claims.lock"):
+        if not (output / MANIFEST).is_file():
+            manifest.save(output)
+        differences = manifest.differences(Manifest.load(output))
+        if not (output / PROMPTS).is_file():
+            save_prompts(output / PROMPTS, prompts)
+        if not differences and list(open_prompts(str(output / PROMPTS))) != prompts:
+            differences = ["PROMPTS has other prompts"]
+    if differences:
+        raise ValueError(
+            f"the search in {output} began with other settings: {'; '.join(differences)}; go on "
+            "with the settings that it began with, or name another folder"
+        )
 
 
 @dataclass(eq=False)
