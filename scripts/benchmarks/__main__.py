@@ -1,4 +1,5 @@
-"""Measure every table of docs/benchmarks.md on one device: half an hour on a laptop's CPU.
+"""Measure every table of docs/benchmarks.md on one device: under ten minutes on a GPU, and half an
+hour on a laptop's CPU.
 
 \b
   python -m scripts.benchmarks --device cuda --output out/benchmarks
@@ -39,7 +40,7 @@ def main(device: torch.device, output: Path, quick: bool) -> None:
     lines = scores.lines(items, device)
     parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device)]
-    parts += ["Calls of 16 steps of the demo SDXL:", "\n".join(guidance.calls(device))]
+    parts += ["Whole calls at the default:", "\n".join(guidance.calls(device))]
     output.mkdir(parents=True, exist_ok=True)
     with whole_file(output / "benchmarks.md") as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ What the window computes once per batch and bandwidth is left out on both sides.
 
 The space "latent" is the published setting; in "denoised", the scheduler's predictions are
 compared, with a bandwidth that follows their distances. Whole calls of the demo SDXL are timed
-beside the stock call.
+beside the stock call; on a GPU, those of SDXL itself too, random weights in half precision.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from diffusers import DPMSolverMultistepScheduler, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
@@ -42,10 +43,27 @@ from vendi_guidance.runs.precision import AUTO, choose
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 from vendi_guidance.storage.assets import asset
 
-LATENT, POOLED = (4, 128, 128), 1280
+LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
 KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
+
+SDXL = {
+    "sample_size": LATENT[1],
+    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+    "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+    "block_out_channels": (320, 640, 1280),
+    "transformer_layers_per_block": (1, 2, 10),
+    "attention_head_dim": (5, 10, 20),
+    "cross_attention_dim": TOKENS[1],
+    "use_linear_projection": True,
+    "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 256,
+    "projection_class_embeddings_input_dim": POOLED + 6 * 256,
+}
+
+Call = Callable[[int, float], Any]
+"""Generates a batch of this size at this strength."""
 
 
 @dataclass
@@ -133,8 +151,8 @@ def bordered(inner: Tensor, border: Tensor) -> Tensor:
 
 
 HEAD = (
-    "| batch | seconds | peak MiB | not guided, s | ratio |",
-    "|--:|--:|--:|--:|--:|",
+    "| call | batch | seconds | peak MiB | not guided, s | ratio |",
+    "|---|--:|--:|--:|--:|--:|",
 )
 TITLES = (
     *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
@@ -172,20 +190,62 @@ def measured(step: Step, device: torch.device) -> Pair:
 
 
 def calls(device: torch.device) -> Iterator[str]:
-    """A table of calls of the demo SDXL at the default, beside stock ones."""
+    """A table of calls at the default, beside stock ones."""
+    yield from HEAD
+    yield from whole("16 steps of the demo SDXL", demo_call(device), (1, 8, 16), device)
+    if device.type == "cuda":
+        yield from whole("50 steps of SDXL's size", sdxl_call(device), (1, 4), device)
+
+
+def whole(name: str, call: Call, batches: Sequence[int], device: torch.device) -> Iterator[str]:
+    """Lines of a call, by size of the batch."""
+    call(1, STRENGTH)  # what is done once
+    for batch in batches:
+        functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
+        pair = Pair(*measure(functions, device, least=3, most=9))
+        times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
+        yield line_of([name, batch, *times, in_seconds(pair.beside.seconds), pair.ratio])
+
+
+def demo_call(device: torch.device) -> Call:
     folder = asset("demo-sdxl")
     dtype = getattr(torch, choose(AUTO, str(device), Path(folder))[0])
     pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, torch_dtype=dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
     sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
+    return lambda batch, diversity: pipe(["waving hand"] * batch, diversity=diversity, **sampling)
+
+
+def sdxl_call(device: torch.device) -> Call:
+    """Of a UNet with random weights, latents in and latents out."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)  # never in single precision, which takes 10 GB
+    try:
+        with device:
+            unet = UNet2DConditionModel(**SDXL).eval()
+    finally:
+        torch.set_default_dtype(before)
+    scheduler = DPMSolverMultistepScheduler(
+        beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
+    )
+    absent = ("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+    pipe = VendiGuidedSDXLPipeline(
+        **dict.fromkeys(absent), unet=unet, scheduler=scheduler, add_watermarker=False
+    )
+    pipe.set_progress_bar_config(disable=True)
 
     def call(batch: int, diversity: float) -> Any:
-        return pipe(["waving hand"] * batch, diversity=diversity, **sampling)
+        shapes = TOKENS, (POOLED,), LATENT
+        tokens, pooled, latents = (torch.randn(batch, *shape).to(device).half() for shape in shapes)
+        return pipe(
+            prompt_embeds=tokens,
+            negative_prompt_embeds=tokens,
+            pooled_prompt_embeds=pooled,
+            negative_pooled_prompt_embeds=pooled,
+            latents=latents,
+            output_type="latent",
+            diversity=diversity,
+            diversity_memory="call",
+        )
 
-    call(1, STRENGTH)  # what is done once
-    yield from HEAD
-    for batch in (1, 8, 16):
-        functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
-        pair = Pair(*measure(functions, device, least=3, most=9))
-        times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
-        yield line_of([batch, *times, in_seconds(pair.beside.seconds), pair.ratio])
+    return call

@@ -48,7 +48,7 @@ class Pair(NamedTuple):
 def measure(
     functions: Sequence[Callable[[], Any]],
     device: torch.device,
-    budget: float = 10,
+    budget: float = 4,
     least: int = 1,
     most: int = 5,
 ) -> list[Measured]:

@@ -174,9 +174,10 @@ def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequen
         images = [[Image.fromarray(one).convert("RGB") for one in shown(z)] for z, _ in batches]
         features = torch.cat([embedder.embed(batch) for batch in images])
         latents = torch.cat([z for z, _ in batches])
-        save_tensors(file, {"latents": latents, "features": features}, batches[0][1])
-    evaluations, tensors = load_tensors(file)
-    return Sample(tensors["latents"], tensors["features"], evaluations)
+        numbers = {"evaluations": batches[0][1]}
+        save_tensors(file, {"latents": latents, "features": features}, numbers)
+    numbers, tensors = load_tensors(file)
+    return Sample(tensors["latents"], tensors["features"], numbers["evaluations"])
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
