@@ -30,7 +30,7 @@ from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 
 SIZES = {"demo-sdxl": 16, "demo-flow": 16, "demo-faces": 32}
 """Of the latents, which have 4 channels."""
-LEVELS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.8)
+LEVELS = (0.1, 0.15, 0.2, 0.3, 0.4)
 
 
 class Found(NamedTuple):

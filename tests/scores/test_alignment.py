@@ -1,4 +1,4 @@
-"""In-batch similarity and CLIPScore of features made by hand."""
+"""In-batch similarity of features made by hand, and CLIPScore against torchmetrics."""
 
 import itertools
 import math
@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
 
 from tests.helpers.every_score import normal
 from vendi_guidance.scores.alignment import clip_cosines, clip_score, in_batch_similarity
@@ -25,6 +26,42 @@ def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
     assert in_batch_similarity(x, prompts) == pytest.approx(expected, rel=1e-12)
     assert in_batch_similarity(torch.tensor([[1.0, 0], [-2, 0]]), ["a", "a"]) == pytest.approx(-1)
     assert in_batch_similarity(torch.ones(2, 2), ["a", "b"]) is None
+
+
+# CLIPScore
+
+
+class FeaturesAsImages:
+    """A CLIP and its processor in one: images are their features, texts the rows of a matrix."""
+
+    def __init__(self, prompt_features):
+        self.prompt_features = prompt_features
+
+    def to(self, device):
+        return self
+
+    def __call__(self, text=None, images=None, **_):
+        if images is not None:
+            return {"pixel_values": torch.stack(images).flatten(1)}
+        rows = torch.tensor([int(row) for row in text])
+        return {"input_ids": rows, "attention_mask": torch.ones_like(rows)[:, None]}
+
+    def get_image_features(self, pixels):
+        return pixels
+
+    def get_text_features(self, rows, mask):
+        return self.prompt_features[rows]
+
+    class config:  # noqa: N801
+        pass
+
+
+def test_the_clip_score_is_that_of_torchmetrics_where_no_cosine_is_negative():
+    images, prompts = normal(0, 30, 8).abs(), normal(1, 30, 8).abs()
+    model = FeaturesAsImages(prompts)
+    texts = [str(row) for row in range(30)]
+    expected = torchmetrics_clip_score(images[:, None, None], texts, lambda: (model, model))
+    assert clip_score(images, prompts) == pytest.approx(expected.item(), rel=1e-12)
 
 
 def test_the_clip_score_is_the_mean_of_hundredfold_cosines_none_below_zero():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.kernels.custom import Precomputed
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.convergence import convergence

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchmetrics import MetricCollection
 
-from vendi_guidance.kernels.custom import Precomputed
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.functional import (
     conditional_rke,

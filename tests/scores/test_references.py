@@ -1,5 +1,6 @@
-"""KID and FID against their definitions, and what all comparisons with reference images share."""
+"""KID and FID against torchmetrics, and what all comparisons with reference images share."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,11 +8,16 @@ import pytest
 import scipy.linalg
 import torch
 from hypothesis import given, settings, strategies as st
+from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.kid import KernelInceptionDistance
 
 from tests.helpers.every_score import normal
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.scores.manifold import manifold_scores
-from vendi_guidance.scores.references import frechet_distance, kernel_distance
+from vendi_guidance.scores.references import (
+    frechet_distance,
+    kernel_distance,
+)
 
 small = settings(deadline=None, max_examples=40)
 distances = pytest.mark.parametrize("distance", [kernel_distance, frechet_distance])
@@ -30,16 +36,40 @@ def sets(draw):
     return torch.from_numpy(x), torch.from_numpy(reference)
 
 
-@pytest.mark.parametrize(("n", "m", "d"), [(7, 4, 3), (600, 600, 5), (1100, 1030, 16)])
-def test_the_kernel_distance_is_that_of_the_definition(n, m, d):
-    x, reference = (1.1 * normal(0, n, d) + 0.2).numpy(), normal(1, m, d).numpy()
+# KID and FID on features
 
-    def mean(a, b):
-        k = (a @ b.T / d + 1) ** 3
-        return k.mean() if a is not b else (k.sum() - k.trace()) / (len(a) * (len(a) - 1))
 
-    expected = mean(x, x) + mean(reference, reference) - 2 * mean(x, reference)
+def fill(metric, x, reference):
+    metric.update(x, real=False)
+    metric.update(reference, real=True)
+    return metric.compute()
+
+
+def features_of_width(d: int) -> torch.nn.Identity:
+    """The encoder of torchmetrics for what is features already."""
+    encoder = torch.nn.Identity()
+    encoder.num_features = d
+    return encoder
+
+
+@pytest.mark.parametrize(("n", "d"), [(20, 3), (600, 5), (1100, 16)])
+def test_the_kernel_distance_is_that_of_torchmetrics_on_all_images_at_once(n, d):
+    x, reference = 1.1 * normal(0, n, d) + 0.2, normal(1, n, d)
+    metric = KernelInceptionDistance(features_of_width(d), subsets=1, subset_size=n)
+    expected = fill(metric, x, reference)[0].item()
     assert kernel_distance(x, reference) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_kernel_distance_of_unequal_numbers_is_that_of_the_definition():
+    x, reference = normal(0, 7, 3), normal(1, 4, 3) + 0.5
+
+    def mean(pairs):
+        return np.mean([(np.dot(a, b) / 3 + 1) ** 3 for a, b in pairs])
+
+    rows, real = x.tolist(), reference.tolist()
+    within = mean(itertools.permutations(rows, 2)) + mean(itertools.permutations(real, 2))
+    expected = within - 2 * mean(itertools.product(rows, real))
+    assert kernel_distance(x, reference) == pytest.approx(expected, rel=1e-12)
 
 
 @distances
@@ -58,8 +88,11 @@ def test_order_rotation_and_roles_do_not_matter_to_a_distance(distance, case, se
 @pytest.mark.parametrize(
     ("n", "m", "d"), [(90, 70, 1), (50, 40, 3), (5000, 4200, 8), (300, 200, 40)]
 )
-def test_the_frechet_distance_is_that_of_the_definition(n, m, d):
+def test_the_frechet_distance_is_that_of_torchmetrics_and_of_scipy(n, m, d):
     x, reference = normal(0, n, d) @ normal(1, d, d) + 0.3, normal(2, m, d)
+    metric = FrechetInceptionDistance(features_of_width(d))
+    expected = fill(metric, x, reference).item()
+    assert frechet_distance(x, reference) == pytest.approx(expected, rel=1e-9)
     c, c_r = (np.atleast_2d(np.cov(each.numpy().T)) for each in (x, reference))
     shift = (x.mean(dim=0) - reference.mean(dim=0)).square().sum().item()
     expected = shift + np.trace(c + c_r - 2 * scipy.linalg.sqrtm(c @ c_r).real)

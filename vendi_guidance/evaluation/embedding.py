@@ -15,8 +15,7 @@ from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, FileFeatures, file_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
-from vendi_guidance.kernels.base import Features, Kernel, as_features
-from vendi_guidance.kernels.custom import Similarity, as_kernel
+from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 
@@ -51,8 +50,8 @@ class Embedding:
 
     image: ImageFeatures = "dinov2"
     prompt: PromptFeatures = "clip"
-    kernel_image: "Similarity | None" = None
-    kernel_prompt: "Similarity | None" = None
+    kernel_image: Kernel | None = None
+    kernel_prompt: Kernel | None = None
     truncation: int | None = None
 
     def with_kernels_of(self, inputs: ScoreInputs) -> "Embedding":
@@ -184,7 +183,7 @@ def embed_prompts(
 
 
 def choose_kernel(
-    kernel: "Similarity | None", usual: dict[str, float], embedder: dict[str, Any], x: Tensor
+    kernel: Kernel | None, usual: dict[str, float], embedder: dict[str, Any], x: Tensor
 ) -> tuple[Kernel, dict[str, Any]]:
     """A kernel of (n, d) features, and its settings, JSON values.
 

@@ -1,7 +1,7 @@
 """How alike two items are: kernels of features, and given similarities."""
 
 from vendi_guidance.kernels.base import Kernel, as_features
-from vendi_guidance.kernels.custom import Precomputed
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 
 __all__ = ["Cosine", "Gaussian", "Kernel", "Precomputed", "as_features"]

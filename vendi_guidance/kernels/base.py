@@ -112,3 +112,12 @@ class SphereKernel(Kernel):
     @abstractmethod
     def slope_on_sphere(self, values: Tensor) -> Tensor:
         """dk / d<a, b> of unit-length items, from the values of k."""
+
+
+def as_kernel(kernel: Any) -> Kernel:
+    """The kernel itself, or a ValueError for what is none, such as a kernel's class."""
+    if not isinstance(kernel, Kernel):
+        raise ValueError(
+            f"need a kernel such as Cosine(), or Precomputed(similarities), got {kernel}"
+        )
+    return kernel

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, Kernel
-from vendi_guidance.kernels.custom import Precomputed, as_kernel
+from vendi_guidance.kernels.base import Features, Kernel, as_kernel
 from vendi_guidance.kernels.parts import Part, mean_similarity
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Product
 from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
 from vendi_guidance.scores.entropy import Entropy

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.checks import missing
-from vendi_guidance.kernels.base import Features, Kernel, as_features
-from vendi_guidance.kernels.custom import Precomputed, as_kernel
+from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
 from vendi_guidance.kernels.parts import Part
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.streams import chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts

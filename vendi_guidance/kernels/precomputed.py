@@ -1,6 +1,6 @@
 """A given matrix of similarities as a kernel."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,19 +9,8 @@ from torch import Tensor
 from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.tiles import Blocks
 
-Similarity: TypeAlias = Kernel
-
 ROUNDING = 1e-3
 """Similarities may be off by this much, as they are in half precision."""
-
-
-def as_kernel(similarity: Similarity) -> Kernel:
-    """The kernel itself, or a ValueError for what is none, such as a kernel's class."""
-    if not isinstance(similarity, Kernel):
-        raise ValueError(
-            f"need a kernel such as Cosine(), or Precomputed(similarities), got {similarity}"
-        )
-    return similarity
 
 
 class Precomputed(Kernel):
