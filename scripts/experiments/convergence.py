@@ -57,7 +57,9 @@ output_option = click.option(
 @output_option
 @click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="The largest sample.")
 def main(output: Path, items: int) -> None:
-    centres, x = draw(items)
+    r = np.random.default_rng(0)
+    centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
+    x = centres[r.integers(MODES, size=items)] + r.normal(size=(items, DIMENSION))
     sizes = np.unique(np.geomspace(items / 60, items, 12).round().astype(int)).tolist()
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, width_ratios=[3, 2])
@@ -88,13 +90,6 @@ def save(figure: Figure, output: Path, dpi: int = 120) -> None:
     with whole_file(output) as file:
         figure.savefig(file, format="png", dpi=dpi)
     click.echo(f"wrote {output}")
-
-
-def draw(items: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (modes, dimension) and items (items, dimension) around them."""
-    r = np.random.default_rng(0)
-    centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
-    return centres, centres[r.integers(MODES, size=items)] + r.normal(size=(items, DIMENSION))
 
 
 def population_rke(centres: np.ndarray, sigma: float) -> float:
