@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from PIL import Image
 
-from scripts.comfyui.server import PACK, Server
+from scripts.comfyui.server import PACK, Server, serve
 
 EXAMPLES = "/api/workflow_templates/vendi-guidance"
 SETTINGS = {"Comfy.TutorialCompleted": True, "Comfy.Minimap.Visible": False}
@@ -58,7 +58,7 @@ def draw_figures(checkout: Path) -> None:
     """Writes the figure of docs/comfyui.md and the thumbnail of the example."""
     from playwright.sync_api import sync_playwright
 
-    with Server(checkout) as server, sync_playwright() as playwright:
+    with serve(checkout) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
         page = browser.new_page(viewport=SIZE)
         open_example(page, server)

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,69 +46,11 @@ class Run:
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+@dataclass
 class Server:
-    """A context in which ComfyUI's server runs on the CPU, with this pack and `checkpoint`.
+    """A server of ComfyUI at the address of its page."""
 
-    Args:
-        checkout: a clone of ComfyUI, which the Python that runs this can run.
-
-    Attributes:
-        address: of its page.
-    """
-
-    def __init__(self, checkout: Path) -> None:
-        self._checkout = checkout.resolve()
-
-    def __enter__(self) -> "Server":
-        self._folder = tempfile.TemporaryDirectory(prefix="comfyui-")
-        base = Path(self._folder.name)
-        (base / "custom_nodes").mkdir()
-        (base / "custom_nodes" / "vendi-guidance").symlink_to(PACK)
-        (base / "custom_nodes" / "checkpoint").symlink_to(Path(__file__).parent / "checkpoint")
-        checkpoints = base / "models" / "checkpoints"
-        checkpoints.mkdir(parents=True)
-        for node in EXAMPLE["nodes"]:
-            if node["type"] == "CheckpointLoaderSimple":
-                (checkpoints / node["widgets_values"][0]).touch()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{port}"
-        self._log = (base / "log").open("w+")
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        options = ["--cpu", "--port", str(port), "--base-directory", str(base)]
-        options += ["--database-url", f"sqlite:///{base}/database"]
-        self._process = subprocess.Popen(
-            [sys.executable, "main.py", *options, "--disable-auto-launch"],
-            cwd=self._checkout,
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            self._wait()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._log.close()
-        self._folder.cleanup()
-
-    def _wait(self) -> None:
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until and self._process.poll() is None:
-            try:
-                self.get("/system_stats")
-            except OSError:
-                time.sleep(0.5)
-            else:
-                return
-        self._log.seek(0)
-        raise RuntimeError(f"ComfyUI's server did not start:\n{self._log.read()[-3000:]}")
+    address: str
 
     def get(self, path: str) -> Any:
         """The JSON at a path."""
@@ -127,11 +70,11 @@ class Server:
         headers = {"Content-Type": "application/json"}
         request = Request(self.address + path, json.dumps(content or {}).encode(), headers)
         try:
-            with urlopen(request) as answer:
-                status, text = answer.status, answer.read()
-        except HTTPError as error:
-            status, text = error.code, error.read()
-        return status, json.loads(text or "null")
+            answer = urlopen(request)
+        except HTTPError as error:  # an answer too
+            answer = error
+        with answer:
+            return answer.status, json.loads(answer.read() or "null")
 
     def run(self, prompt: Prompt, watch: Callable[[Run], Any] = lambda run: None) -> Run:
         """Queue a workflow and wait for its end.
@@ -172,6 +115,56 @@ class Server:
                         run.ends = kind
                 watch(run)
         return run
+
+
+@contextmanager
+def serve(checkout: Path) -> Iterator[Server]:
+    """Run ComfyUI's server on the CPU, with this pack and `checkpoint`.
+
+    Args:
+        checkout: a clone of ComfyUI, which the Python that runs this can run.
+    """
+    with tempfile.TemporaryDirectory(prefix="comfyui-") as folder:
+        base = Path(folder)
+        (base / "custom_nodes").mkdir()
+        (base / "custom_nodes" / "vendi-guidance").symlink_to(PACK)
+        (base / "custom_nodes" / "checkpoint").symlink_to(Path(__file__).parent / "checkpoint")
+        checkpoints = base / "models" / "checkpoints"
+        checkpoints.mkdir(parents=True)
+        for node in EXAMPLE["nodes"]:
+            if node["type"] == "CheckpointLoaderSimple":
+                (checkpoints / node["widgets_values"][0]).touch()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        options = ["--cpu", "--port", str(port), "--base-directory", folder]
+        options += ["--database-url", f"sqlite:///{base}/database", "--disable-auto-launch"]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        with (base / "log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "main.py", *options],
+                cwd=checkout,
+                env={**os.environ, "PYTHONPATH": path},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            server = Server(f"http://127.0.0.1:{port}")
+            _wait(server, process, base / "log")
+            yield server
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(OSError):
+            server.get("/system_stats")
+            return
+        time.sleep(0.5)
+    raise RuntimeError(f"ComfyUI's server did not start:\n{log.read_text()[-3000:]}")
 
 
 def as_prompt(workflow: dict[str, Any], nodes: dict[str, Any]) -> Prompt:

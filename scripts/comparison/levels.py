@@ -10,7 +10,6 @@ levels.png. A stopped run goes on with the same command.
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 import click
 from matplotlib.figure import Figure
@@ -33,11 +32,8 @@ SIZES = {"demo-sdxl": 16, "demo-flow": 16, "demo-faces": 32}
 LEVELS = (0.1, 0.15, 0.2, 0.3, 0.4)
 
 
-class Found(NamedTuple):
-    """Looks of 16 images of an open prompt, and the share of images that show all that is named."""
-
-    looks: float
-    kept: float
+Found = dict[str, float]
+"""Looks of 16 images of an open prompt, and the share of images that show all that is named."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
@@ -53,7 +49,7 @@ def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
     cells = [
         [
             f"{model}, {SIZES[model]}x{SIZES[model]}",
-            *(f"{one.looks:.1f} / {one.kept:.3f}" for one in found.values()),
+            *(f"{one[OPEN]:.1f} / {one[NAMED]:.3f}" for one in found.values()),
         ]
         for model, found in rows.items()
     ]
@@ -67,7 +63,7 @@ def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
 
 def _measured(output: Path, model: str, level: float) -> Found:
     """Ours at its default but for the level."""
-    demo, found = MODELS[model], {}
+    demo, found = MODELS[model], Found()
     labeler = ProbeLabeler(load_probe(asset(demo.probe)))
     for kind, (count, each) in COUNTS.items():
         folder = output / f"{model}-{level:g}-{kind}"
@@ -78,27 +74,25 @@ def _measured(output: Path, model: str, level: float) -> Found:
         words += ["--output", folder, "--resume"]
         generate.main([str(word) for word in words], standalone_mode=False)
         found[kind] = fmean(of_prompts(kind, [folder], labeler))
-    return Found(found[OPEN], found[NAMED])
+    return found
 
 
 def _drawn(rows: dict[str, dict[float, Found]]) -> Figure:
     """Looks, and named kept, over the level."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
-    looks, kept = figure.subplots(1, 2)
-    default = Rounds().level
-    for (model, found), colour, marker in zip(rows.items(), COLOURS, MARKERS, strict=False):
-        name = f"{model}, {SIZES[model]}x{SIZES[model]} latents"
-        line = {"color": colour, "marker": marker, "label": name}
-        looks.plot([*found], [one.looks for one in found.values()], **line)
-        kept.plot([*found], [one.kept for one in found.values()], **line)
-    for axes, title in ((looks, "looks of 16 images"), (kept, "named kept")):
-        axes.axvline(default, color="grey", lw=0.8, ls=":")
+    panels, titles = figure.subplots(1, 2), {OPEN: "looks of 16 images", NAMED: "named kept"}
+    for axes, (kind, title) in zip(panels, titles.items(), strict=True):
+        for (model, found), colour, marker in zip(rows.items(), COLOURS, MARKERS, strict=False):
+            name = f"{model}, {SIZES[model]}x{SIZES[model]} latents"
+            values = [one[kind] for one in found.values()]
+            axes.plot([*found], values, color=colour, marker=marker, label=name)
+        axes.axvline(Rounds().level, color="grey", lw=0.8, ls=":")
         axes.set(xscale="log", title=title, xlabel="level: noise to signal / $\\sqrt{D}$")
         shown = [*next(iter(rows.values()))]
         axes.set_xticks(shown, labels=[f"{level:g}" for level in shown])
         axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
-    looks.legend(frameon=False, fontsize=8)
+    panels[0].legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -20,15 +20,8 @@ from PIL.Image import Image
 from torch import Tensor
 
 from scripts.benchmarks.measuring import table
-from scripts.demo.faces import (
-    BACKGROUNDS,
-    CAPTION,
-    CONCEPT,
-    HAIR_COLOURS,
-    SIZE,
-    SKINS,
-    pixels as drawing_of,
-)
+from scripts.demo import faces
+from scripts.demo.faces import SIZE
 from vendi_guidance.checks import optional_import
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.evaluate import evaluate_alike
@@ -108,11 +101,11 @@ def efficientnet() -> ImageEmbedder:
 
 def attributes(prompts: Sequence[str]) -> list[Attribute]:
     """What pixels tell: the two colours, for all prompts, with what these name."""
-    told = {"hair colour": HAIR_COLOURS, "background": BACKGROUNDS}
-    parts = CAPTION.split(", ")
+    told = {"hair colour": faces.HAIR_COLOURS, "background": faces.BACKGROUNDS}
+    parts = faces.CAPTION.split(", ")
     caption = ", ".join([parts[0], *(one for one in parts if any(f"{{{k}}}" in one for k in told))])
     values = [(name, list(palette)) for name, palette in told.items()]
-    return attributes_of_probe(Probe([CONCEPT], values, caption), prompts)
+    return attributes_of_probe(Probe([faces.CONCEPT], values, caption), prompts)
 
 
 def by_pixels(images: Sequence[Image], prompts: Sequence[str], attribute: Attribute) -> Tensor:
@@ -125,16 +118,16 @@ def by_pixels(images: Sequence[Image], prompts: Sequence[str], attribute: Attrib
 def background(pixels: np.ndarray) -> str:
     """The palette's colour that is nearest to the upper corners, of (128, 128, 3)."""
     corners = pixels[:CORNER, [*range(CORNER), *range(-CORNER, 0)]].reshape(-1, 3)
-    return nearest([np.median(corners, axis=0)], BACKGROUNDS)[0]
+    return nearest([np.median(corners, axis=0)], faces.BACKGROUNDS)[0]
 
 
 def hair_colour(pixels: np.ndarray) -> str:
     """The commonest hair colour among the pixels above the eyes; what is nearer to the background,
     to skin or to black lines is none."""
-    behind = {"background": BACKGROUNDS[background(pixels)], "ink": INK}
-    others = {f"skin {name}": colour for name, colour in SKINS.items()} | behind
-    seen = nearest(pixels[HAIR].reshape(-1, 3), HAIR_COLOURS | others)
-    return max(HAIR_COLOURS, key=seen.count)
+    behind = {"background": faces.BACKGROUNDS[background(pixels)], "ink": INK}
+    others = {f"skin {name}": colour for name, colour in faces.SKINS.items()} | behind
+    seen = nearest(pixels[HAIR].reshape(-1, 3), faces.HAIR_COLOURS | others)
+    return max(faces.HAIR_COLOURS, key=seen.count)
 
 
 def distances(images: Sequence[Image], probe: Probe) -> np.ndarray:
@@ -142,7 +135,7 @@ def distances(images: Sequence[Image], probe: Probe) -> np.ndarray:
     square difference of their values from 0 to 255."""
     arrays = [np.asarray(image.convert("RGB").resize((SIZE, SIZE)), float) for image in images]
     drawn = [
-        drawing_of(look[1:]).transpose(1, 2, 0) for look in probe.looks_of(probe.embed(images))
+        faces.pixels(look[1:]).transpose(1, 2, 0) for look in probe.looks_of(probe.embed(images))
     ]
     return np.sqrt([np.square(a - b).mean() for a, b in zip(arrays, drawn, strict=True)])
 

@@ -22,20 +22,9 @@ import numpy as np
 from scipy.stats import bootstrap
 
 from scripts.benchmarks.measuring import several, table
+from scripts.comparison import transfer
 from scripts.comparison.models import MODELS
-from scripts.comparison.transfer import (
-    COUNTS,
-    NAMED,
-    OPEN,
-    Job,
-    Record,
-    Result,
-    Row,
-    even_looks,
-    methods,
-    methods_of,
-    save_curves,
-)
+from scripts.comparison.transfer import NAMED, OPEN, Job, Record, Row
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, UNDISTILLED
 from vendi_guidance.evaluation.batches import as_batch
@@ -61,9 +50,9 @@ LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
 def main(
     options: tuple[str, ...], model: str, asked: tuple[str, ...], seeds: Sequence[int], output: Path
 ) -> None:
-    usual = [*methods_of(model, FAMILIES)] + [SELECT] * (MODELS[model].guidance_scale > 1)
+    usual = [*transfer.methods_of(model, FAMILIES)] + [SELECT] * (MODELS[model].guidance_scale > 1)
     chosen = asked or [name for name in usual if name != UNDISTILLED]
-    counts = {kind: (None, images) for kind, (_, images) in COUNTS.items()}
+    counts = {kind: (None, images) for kind, (_, images) in transfer.COUNTS.items()}
     steps = MODELS[model].steps
     jobs = [
         Job(output / f"{seed}", model, counts, chosen, steps, seed=seed, options=options)
@@ -72,10 +61,11 @@ def main(
     for job in jobs:
         job.run()
     rows = pooled(jobs)
-    result = Result(model, even_looks(model), output, rows, {}, {})
+    result = transfer.Result(model, transfer.even_looks(model), output, rows, {}, {})
     with whole_file(output / "comparison.md") as temporary:
-        temporary.write_text(f"{methods([result])}\n\n{at_equal_details(rows)}\n", encoding="utf-8")
-    save_curves(output / "curves.png", [result])
+        text = f"{transfer.methods([result])}\n\n{at_equal_details(rows)}\n"
+        temporary.write_text(text, encoding="utf-8")
+    transfer.save_curves(output / "curves.png", [result])
     click.echo(f"wrote {output / 'comparison.md'} and, beside it, curves.png")
 
 
@@ -84,11 +74,9 @@ def pooled(jobs: Sequence[Job]) -> list[Row]:
     labeler = ProbeLabeler(load_probe(asset(MODELS[jobs[0].model].probe)))
     found = []
     for rows in zip(*(job.rows() for job in jobs), strict=True):
-        places = list(zip(jobs, rows, strict=True))
+        name = rows[0].folder
         looks, kept = (
-            _score(
-                of_prompts(kind, [job.folder / kind / row.folder for job, row in places], labeler)
-            )
+            _score(of_prompts(kind, [job.folder / kind / name for job in jobs], labeler))
             for kind in (OPEN, NAMED)
         )
         found.append(

@@ -76,15 +76,11 @@ class Emoji:
             named[1], rng.integers(6, size=count), rng.choice(6, size=count, p=TONE_SHARES)
         )
         empty = rng.random(count) < EMPTY
+        vendors = [VENDORS[i] if said else None for said, i in zip(named[0], vendor, strict=True)]
+        tones = [TONES[i] if said else None for said, i in zip(named[1], tone, strict=True)]
         captions = [
-            ""
-            if empty[i]
-            else caption(
-                self.concepts[concept[i]],
-                VENDORS[vendor[i]] if named[0, i] else None,
-                TONES[tone[i]] if named[1, i] else None,
-            )
-            for i in range(count)
+            "" if nothing else caption(self.concepts[i], *look)
+            for nothing, i, *look in zip(empty, concept, vendors, tones, strict=True)
         ]
         return np.stack([concept, vendor, tone], axis=1), captions
 

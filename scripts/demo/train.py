@@ -13,17 +13,9 @@ from diffusers import AutoencoderKL, StableDiffusionXLPipeline, UNet2DConditionM
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
+from scripts.demo import emoji
 from scripts.demo.cards import write_card
-from scripts.demo.emoji import (
-    CAPTION,
-    SIZE,
-    TONE_SHARES,
-    TONES,
-    VENDOR_SHARES,
-    VENDORS,
-    Emoji,
-    load_sheets,
-)
+from scripts.demo.emoji import SIZE, Emoji
 from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_training_features
 from scripts.demo.texts import make_tokenizer, text_config
 from scripts.demo.training import (
@@ -42,20 +34,20 @@ TOKENS = 24  # longest prompt
 @click.command(help=__doc__, context_settings={"show_default": True})
 @training_options(4_000, batch=64, work="out/train", vae_steps=1_500, probe_steps=1_200)
 def main(training: Training) -> None:
-    emoji = load_sheets(training.assets / "demo-pictures")
-    make_emoji_probe(training.assets / "demo-probe", emoji, training.of_probe)
-    vae = train_vae(emoji.pixels.flatten(0, 2), (16, 32, 64), training.of_vae)
+    shown = emoji.load_sheets(training.assets / "demo-pictures")
+    make_emoji_probe(training.assets / "demo-probe", shown, training.of_probe)
+    vae = train_vae(shown.pixels.flatten(0, 2), (16, 32, 64), training.of_vae)
     folder = training.assets / "demo-sdxl"
-    save_half(train_diffusion(emoji, vae, training), folder)
-    write_card(folder, images=emoji, training=training)
+    save_half(train_diffusion(shown, vae, training), folder)
+    write_card(folder, images=shown, training=training)
 
 
 def train_diffusion(
-    emoji: Emoji, vae: AutoencoderKL, training: Training
+    shown: Emoji, vae: AutoencoderKL, training: Training
 ) -> StableDiffusionXLPipeline:
     """Velocity prediction on precomputed latents; both text encoders are trained too."""
     batch, device = training.batch, training.device
-    tokenizer = make_tokenizer(emoji.captions, training.work / "tokenizer", TOKENS)
+    tokenizer = make_tokenizer(shown.captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     first = CLIPTextModel(text_config(tokenizer, 64))
     second = CLIPTextModelWithProjection(text_config(tokenizer, 128))
@@ -87,7 +79,7 @@ def train_diffusion(
         conditions = {"text_embeds": two.text_embeds, "time_ids": time_ids}
         return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
-    train_velocity("unet", [unet, first, second], predict, emoji, vae, training)
+    train_velocity("unet", [unet, first, second], predict, shown, vae, training)
     return StableDiffusionXLPipeline(
         vae=vae,
         text_encoder=first,
@@ -101,14 +93,16 @@ def train_diffusion(
     )
 
 
-def make_emoji_probe(folder: Path, emoji: Emoji, training: Training) -> None:
+def make_emoji_probe(folder: Path, shown: Emoji, training: Training) -> None:
     """A classifier of concept, vendor and tone, with its features of the training images."""
     torch.manual_seed(2)
-    probe = Probe(emoji.concepts, [("vendor", VENDORS), ("tone", TONES)], CAPTION)
-    looks = torch.tensor(list(np.ndindex(*emoji.pixels.shape[:3])))
-    known, mix = (emoji.pixels.flatten(0, 2), looks), [(1.0, [VENDOR_SHARES, TONE_SHARES])]
+    attributes = [("vendor", emoji.VENDORS), ("tone", emoji.TONES)]
+    probe = Probe(shown.concepts, attributes, emoji.CAPTION)
+    looks = torch.tensor(list(np.ndindex(*shown.pixels.shape[:3])))
+    known = shown.pixels.flatten(0, 2), looks
+    mix = [(1.0, [emoji.VENDOR_SHARES, emoji.TONE_SHARES])]
     make_probe(folder, probe, known, {"held-out accuracy": None}, mix, training)
-    save_training_features(probe.float().cpu(), emoji, folder / TRAINING_FEATURES)
+    save_training_features(probe.float().cpu(), shown, folder / TRAINING_FEATURES)
 
 
 if __name__ == "__main__":

@@ -12,17 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.demo.faces import (
-    ATTRIBUTES,
-    CAPTION,
-    CONCEPT,
-    Faces,
-    caption,
-    draw_faces,
-    draw_held_out,
-    open_shares,
-    values_of,
-)
+from scripts.demo import faces
+from scripts.demo.faces import Faces
 from scripts.demo.flow import Flow, train_flow
 from scripts.demo.probing import make_probe
 from scripts.demo.training import Training, encode, train_vae, training_options
@@ -37,26 +28,28 @@ SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
 @click.command(help=__doc__, context_settings={"show_default": True})
 @training_options(8_000, batch=32, work="out/faces", vae_steps=4_000, probe_steps=1_500)
 def main(training: Training) -> None:
-    faces = draw_faces(IMAGES, seed=0)
-    images = faces.images
-    make_faces_probe(training.assets / "demo-faces-probe", faces, images, training.of_probe)
+    shown = faces.draw_faces(IMAGES, seed=0)
+    images = shown.images
+    make_faces_probe(training.assets / "demo-faces-probe", shown, images, training.of_probe)
     vae = train_vae(images, VAE_WIDTHS, training.of_vae)
-    captions = sorted({caption(values_of(kind), [True] * len(kind)) for kind in faces.kinds})
+    looks = map(faces.values_of, shown.kinds)
+    captions = sorted({faces.caption(look, [True] * len(look)) for look in looks})
     means = encode(vae, images, training.device)
-    train_flow("demo-faces", faces, captions, means, vae, SHAPE, training)
+    train_flow("demo-faces", shown, captions, means, vae, SHAPE, training)
 
 
-def make_faces_probe(folder: Path, faces: Faces, images: Tensor, training: Training) -> None:
+def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Training) -> None:
     """A classifier of all attributes at half the images' size, tested on a tenth of the training
     images' looks, and on looks that occur in no training."""
     torch.manual_seed(2)
-    probe = Probe([CONCEPT], list(ATTRIBUTES.items()), CAPTION)
-    unseen = draw_held_out(HELD_OUT, seed=1)
+    probe = Probe([faces.CONCEPT], list(faces.ATTRIBUTES.items()), faces.CAPTION)
+    unseen = faces.draw_held_out(HELD_OUT, seed=1)
     tests = {
         "a tenth of the looks": None,
         "unseen looks": (half_size(unseen.images), unseen.labels),
     }
-    make_probe(folder, probe, (half_size(images), faces.labels), tests, open_shares(), training)
+    known = half_size(images), shown.labels
+    make_probe(folder, probe, known, tests, faces.open_shares(), training)
 
 
 def half_size(images: Tensor) -> Tensor:

@@ -10,17 +10,9 @@ from pathlib import Path
 import click
 import torch
 
+from scripts.demo import letters
 from scripts.demo.flow import Flow, train_flow
-from scripts.demo.letters import (
-    ATTRIBUTES,
-    CAPTION,
-    CONCEPTS,
-    SHARES,
-    Letters,
-    caption,
-    fetch,
-    load,
-)
+from scripts.demo.letters import Letters
 from scripts.demo.probing import make_probe
 from scripts.demo.training import Training, encode, train_vae, training_options
 from vendi_guidance.features.probe import Probe
@@ -33,25 +25,25 @@ SHAPE = Flow(heads=4, layers=4, patch=2, tokens=12, shift=3.0)
 @click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="Typefaces.")
 @training_options(9_000, batch=32, work="out/flow", vae_steps=900, probe_steps=900)
 def main(data: Path, training: Training) -> None:
-    fetch(data)
-    letters = load(data)
-    make_letters_probe(training.assets / "demo-letters-probe", letters, training.of_probe)
-    vae = train_vae(letters.images, VAE_WIDTHS, training.of_vae)
-    shown = letters.where(~letters.held_out)
+    letters.fetch(data)
+    drawn = letters.load(data)
+    make_letters_probe(training.assets / "demo-letters-probe", drawn, training.of_probe)
+    vae = train_vae(drawn.images, VAE_WIDTHS, training.of_vae)
+    shown = drawn.where(~drawn.held_out)
     means = encode(vae, shown.images, training.device).unflatten(0, shown.pixels.shape[:2])
-    captions = (caption(*words) for words in product(CONCEPTS, *ATTRIBUTES.values()))
+    looks = product(letters.CONCEPTS, *letters.ATTRIBUTES.values())
+    captions = (letters.caption(*look) for look in looks)
     train_flow("demo-flow", shown, captions, means, vae, SHAPE, training)
 
 
-def make_letters_probe(folder: Path, letters: Letters, training: Training) -> None:
+def make_letters_probe(folder: Path, drawn: Letters, training: Training) -> None:
     """A classifier of letter, class, weight and slant, tested on a tenth of the images of the
     families that it knows, and on families that it does not."""
     torch.manual_seed(2)
-    probe = Probe(CONCEPTS, list(ATTRIBUTES.items()), CAPTION)
-    known = letters.where(~letters.held_out)
-    unseen = letters.where(letters.held_out)
+    probe = Probe(letters.CONCEPTS, list(letters.ATTRIBUTES.items()), letters.CAPTION)
+    known, unseen = drawn.where(~drawn.held_out), drawn.where(drawn.held_out)
     tests = {"a tenth of the images": None, "unseen families": (unseen.images, unseen.labels)}
-    mix = [(1.0, list(SHARES.values()))]
+    mix = [(1.0, list(letters.SHARES.values()))]
     make_probe(folder, probe, (known.images, known.labels), tests, mix, training)
 
 

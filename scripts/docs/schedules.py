@@ -117,7 +117,7 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
 def _added(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settings: Rounds) -> int:
     """Evaluations of the network in the rounds of a call, made at the step that is due."""
     latents = torch.empty(1, *model["latent"], device="meta")
-    engine, found = Engine(settings, Memory(1)), 0
+    engine = Engine(settings, Memory(1))
     for index, between in enumerate(levels):
         network: Any = SimpleNamespace(
             levels=between,
@@ -129,42 +129,28 @@ def _added(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], setting
             is_undistilled=False,
         )
         step = Step(index, len(levels), latents, network=network)
-        found = engine.evaluations(step)
         if engine.is_due(step):
-            break
-    return found
+            return engine.evaluations(step)
+    return 0
 
 
 def tables() -> list[str]:
     """The page's tables, in their order."""
-    found = [(model, schedule_of(model)) for model in MODELS]
+    levels, rounds = [], []
+    for model in MODELS:
+        it = schedule_of(model)
+        name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
+        listed = [shown(ratio) for ratio in it.starts]
+        if len(listed) > SHOWN:
+            listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
+        latents = "x".join(map(str, model["latent"]))
+        levels.append([name, latents, ", ".join(listed), shown(it.wanted)])
+        near = "-" if it.nearest is None else f"{shown(it.starts[it.nearest])} ({it.nearest + 1})"
+        inserted = shown(it.inserted), it.after + 1, f"{it.timestep:.4g}"
+        rounds.append([name, shown(it.wanted), near, *inserted, it.evaluations, it.added])
     by_id = {model["id"]: model for model in MODELS}.values()
-    sources = [[it["name"], f"`{it['id']}`", f"`{it['scheduler']}`", it["source"]] for it in by_id]
-    return [
-        table(LEVELS, [_levels(*one) for one in found], 3),
-        table(ROUNDS, [_rounds(*one) for one in found], 1),
-        table(SOURCES, sources, 4),
-    ]
-
-
-def _levels(model: dict[str, Any], schedule: Schedule) -> list[str]:
-    listed = [shown(ratio) for ratio in schedule.starts]
-    if len(listed) > SHOWN:
-        listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
-    latents = "x".join(map(str, model["latent"]))
-    return [_name(model), latents, ", ".join(listed), shown(schedule.wanted)]
-
-
-def _rounds(model: dict[str, Any], it: Schedule) -> list[str]:
-    nearest = "-" if it.nearest is None else f"{shown(it.starts[it.nearest])} ({it.nearest + 1})"
-    return [
-        *(_name(model), shown(it.wanted), nearest, shown(it.inserted), str(it.after + 1)),
-        *(f"{it.timestep:.4g}", str(it.evaluations), str(it.added)),
-    ]
-
-
-def _name(model: dict[str, Any]) -> str:
-    return f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
+    sources = [[m["name"], f"`{m['id']}`", f"`{m['scheduler']}`", m["source"]] for m in by_id]
+    return [table(LEVELS, levels, 3), table(ROUNDS, rounds, 1), table(SOURCES, sources, 4)]
 
 
 def shown(ratio: float) -> str:

@@ -21,29 +21,19 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import table
 from scripts.demo.emoji import KERNELS, caption, load_sheets
-from scripts.experiments import convergence
+from scripts.experiments import convergence, samples
 from scripts.experiments.convergence import PALETTE, output_option, save
-from scripts.experiments.samples import (
-    Pairs,
-    Scores,
-    digit_scores,
-    look_scores,
-    mixture,
-    mixture_scores,
-    substitution_scores,
-)
-from vendi_guidance import Exact, RandomFourier, find_modes
+from scripts.experiments.samples import SCORES, Pairs, Scores
+from vendi_guidance import Exact, Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.models import load_model
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
-NAMES = "Vendi", "Conditional-Vendi", "Information-Vendi", "Information-RKE", "IntDiv"
-COLOURS = dict(zip(NAMES, PALETTE, strict=True))
+COLOURS = dict(zip(SCORES, PALETTE, strict=True))
 TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 MODES, TOP = 10, 20
@@ -85,14 +75,15 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
         ("image modes, 2 text modes", IMAGE_MODES, [(2, modes) for modes in IMAGE_MODES]),
     ]
     for (first, last, lines), (title, modes, settings) in zip(rows, sweeps, strict=True):
-        samples = [
-            [mixture(texts, images, count, i, nearest) for texts, images in settings]
+        drawn = [
+            [samples.mixture(*setting, count, i, nearest) for setting in settings]
             for i in range(repeats)
         ]
-        found = gathered([mixture_scores(some) for some in tqdm(samples, title, disable=None)])
+        bar = tqdm(drawn, title, disable=None)
+        found = gathered([samples.mixture_scores(pairs) for pairs in bar])
         tell(title, modes, found)
-        scatter(first, samples[0][0], *settings[0])
-        scatter(last, samples[0][-1], *settings[-1])
+        scatter(first, drawn[0][0], *settings[0])
+        scatter(last, drawn[0][-1], *settings[-1])
         draw(lines, modes, found)
         lines.set(xlabel=title, xticks=modes, ylim=(0, None))
     save(figure, output)
@@ -111,7 +102,7 @@ def substitution(output: Path, concepts: int, repeats: int) -> None:
     t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
     kernels = Gaussian(SUBSTITUTION_SIGMA), KERNELS[1]
     bar = tqdm(range(repeats), disable=None)
-    found = gathered([substitution_scores(x, t, kernels, SHARES, each) for each in bar])
+    found = gathered([samples.substitution_scores(x, t, kernels, SHARES, i) for i in bar])
     tell("share exchanged", SHARES, found)
     save_panels(output, SHARES, found, xlabel="share of images exchanged", ylim=(0, None))
 
@@ -124,7 +115,7 @@ def digits(output: Path, count: int, repeats: int) -> None:
     """MNIST's digits (Vendi score, figure 5)."""
     pixels, labels = mnist_data()
     bar = tqdm(range(repeats), disable=None)
-    found = gathered([digit_scores(pixels, labels, count, each) for each in bar])
+    found = gathered([samples.digit_scores(pixels, labels, count, i) for i in bar])
     kinds = range(1, 11)
     tell("digits", kinds, found)
     for name, values in found.items():
@@ -163,7 +154,7 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     halves = [("the look left open", short, images), ("the look named", long, twins)]
     for (strip, ax), (title, prompts, shown) in zip(panels.T, halves, strict=True):
         x, t = probe.embed(shown), texts.embed(prompts)
-        found = gathered([look_scores(x, t, looks, KERNELS, most)])
+        found = gathered([samples.look_scores(x, t, looks, KERNELS, most)])
         tell(f"looks, {title}", kinds, found)
         strip.imshow(np.hstack([np.asarray(image) for image in shown[:8]]))
         strip.set_axis_off()
@@ -222,9 +213,9 @@ def looks_seen(probe: Probe, images: Sequence[Image.Image]) -> list[Look]:
     return [look[1:] for look in probe.looks(images)]
 
 
-def gathered(samples: Sequence[Scores]) -> Scores:
+def gathered(found: Sequence[Scores]) -> Scores:
     """(samples, settings) by name, from what each sample scores."""
-    return {name: np.stack([scores[name] for scores in samples]) for name in samples[0]}
+    return {name: np.stack([scores[name] for scores in found]) for name in found[0]}
 
 
 def tell(title: str, settings: Sequence[float], scores: Scores) -> None:

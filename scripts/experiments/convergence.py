@@ -8,7 +8,6 @@ relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UA
   python -m scripts.experiments convergence --output docs/figures/convergence.png
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
+from vendi_guidance import Cosine, Gaussian, Nystrom, RandomFourier, convergence, rke, vendi
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.standard import Cosine, Gaussian
-from vendi_guidance.scores.convergence import convergence
-from vendi_guidance.scores.functional import rke, vendi
-from vendi_guidance.scores.spectra import Nystrom, RandomFourier
 from vendi_guidance.scores.subsampling import Score
 from vendi_guidance.storage.files import whole_file
 
@@ -61,16 +57,17 @@ output_option = click.option(
 @output_option
 @click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="The largest sample.")
 def main(output: Path, items: int) -> None:
-    centres, x = draw(items)
+    r = np.random.default_rng(0)
+    centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
+    x = centres[r.integers(MODES, size=items)] + r.normal(size=(items, DIMENSION))
     sizes = np.unique(np.geomspace(items / 60, items, 12).round().astype(int)).tolist()
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, width_ratios=[3, 2])
     for ax, (title, (kernel, curves)) in zip(panels, PANELS.items(), strict=True):
         ax.set_prop_cycle(color=[colour for colour, _, _ in curves.values()])
-        for name, (_, score, options) in curves.items():
-            bar = partial(tqdm, desc=f"{title}, {name}", leave=False, disable=None)
-            settings = {"sizes": sizes, "repeats": REPEATS, "progress": bar, **options}
-            convergence(score, x, kernel, **settings).plot(ax, name)
+        for name, (_, score, options) in tqdm(curves.items(), title, leave=False, disable=None):
+            found = convergence(score, x, kernel, sizes=sizes, repeats=REPEATS, **options)
+            found.plot(ax, name)
         ax.set(xlim=(0, None), ylim=(0, None), xlabel="items")
         ax.set_title(title, loc="left", fontsize=11)
         ax.legend(frameon=False)
@@ -93,13 +90,6 @@ def save(figure: Figure, output: Path, dpi: int = 120) -> None:
     with whole_file(output) as file:
         figure.savefig(file, format="png", dpi=dpi)
     click.echo(f"wrote {output}")
-
-
-def draw(items: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (modes, dimension) and items (items, dimension) around them."""
-    r = np.random.default_rng(0)
-    centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
-    return centres, centres[r.integers(MODES, size=items)] + r.normal(size=(items, DIMENSION))
 
 
 def population_rke(centres: np.ndarray, sigma: float) -> float:

@@ -4,7 +4,7 @@ Scores come by name, as arrays of one number for each setting.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,16 +13,17 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from vendi_guidance.kernels.standard import Cosine, Gaussian
-from vendi_guidance.scores.functional import (
-    conditional_vendi,
-    information_rke,
-    information_vendi,
-    intdiv,
-    vendi,
-)
+from vendi_guidance.scores import functional
 
 Scores = dict[str, np.ndarray]
 
+SCORES: dict[str, Callable[..., Tensor]] = {
+    "Vendi": functional.vendi,
+    "Conditional-Vendi": functional.conditional_vendi,
+    "Information-Vendi": functional.information_vendi,
+    "Information-RKE": functional.information_rke,
+    "IntDiv": functional.intdiv,
+}
 MIXTURE_KERNEL = Gaussian(0.6)
 RADIUS, SPREAD = 0.8, 0.3
 """Of the ring that a mixture's modes lie on, and their standard deviation in each direction."""
@@ -66,18 +67,15 @@ def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: s
     return Pairs(texts, images[partners], groups)
 
 
-def scored(score: Callable[..., Tensor], samples: Iterable[Sequence[Any]]) -> np.ndarray:
-    """What a score gives of each sample, its arguments."""
-    return np.array([float(score(*sample)) for sample in samples])
+def scored(samples: Sequence[Sequence[Any]], *names: str) -> Scores:
+    """Scores by name of samples, each the arguments of a score."""
+    return {name: np.array([float(SCORES[name](*one)) for one in samples]) for name in names}
 
 
 def mixture_scores(samples: Sequence[Pairs]) -> Scores:
     """Conditional and Information-Vendi of each sample."""
     given = [(some.images, some.texts, MIXTURE_KERNEL, MIXTURE_KERNEL) for some in samples]
-    return {
-        "Conditional-Vendi": scored(conditional_vendi, given),
-        "Information-Vendi": scored(information_vendi, given),
-    }
+    return scored(given, "Conditional-Vendi", "Information-Vendi")
 
 
 def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
@@ -102,10 +100,7 @@ def substitution_scores(
     """
     r = np.random.default_rng(seed)
     given = [(x[substituted(len(x), share, r)], t, *kernels) for share in shares]
-    return {
-        "Information-Vendi": scored(information_vendi, given),
-        "Information-RKE": scored(information_rke, given),
-    }
+    return scored(given, "Information-Vendi", "Information-RKE")
 
 
 def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) -> Scores:
@@ -120,7 +115,7 @@ def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) 
         (pixels[r.choice(np.flatnonzero(digits < kinds), count, replace=False)], Cosine())
         for kinds in range(1, 11)
     ]
-    return {"Vendi": scored(vendi, samples), "IntDiv": scored(intdiv, samples)}
+    return scored(samples, "Vendi", "IntDiv")
 
 
 def look_scores(
@@ -138,9 +133,5 @@ def look_scores(
     rows = [
         np.flatnonzero([look in common[:kinds] for look in looks]) for kinds in range(1, most + 1)
     ]
-    return {
-        "Vendi": scored(vendi, [(x[some], kernels[0]) for some in rows]),
-        "Conditional-Vendi": scored(
-            conditional_vendi, [(x[some], t[some], *kernels) for some in rows]
-        ),
-    }
+    plain = scored([(x[some], kernels[0]) for some in rows], "Vendi")
+    return plain | scored([(x[some], t[some], *kernels) for some in rows], "Conditional-Vendi")

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from scripts.comfyui.page import EXAMPLES, open_example, run_example
-from scripts.comfyui.server import EXAMPLE, Server, as_prompt
+from scripts.comfyui.server import EXAMPLE, as_prompt, serve
 from vendi_guidance.guidance.rounds import LEAST, USUAL
 
 if "COMFYUI" not in os.environ:
@@ -28,7 +28,7 @@ DIVERSE, SAMPLER, SAVED, SCORE = "5", "6", "8", "9"
 
 @pytest.fixture(scope="module")
 def server():
-    with Server(Path(os.environ["COMFYUI"])) as server:
+    with serve(Path(os.environ["COMFYUI"])) as server:
         yield server
 
 

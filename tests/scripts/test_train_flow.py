@@ -64,8 +64,8 @@ def small(monkeypatch):
     for script, patch in ((train_flow, 2), (train_faces, 4)):
         monkeypatch.setattr(script, "VAE_WIDTHS", (4, 4, 4))
         monkeypatch.setattr(script, "SHAPE", shape._replace(patch=patch))
-    monkeypatch.setattr(train_flow, "fetch", lambda folder: None)
-    monkeypatch.setattr(train_flow, "load", lambda folder: letters)
+    monkeypatch.setattr(train_flow.letters, "fetch", lambda folder: None)
+    monkeypatch.setattr(train_flow.letters, "load", lambda folder: letters)
     monkeypatch.setattr(train_faces, "IMAGES", 60)
     monkeypatch.setattr(train_faces, "HELD_OUT", 5)
 

@@ -1,4 +1,4 @@
-"""A node pack for `Server`: the demo model in place of every checkpoint and of every size.
+"""A node pack for `serve`: the demo model in place of every checkpoint and of every size.
 
 ComfyUI cannot load the demo model as a checkpoint, and its images are 64 pixels wide.
 """
