@@ -210,7 +210,7 @@ def whole(name: str, call: Call, batches: Sequence[int], device: torch.device) -
 def demo_call(device: torch.device) -> Call:
     folder = asset("demo-sdxl")
     dtype = getattr(torch, choose(AUTO, str(device), Path(folder))[0])
-    pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, torch_dtype=dtype).to(device)
+    pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, dtype=dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
     sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
     return lambda batch, diversity: pipe(["waving hand"] * batch, diversity=diversity, **sampling)
