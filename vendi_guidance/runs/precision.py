@@ -62,7 +62,7 @@ def choose(
     elif kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
         why = "because this GPU has no bfloat16, and float16 may overflow in this model"
         dtype = "float32"
-    return dtype, (f"computing in {dtype}, {why}; --dtype changes it")
+    return dtype, f"computing in {dtype}, {why}; --dtype changes it"
 
 
 def computes_bfloat16() -> bool:

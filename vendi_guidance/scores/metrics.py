@@ -30,7 +30,7 @@ from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.streams import chunks, side_by_side
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
-from vendi_guidance.scores.linalg import add_products, matrix_entropy, symmetric
+from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
 
 try:
@@ -69,6 +69,7 @@ class EntropyMetric(Metric):
         self._inputs = ("x", "t")[: len(kernels)]
         self._sums = [f"sum_{name}" for name in self.signs]
         self._widths: tuple[int, ...] | None = None
+        self._maps: list[tuple[Part, Map]] | None = None
         if isinstance(spectrum, RandomFourier):
             self.add_state("count", torch.tensor(0), "sum")
             size = spectrum.features, spectrum.features
@@ -101,9 +102,10 @@ class EntropyMetric(Metric):
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
-            maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
+            if self._maps is None:  # the same for every batch
+                self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
-                for name, (part, features_of) in zip(self._sums, maps, strict=True):
+                for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
                     add_products(getattr(self, name), features_of(part.of(chunk)))
             self.count += len(features[0])
         else:
@@ -133,6 +135,9 @@ class EntropyMetric(Metric):
         # Updates work in place, and must not change what was loaded.
         for name in self._defaults:
             setattr(self, name, deepcopy(getattr(self, name)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_maps": None}  # closures cannot be pickled
 
 
 class VendiScore(EntropyMetric):
