@@ -150,8 +150,8 @@ class Seen(Probe):
     def __init__(self) -> None:
         super().__init__(["cat"], [("weight", ["regular", "bold"])], "{concept}, {weight}")
 
-    def looks(self, images):
-        return [("cat", "bold" if np.asarray(i).mean() > 127 else "regular") for i in images]
+    def embed(self, images):
+        return torch.tensor([[np.asarray(i).mean() - 127.0] for i in images])
 
     def looks_of(self, features):
         return [("cat", "bold" if row.mean() > 0 else "regular") for row in features]
@@ -160,23 +160,36 @@ class Seen(Probe):
 def test_with_the_probe_the_values_drawn_are_the_looks():
     probe, images, prompts = Seen(), greys(0, 0, 255, 0), ["cat"] * 2 + ["cat "] * 2
     weight = Attribute("weight", ("regular", "bold"))
-    labels = ProbeLabeler(probe)
-    labels.from_features = None  # the pictures themselves are judged
-
-    def label(some, asked):
-        x = torch.tensor([[np.asarray(i).mean() - 127.0] for i in some])
-        return ProbeLabeler.from_features(labels, x, asked)
-
     report = evaluate(
         images,
         prompts,
-        judges=Judges(labels=label, attributes=[weight], attribute_judge=ProbeJudge(probe)),
+        judges=Judges(
+            labels=ProbeLabeler(probe), attributes=[weight], attribute_judge=ProbeJudge(probe)
+        ),
         embedding=EMBEDDING,
     )
     assert report.scores["looks_per_prompt"].value == 1.5
     assert report.spreads[0].by_prompt == pytest.approx({"cat": 0, "cat ": log(2)})
     with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
         ProbeJudge(probe)(images, prompts, LIGHT)
+
+
+def test_a_judge_of_features_reads_each_image_once_however_many_the_attributes():
+    embedded = []
+
+    class Judge(ProbeJudge):
+        def embed(self, images):
+            embedded.extend(images)
+            return super().embed(images)
+
+    weights = [Attribute("weight", ("regular", "bold")), Attribute("weight", ("bold", "regular"))]
+    batch = as_batch(greys(0, 255), ["cat"] * 2)
+    one, other = attribute_scores(batch, weights, Judge(Seen()))
+    assert len(embedded) == 2
+    assert torch.equal(one.drawn, 1 - other.drawn)
+    known = torch.tensor([[1.0], [1.0]])  # bold, whatever the images show
+    [bold] = attribute_scores(batch, weights[:1], Judge(Seen()), known)
+    assert len(embedded) == 2 and bold.drawn.all()
 
 
 @pytest.mark.parametrize(

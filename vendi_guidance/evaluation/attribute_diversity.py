@@ -23,7 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, judged, labelled
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    AttributeJudge,
+    features_for,
+    judged,
+    labelled,
+)
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.intervals import Interval, draw_parts
 from vendi_guidance.scores.groups import rows_by_label
@@ -132,13 +138,17 @@ def read_mix(folder: Path) -> Mix | None:
 
 
 def attribute_scores(
-    batch: Batch, attributes: Sequence[Attribute], judge: AttributeJudge | None
+    batch: Batch,
+    attributes: Sequence[Attribute],
+    judge: AttributeJudge | None,
+    features: Tensor | None = None,
 ) -> list[AttributeScores]:
     """What the images of each prompt show of each attribute.
 
     Args:
         judge: None takes labels, a person's or another model's, from the columns of
             `metadata.jsonl` with the attributes' names.
+        features: (n, d) what the judge itself would read off the images, if that is known.
 
     Raises:
         ValueError: the batch has no prompts, or not those that attributes are for, or the judge
@@ -146,6 +156,8 @@ def attribute_scores(
     """
     if attributes and batch.prompts is None:
         raise ValueError("attributes are counted for each prompt: give the prompts too")
+    if attributes and features is None:
+        features = features_for(judge, batch)
     results = []
     for attribute in attributes:
         rows = [row for row, prompt in enumerate(batch.prompts or []) if attribute.is_for(prompt)]
@@ -155,7 +167,10 @@ def attribute_scores(
                 "there are no images"
             )
         some = batch.take(rows)
-        p = labelled(some, attribute) if judge is None else judged(some, attribute, judge)
+        if judge is None:
+            p = labelled(some, attribute)
+        else:
+            p = judged(some, attribute, judge, None if features is None else features[rows])
         # once, not for each part: drawing anew is no sampling without replacement, as parts are
         # scaled
         values = draw_values(p, DRAWN, torch.Generator().manual_seed(0))

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
+from vendi_guidance.features.network import digest_of
 from vendi_guidance.features.probe import Probe
 
 TEMPLATES = (
@@ -68,7 +70,11 @@ class Attribute:
 
 
 class AttributeJudge(Protocol):
-    """Says which value of an attribute images show; any function will do."""
+    """Says which value of an attribute images show; any function will do.
+
+    One that reads all attributes off the same features also has `embed`, which gives the (n, d)
+    features of n images, and `from_features`, which takes these in place of images and prompts.
+    """
 
     def __call__(
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute, /
@@ -129,20 +135,37 @@ def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]
     ]
 
 
-def judged(batch: Batch, attribute: Attribute, judge: AttributeJudge) -> Tensor:
-    """(n, values) float64 probabilities, as the judge gives them."""
-    parts = []
-    for images, prompts in batch.chunks():
-        given = torch.as_tensor(judge(images, prompts, attribute)).detach().cpu().double()
-        wanted, ones = (len(images), len(attribute.values)), given.new_ones(len(images))
-        is_sum = given.shape == wanted and torch.allclose(given.sum(1), ones, atol=1e-3)
-        if not is_sum or (given < 0).any():
-            raise ValueError(
-                f"the judge of {attribute.name!r} returned shape {tuple(given.shape)}: it has to "
-                f"return {wanted}, probabilities of {', '.join(attribute.values)}"
-            )
-        parts.append(given)
+def features_for(judge: AttributeJudge | None, batch: Batch) -> Tensor | None:
+    """(n, d) the features that a judge reads all attributes off, if it is one that does."""
+    if not hasattr(judge, "from_features"):
+        return None
+    return torch.cat([judge.embed(images) for images in batch.images.chunks()])
+
+
+def judged(
+    batch: Batch, attribute: Attribute, judge: Any, features: Tensor | None = None
+) -> Tensor:
+    """(n, values) float64 probabilities, as an `AttributeJudge` gives them, of the images or of the
+    features that it has of them."""
+    if features is not None:
+        return _checked(judge.from_features(features, attribute), attribute, len(features))
+    parts = [
+        _checked(judge(images, prompts, attribute), attribute, len(images))
+        for images, prompts in batch.chunks()
+    ]
     return torch.cat(parts)
+
+
+def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
+    p = torch.as_tensor(given).detach().cpu().double()
+    wanted = (n, len(attribute.values))
+    is_sum = p.shape == wanted and torch.allclose(p.sum(1), p.new_ones(n), atol=1e-3)
+    if not is_sum or (p < 0).any():
+        raise ValueError(
+            f"the judge of {attribute.name!r} returned shape {tuple(p.shape)}: it has to "
+            f"return {wanted}, probabilities of {', '.join(attribute.values)}"
+        )
+    return p
 
 
 def labelled(batch: Batch, attribute: Attribute) -> Tensor:
@@ -197,6 +220,12 @@ class ZeroShot:
     def __call__(
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
     ) -> Tensor:
+        return self.from_features(self.embed(images), attribute)
+
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        return self.images.embed(images)
+
+    def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
         phrases = [
             template.format(value=value, attribute=attribute.name)
             for value in attribute.values
@@ -205,19 +234,30 @@ class ZeroShot:
         normalize = torch.nn.functional.normalize
         texts = normalize(self.texts.embed(phrases), dim=-1)
         means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
-        cosines = normalize(self.images.embed(images), dim=-1) @ means.T
+        cosines = normalize(features, dim=-1) @ means.T
         return (cosines / TEMPERATURE).softmax(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeJudge:
-    """The demo's probe, for its own attributes."""
+    """The demo's probe, for its own attributes. `sha256` is that of its network, as embedders'
+    settings have it."""
 
     probe: Probe
 
     def __call__(
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
     ) -> Tensor:
+        return self.from_features(self.embed(images), attribute)
+
+    @cached_property
+    def sha256(self) -> str:
+        return digest_of(self.probe.body)
+
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        return self.probe.embed(images)
+
+    def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
         known = self.probe.attributes
         if set(attribute.values) != set(known.get(attribute.name, [])):
             about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
@@ -225,5 +265,5 @@ class ProbeJudge:
                 f"the probe does not know these values of {attribute.name!r}, only {about}"
             )
         place = [*known].index(attribute.name) + 1
-        seen = [look[place] for look in self.probe.looks(images)]
+        seen = [look[place] for look in self.probe.looks_of(features)]
         return one_hot(seen, attribute)

@@ -23,7 +23,7 @@ from vendi_guidance.evaluation.embedding import (
 )
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
-from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images
+from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images, own_features
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import Report, ScoreResult
 from vendi_guidance.features.files import BadImage
@@ -97,7 +97,9 @@ def evaluate(
     for score in (score for score in MEASURES if score in values):
         ends = _interval(score, values[score], of_parts, draws, inputs.lower_bound(score))
         scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
-    attributes = attribute_scores(judged.batch, judges.attributes, judges.attribute_judge)
+    judge = judges.attribute_judge
+    features = own_features(judged, judge)
+    attributes = attribute_scores(judged.batch, judges.attributes, judge, features)
     notes = (judged.batch.note, _too_few(inputs, scores, draws))
     return Report(
         name=name or batch.name or "the batch",

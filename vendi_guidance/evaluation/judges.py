@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from PIL.Image import Image
@@ -114,19 +114,26 @@ def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
 def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
     """The labels of the images that could be read.
 
-    A labeler with the attributes `sha256` and `from_features` (see `ProbeLabeler`) reads them off
-    the images' features, where its own network is the embedder that gave these.
+    A labeler with `from_features` (see `ProbeLabeler`) reads them off its `own_features`.
     """
-    batch, x = found.batch, found.inputs.x
+    batch = found.batch
     if isinstance(given, Labels):
         return _checked(given, found.given).take(found.kept)
     if given is None or batch.prompts is None:
         return None
-    sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
-    if sha256 is not None and sha256 == getattr(given, "sha256", None):
-        return _checked(given.from_features(x, batch.prompts), len(x))  # type: ignore[attr-defined]
+    if (features := own_features(found, given)) is not None:
+        labels = given.from_features(features, batch.prompts)  # type: ignore[attr-defined]
+        return _checked(labels, len(features))
     chunks = [_checked(given(*both), len(both[0])) for both in batch.chunks()]
     return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
+
+
+def own_features(found: Embedded, judge: Any) -> Tensor | None:
+    """(n, d) the images' features where the judge's own network gave them, whose digest it has as
+    `sha256`; else None."""
+    sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
+    is_own = sha256 is not None and sha256 == getattr(judge, "sha256", None)
+    return found.inputs.x if is_own else None
 
 
 def _checked(labels: Labels, n: int) -> Labels:
