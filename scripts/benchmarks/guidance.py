@@ -33,7 +33,7 @@ from scripts.benchmarks.measuring import (
 )
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
-from vendi_guidance.guidance.rounds import USUAL
+from vendi_guidance.guidance.rounds import CANDIDATES
 from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
@@ -115,7 +115,7 @@ class Step:
         view = SPACES[self.space].view(None, self.latents, prediction)
         ascent = self.objective.gradient(view.features, self.prompts, self.window)
         if self.space == "denoised":
-            candidates = torch.stack([view.features] * USUAL[1])
+            candidates = torch.stack([view.features] * CANDIDATES)
             self.objective.choose(candidates, self.prompts, self.window)
         return view.pull_back(ascent.gradient)
 

@@ -8,9 +8,11 @@ import diffusers
 import pytest
 import torch
 
+from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.calling import then
 from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.settings import Published
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.scores.bandwidth import median_distance
 
@@ -415,3 +417,21 @@ def test_a_step_of_the_rke_pair_never_waits_for_the_device_nor_one_whose_window_
         moved = denoise(guidance, latents, prompts, at=0)
         assert moved.device.type == "meta" and moved.shape == latents.shape
         assert moved.dtype == torch.float32
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_short_call_is_guided_as_published_whether_or_not_the_first_step_was_seen(has_begun):
+    case = CASES["SDXL"]
+    pipe, given = case.make(), case.arguments([0, 0, 1]) | {"num_inference_steps": 6}
+    stock = pipe(**given)[0]
+    guidance = VendiGuidance(Published(space="denoised", objective="vendi", every=10))
+    given = case.arguments([0, 0, 1]) | {"num_inference_steps": 6}
+    given |= guidance.on(pipe) if has_begun else {"callback_on_step_end": guidance}
+    assert not torch.equal(pipe(**given)[0], stock)
+
+
+def test_the_generator_of_one_call_is_not_that_of_the_next():
+    guidance = VendiGuidance()
+    guidance.generator = torch.Generator().manual_seed(3)
+    guidance.on(CASES["SDXL"].make(), torch.Generator())
+    assert guidance.generator.initial_seed() == 3

@@ -279,8 +279,8 @@ def test_it_ends_with_an_answer_and_what_the_rest_needs(evaluated, tmp_path):
     assert result.exit_code == 0, result.output
     assert "few: 16 images of 1 prompt." in result.output
     assert (
-        "There are 16 images, too few for confidence intervals (they need 20 images, or 8 prompts),"
-        " convergence curves (40 images)."
+        "Left out for 16 images: confidence intervals (they need 20 images, or 8 prompts), "
+        "convergence curves (40 images)."
     ) in result.output
     answer = result.output.splitlines()[-2]
     assert answer.startswith("“few” has ") and "(Conditional-Vendi), of 16 images" in answer

@@ -17,6 +17,7 @@ from tests.helpers.batches_at_hand import (
     report_of,
     sample_images,
 )
+from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
@@ -265,3 +266,25 @@ def test_evaluate_takes_a_few_values_and_no_other_keyword():
     assert len(signature(evaluate).parameters) <= 8
     with pytest.raises(TypeError, match="unexpected keyword argument 'probe'"):
         evaluate(sample_images(24), probe=None)
+
+
+def test_references_are_never_compared_as_the_features_given_of_the_images():
+    x = COLOURS.embed(sample_images(24))
+    given = Embedding(x, WORDS.embed(prompts(24)))
+    with pytest.raises(ValueError, match="those of reference images are needed, too"):
+        evaluate(sample_images(24), prompts(24), embedding=given, references=sample_images(24))
+
+
+def test_features_of_prompts_may_be_given_beside_a_file_that_cannot_be_read(tmp_path):
+    for place, image in enumerate(sample_images(6)):
+        image.save(tmp_path / f"{place}.png")
+    (tmp_path / "2.png").write_bytes(b"no image")
+    t = torch.eye(6)
+    report = evaluate(tmp_path, prompts(6), embedding=Embedding(COLOURS, t))
+    assert torch.equal(report.inputs.t, t[[0, 1, 3, 4, 5]])
+
+
+def test_attributes_without_prompts_are_refused_before_any_image_is_read():
+    judges = Judges(attributes=[Attribute("hair", ("brown", "black"))])
+    with pytest.raises(ValueError, match="give the prompts too"):
+        evaluate(sample_images(4), judges=judges, embedding=Embedding(FromFunction(None, "none")))

@@ -25,8 +25,10 @@ def seeded(seed=0):
 class BlackOrWhite:
     """A step of a model whose pictures have black and white channels, white ones more often."""
 
-    evaluations_per_step = 1
+    evaluations_per_step = spent = 1
+    ahead = ()
     has_prompt = is_undistilled = False
+    cfg_every = 1
     highest = Level(1.0, 1000.0)
 
     def __init__(self, before, after):

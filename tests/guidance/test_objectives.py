@@ -329,3 +329,12 @@ def test_copies_of_remembered_samples_are_copies_in_whatever_precision_they_are_
             score, gradient = objective.gradient(x[:1], None, window)
             assert float(score) == pytest.approx(1, rel=1e-6)
             assert not gradient.any()
+
+
+@pytest.mark.parametrize("broken", [(0, 0), (1, 0), (0, 2), (1, 2)])
+def test_a_candidate_that_is_not_finite_is_taken_of_no_sample_that_has_another(broken):
+    candidates = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(0))
+    candidates[broken] = torch.nan
+    objective = ConditionalVendi(Gaussian(0.8), Gaussian(0.3))
+    taken = objective.choose(candidates, torch.eye(2).repeat(2, 1), SlidingWindow(9))
+    assert taken[broken[1]] == 1 - broken[0]

@@ -3,6 +3,7 @@
 import logging
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import diffusers
 import pytest
@@ -12,17 +13,21 @@ from diffusers import StableDiffusionXLPipeline
 from tests.adapter import test_denoiser as denoiser, test_guided_spaces as guided_spaces
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
+from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.rounds import (
+    CANDIDATES,
     CFG_STOP,
     LARGEST_BUDGET,
     LEAST,
-    USUAL,
+    ROUNDS as USUAL_ROUNDS,
+    affordable,
     budget_of,
+    is_distilled,
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
-from vendi_guidance.guidance.step import Level
+from vendi_guidance.guidance.step import Level, Step
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -189,14 +194,14 @@ def test_a_call_takes_as_many_evaluations_as_the_stock_call_and_more_of_a_larger
     )
     assert usual <= stock
     if kind != "HeunDiscrete":  # whose steps, each evaluated twice, leave more than rounds need
-        assert usual > stock - USUAL[1]
+        assert usual > stock - CANDIDATES
     assert usual < more <= 1.25 * stock
 
 
 def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_as_steps(sdxl):
     short = evaluations(sdxl, VendiGuidance(level=0.25), steps=5, guided=True)
     assert 3 * (5 + LEAST) <= sum(short) <= 3 * (2 * 5 + LEAST)
-    assert evaluations(sdxl, VendiGuidance(level=0.25), steps=12) == [3] * (12 + USUAL[0])
+    assert evaluations(sdxl, VendiGuidance(level=0.25), steps=12) == [3] * (12 + USUAL_ROUNDS)
 
 
 @pytest.mark.parametrize("guided", [False, True])
@@ -524,6 +529,44 @@ def test_a_call_that_spends_more_says_how_much_and_tries_more_candidates(sdxl, c
     assert usual <= stock and not caplog.messages
     more = evaluations(sdxl, VendiGuidance(level=0.25, strength=1), **how)
     assert 1.2 * stock < sum(more) <= LARGEST_BUDGET * stock
-    assert caplog.messages == ["up to 1.5 times the stock call's evaluations of the network"]
-    evaluations(sdxl, VendiGuidance(level=0.25, strength=1), steps=20, guided=False)
-    assert len(caplog.messages) == 1, "without CFG there is no budget"
+    said = f"{sum(more) / stock:.3g} times the stock call's evaluations of the network"
+    assert caplog.messages == [said]
+    sent = evaluations(sdxl, VendiGuidance(level=0.25), steps=20, guided=False)
+    assert caplog.messages[1:] == [f"{sum(sent) / (20 * len(PROMPTS)):.3g}" + said[said.index(" ") :]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["LMSDiscrete", "PNDM", "DDIM"])
+def test_one_broken_prediction_breaks_no_sample_whatever_the_schedulers_history(
+    sdxl, kind, dtype, monkeypatch
+):
+    pipe, predicted = with_scheduler(sdxl.to(dtype=dtype), kind), []
+
+    def broken(network, *args, inner=Network.denoise, **kwargs):
+        clean = inner(network, *args, **kwargs)
+        predicted.append(clean)
+        clean[0] = torch.nan if len(predicted) == ROUNDS else clean[0]
+        return clean
+
+    monkeypatch.setattr(Network, "denoise", broken)
+    given = CASES["SDXL"].arguments(PROMPTS, guided=True)
+    tensors = {name: it.to(dtype) for name, it in given.items() if torch.is_tensor(it)}
+    found = draw(pipe, making(), guided=True, **tensors)
+    assert len(predicted) == ROUNDS
+    assert found.isfinite().all() and found.dtype == dtype
+
+
+@pytest.mark.parametrize(("scheduled", "distilled"), [(0, True), (4, True), (28, False)])
+def test_the_last_steps_of_a_long_schedule_are_not_taken_for_a_distilled_network(
+    scheduled, distilled
+):
+    network = SimpleNamespace(evaluations_per_step=1)
+    step = Step(0, 8, torch.zeros(1, 4), network=network, scheduled=scheduled)
+    assert is_distilled(step) == distilled
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2))])
+def test_a_small_budget_pays_for_fewer_rounds_and_at_least_for_one(budget, expected):
+    network = SimpleNamespace(evaluations_per_step=2, spent=30, ahead=[2.0], cfg_every=2)
+    step = Step(2, 16, torch.zeros(2, 4), network=network)
+    assert affordable(step, Rounds(budget=budget)) == expected

@@ -14,7 +14,7 @@ from PIL import Image
 
 from scripts.comfyui.page import EXAMPLES, open_example, run_example
 from scripts.comfyui.server import EXAMPLE, as_prompt, serve
-from vendi_guidance.guidance.rounds import LEAST, USUAL
+from vendi_guidance.guidance.rounds import CANDIDATES, LEAST, ROUNDS
 
 if "COMFYUI" not in os.environ:
     pytest.skip(
@@ -22,7 +22,7 @@ if "COMFYUI" not in os.environ:
     )
 
 STEPS = 10
-MOST = USUAL[0] * USUAL[1]  # evaluations of the rounds
+MOST = ROUNDS * CANDIDATES  # evaluations of the rounds
 DIVERSE, SAMPLER, SAVED, SCORE = "5", "6", "8", "9"
 
 

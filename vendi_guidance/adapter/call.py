@@ -57,7 +57,7 @@ class Call:
         self._engine = Engine(settings, memory)
         self._watch: Watch | None = None
         self._network: Network | None = None
-        self._can_modify = False  # the last step
+        self._can_modify = False  # the latest step, of which something is known
         self._follow(pipeline)
 
     def close(self) -> None:
@@ -87,12 +87,11 @@ class Call:
             )
         self.has_begun, self._thread = True, get_ident()
         self._can_modify = self._follow(step.pipeline)
-        if not self._can_modify:
-            return
-        self._engine.observe(replace(step, network=self._network))
-        if self._network is not None:
-            level, due = self._network.levels[1], self.is_due(step)
-            self._network.cfg.share = self._engine.share_of_cfg(level, due)
+        network = self._network if self._can_modify else None
+        self._engine.observe(replace(step, network=network))
+        if network is not None:
+            level, due = network.levels[1], self.is_due(step)
+            network.cfg.share = self._engine.share_of_cfg(level, due)
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
         """The step with what tells its prompts apart. Pooled CLIP embeddings settle the prompt

@@ -83,10 +83,11 @@ class VendiGuidance(PipelineCallback):
     Attributes:
         settings: `Settings`, as given above.
         memory: a `Memory`: the window, the exemplars and the prompt bandwidth that was found.
-        keeps: the argument `memory`; it may be changed between calls.
+        keeps: the argument `memory`, a word; it may be changed between calls.
         undistilled: as given above; it may be replaced between calls.
-        generator: of fresh noise: a `torch.Generator` or one for each sample. None is that of the
-            pipeline's call; where that has none, torch's own governs, as in the stock pipeline.
+        generator: of fresh noise, where `on` is given none: a `torch.Generator` or one for each
+            sample. None is that of the pipeline's call; where that has none, torch's own governs,
+            as in the stock pipeline.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -139,7 +140,7 @@ class VendiGuidance(PipelineCallback):
         # diffusers' configuration, from which `from_config` makes the same guidance again
         space = settings.space if isinstance(settings.space, str) else repr(settings.space)
         others = {"memory": self.keeps, "window": self.window.size, "record": self.record}
-        self._internal_dict: Any = {}  # else settings of the other algorithm would stay
+        self._internal_dict: Any = {}  # `register_to_config` would keep the other algorithm's
         self.register_to_config(
             **{**vars(settings), "space": space}, **others, prompt_input=self._prompt_input
         )
@@ -195,7 +196,7 @@ class VendiGuidance(PipelineCallback):
 
         Args:
             pipeline: the one that will be called.
-            generator: of fresh noise; None is the one that the pipeline is called with.
+            generator: of fresh noise in this call; None is the attribute `generator`.
             callback: a callback of your own, called after each guided step with guided latents;
                 what it returns holds. For PixArt, one that takes (step, timestep, latents).
             callback_tensor_inputs: what would be `callback_on_step_end_tensor_inputs`.
@@ -243,7 +244,6 @@ class VendiGuidance(PipelineCallback):
             self.memory.commit(finished)
         finally:
             self._end()
-            self.generator = None
             self.keeps, self.undistilled, self.settings = before
 
     def begin(self, pipeline: Any, generator: Generator = None) -> Call:
@@ -253,8 +253,8 @@ class VendiGuidance(PipelineCallback):
         missed the first prediction.
         """
         self._end()
-        self.generator = generator
-        self._call = Call(pipeline, self.settings, self.memory, generator, self.undistilled)
+        chosen = self.generator if generator is None else generator
+        self._call = Call(pipeline, self.settings, self.memory, chosen, self.undistilled)
         return self._call
 
     def callback_fn(
@@ -277,20 +277,22 @@ class VendiGuidance(PipelineCallback):
         if self._settings_now.scale == 0 and not self.record:
             return callback_kwargs
         call = self._call
-        if call is None or (step_index == 0 and call.has_begun):
-            call = self.begin(pipeline, self.generator)
-        step = Step(step_index, count, callback_kwargs["latents"], pipeline)
+        if call is None or (step_index == 0 and call.has_begun):  # the pipeline is called anew
+            call = self.begin(pipeline)
+        scheduled = getattr(pipeline.scheduler, "num_inference_steps", None) or 0
+        step = Step(step_index, count, callback_kwargs["latents"], pipeline, scheduled=scheduled)
         call.observe(step)
         is_due = call.is_due(step)
+        is_kept = step.is_last and self.keeps == "session" and is_finished(pipeline)
         if not (is_due or step.is_last):
             return callback_kwargs
-        if self.prompt_input is not None:
+        if self.prompt_input is not None and (is_due or is_kept):
             step = call.with_prompts(step, callback_kwargs, self._prompt_input)
         if is_due:
             step = call.modify(step)
         if step.is_last:
             self._warn_unguided(call, step)
-            if self.keeps == "session" and is_finished(pipeline):
+            if is_kept:
                 call.remember(step)
             self._end()
         return {**callback_kwargs, "latents": step.latents}

@@ -182,7 +182,8 @@ class Network:
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
         sign = self._sign(first)
-        level = level or self.levels[0]
+        if level is None:
+            level = self.levels[0]
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
@@ -260,8 +261,8 @@ def _product(one: Tensor, other: Tensor) -> float:
 
 
 def _told_at(level: Level, watch: Watch, pipeline: Any, told: float | None, sign: float) -> float:
-    """The timestep that a pipeline would tell its network at another level than `told` at the last
-    step's."""
+    """What a pipeline that told its network the timestep `told` at the last step would tell it at
+    another level."""
     count = watch.scheduler.config.num_train_timesteps
     timestep, expected = watch.timestep, watch.timestep_at(watch.levels[0])
     if told is None:

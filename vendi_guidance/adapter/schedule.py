@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.adapter.levels import Reader, owner_of
-from vendi_guidance.guidance.step import Level, Prediction
+from vendi_guidance.guidance.step import Level, Prediction, where_finite
 from vendi_guidance.patching import Patch
 
 
@@ -127,15 +127,17 @@ class Watch:
         """Let a multistep scheduler take the next step as if all before had found these.
 
         Args:
-            clean, noise: (b, ...) of which its last sample should have been the mixture.
+            clean, noise: (b, ...) of which its last sample should have been the mixture. Samples
+                where they are not finite keep what the scheduler found.
         """
         scheduler = self.scheduler
         match owner_of(scheduler).__name__:
             case "PNDMScheduler":
                 output = self._reader.output(clean, noise, self.levels[0])
-                scheduler.ets = [output.to(self.step.output.dtype)] * len(scheduler.ets)
+                scheduler.ets = [where_finite(output, old) for old in scheduler.ets]
             case "LMSDiscreteScheduler":
-                scheduler.derivatives = [noise] * len(scheduler.derivatives)
+                found = scheduler.derivatives
+                scheduler.derivatives = [where_finite(noise, old) for old in found]
         if hasattr(scheduler, "lower_order_nums"):
             scheduler.lower_order_nums = 0
 

@@ -151,11 +151,9 @@ def attribute_scores(
         features: (n, d) what the judge itself would read off the images, if that is known.
 
     Raises:
-        ValueError: the batch has no prompts, or not those that attributes are for, or the judge
-            does not return a distribution for each image.
+        ValueError: there is no image of a prompt that an attribute is for, or the judge does not
+            return a distribution for each image.
     """
-    if attributes and batch.prompts is None:
-        raise ValueError("attributes are counted for each prompt: give the prompts too")
     if attributes and features is None:
         features = features_for(judge, batch)
     results = []

@@ -154,7 +154,10 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         seconds=None if some.seconds is None else torch.tensor(some.seconds, dtype=torch.float64),
     )
     if some.prompts is not None:
-        t, embedder = embed_prompts(some.prompts, embedding.prompt)
+        given = embedding.prompt
+        if isinstance(given, (Tensor, np.ndarray)):
+            given = _checked(given, "the prompts' features given", len(batch.images))[kept]
+        t, embedder = embed_prompts(some.prompts, given)
         kernel_t, kernel = choose_kernel(embedding.kernel_prompt, PROMPT_SIGMAS, embedder, t)
         inputs = replace(inputs, t=t, kernel_t=kernel_t)
         settings["prompts"] = len(set(some.prompts))

@@ -79,6 +79,8 @@ def evaluate(
     batch = as_batch(images, prompts)
     if batch.prompts is None and judges.clip is not None:
         raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
+    if batch.prompts is None and judges.attributes:
+        raise ValueError("attributes are counted for each prompt: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread = _embed_references(references, embedding.image, reader)
@@ -94,7 +96,7 @@ def evaluate(
     values = inputs.scores(spectrum)
     [of_parts] = scores_of_parts([inputs], draws, reader.progress)
     scores = {}
-    for score in (score for score in MEASURES if score in values):
+    for score in filter(values.__contains__, MEASURES):
         ends = _interval(score, values[score], of_parts, draws, inputs.lower_bound(score))
         scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
     judge = judges.attribute_judge
@@ -116,7 +118,7 @@ def evaluate(
 
 
 def spectrum_for(n: int) -> Spectrum:
-    """How the entropies of n images are computed: exactly as long as that takes seconds."""
+    """How the entropies of n images are computed: exactly where that takes only seconds."""
     if n <= 3000:
         return Exact()
     return Lanczos() if n <= 20_000 else Nystrom(2000)
@@ -132,7 +134,7 @@ def scores_of_parts(
     parts = [] if draws is None else draws.parts
     for part in tqdm(parts, "intervals", disable=None if progress else True):
         for batch, rows, scores in zip(smaller, part, found, strict=True):
-            scores.append(batch.take(rows).scores(Exact()))
+            scores.append(batch.take(rows).scores(Exact()))  # parts are small: `LARGEST_PART`
     return found
 
 
@@ -143,7 +145,12 @@ def _embed_references(
     if references is None:
         return None, []
     if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
-        return as_features(references), []
+        return as_features(references).cpu(), []
+    if isinstance(embedder, (Tensor, np.ndarray)):
+        raise ValueError(
+            "the images' features are given, so those of reference images are needed, too: "
+            "references must be an (m, d) tensor or array of them"
+        )
     features, _, unread = reader.embed(as_batch(references, read_prompts=False).images, embedder)[0]
     return features, unread
 
@@ -160,15 +167,15 @@ def _with_fewer_references(batch: ScoreInputs) -> ScoreInputs:
 def _interval(
     name: str,
     value: float,
-    parts: list[dict[str, float]],
+    scores: list[dict[str, float]],
     draws: Draws | None,
     lower_bound: float,
 ) -> tuple[float | None, float | None]:
-    """The confidence interval of a score, cut to the values that it can have; None for both ends
-    where a part of the batch is too small for the score."""
-    if draws is None or not all(name in part for part in parts):
+    """The confidence interval of a score, cut to the values that it can have, by the scores of the
+    batch's parts; None for both ends where one of these is too small for the score."""
+    if draws is None or not all(name in part for part in scores):
         return None, None
-    measure, of_parts = MEASURES[name], [part[name] for part in parts]
+    measure, of_parts = MEASURES[name], [part[name] for part in scores]
     is_ratio = measure.is_ratio and min(value, *of_parts) > 0
     ends = draws.interval(value, of_parts, is_ratio=is_ratio)
     if ends is None:
@@ -177,7 +184,7 @@ def _interval(
 
 
 def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:
-    """Which results are left out for want of images, and how many these need; "" if none are."""
+    """Which results are left out, and how many images these need; "" if none are."""
     n, has_reference, fewest = len(inputs), inputs.reference is not None, NEIGHBOURS + 1
     is_left_out = {
         f"confidence intervals (they need {ENOUGH})": draws is None,
@@ -192,5 +199,7 @@ def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) 
     left_out = [what for what, is_out in is_left_out.items() if is_out]
     if not left_out:
         return ""
-    there = "There is" if n == 1 else "There are"
-    return f"{there} {counted(n, 'image')}, too few for {', '.join(left_out)}."
+    there = counted(n, "image")
+    if inputs.reference is not None:
+        there += f" and {counted(len(inputs.reference), 'reference image')}"
+    return f"Left out for {there}: {', '.join(left_out)}."

@@ -43,7 +43,7 @@ class Engine:
         self.settings = settings
         self.memory = memory
         self._score: Score | None = None
-        self._are_made = False  # rounds
+        self._rounds_are_made = False
         self._is_pending = False  # a step of guidance as published
 
     def is_due(self, step: Step) -> bool:
@@ -52,7 +52,7 @@ class Engine:
             return False
         if isinstance(self.settings, Rounds):
             way = WAYS[self.proposal(step, self.settings)]
-            return not self._are_made and way.is_due(step, self.settings)
+            return not self._rounds_are_made and way.is_due(step, self.settings)
         return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
 
     def observe(self, step: Step) -> None:
@@ -71,16 +71,14 @@ class Engine:
         """
         if self._score is None:
             self._score = self.memory.score(self.settings, step.prompts)
-        self._are_made, self._is_pending = True, False
+        self._rounds_are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
             return published.ascend(step, self._score, self.settings)
         proposal = self.proposal(step, self.settings)
         if rounds.is_distilled(step):
             _say_what_is_done(step, self.settings, proposal, remark)
-        elif rounds.spends_a_budget(step, self.settings) and (
-            (budget := rounds.budget_of(self.settings)) > 1
-        ):
-            logger.info("up to %.3g times the stock call's evaluations of the network", budget)
+        elif (cost := self._cost(step, self.settings)) > 1:
+            logger.info("%.3g times the stock call's evaluations of the network", cost)
         return WAYS[proposal].repeat(step, self._score, self.settings)
 
     @staticmethod
@@ -91,6 +89,11 @@ class Engine:
         network, is_distilled = step.network, rounds.is_distilled(step)
         asks = is_distilled and network.has_prompt and not network.is_undistilled
         return "prompt" if asks else "gradient"
+
+    def _cost(self, step: Step, settings: Rounds) -> float:
+        """Evaluations of the network in this call, as a multiple of the stock call's."""
+        stock = step.count * rounds.network_of(step).evaluations_per_step
+        return (rounds.own_evaluations(step, settings) + self.evaluations(step)) / stock
 
     def evaluations(self, step: Step) -> int:
         """How many times `modify` evaluates the network for each sample at this step."""
@@ -109,7 +112,7 @@ class Engine:
         """
         if not isinstance(self.settings, Rounds):
             return 0.0
-        are_made = are_made or self._are_made
+        are_made = are_made or self._rounds_are_made
         return rounds.share_of_cfg(level.ratio, self.settings) if are_made else 0.0
 
     def remember(self, step: Step) -> None:

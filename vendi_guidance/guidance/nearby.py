@@ -5,8 +5,8 @@ score's gradient back. It does follow a move towards what it would generate for 
 the prompt with noise on its embeddings, unless that contradicts the prompt. So from the prediction
 x for the prompt,
 
-    v = predict(a x + s eps, prompt + noise),
-    v = predict(a' (x + b (v - x) + p |v - x| grad Score / |grad Score|) + s' eps', prompt)   twice,
+    v <- predict(a x + s eps, prompt + noise)   once, then
+    v <- predict(a' (x + b (v - x) + p |v - x| grad Score / |grad Score|) + s' eps', prompt)  twice,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
 schedule need not have; b is 1 + `scale` / `FIRST_MOVE`, and p is 0 the first time. Deviations that
@@ -28,7 +28,8 @@ from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 
 PROMPT_NOISE = 12.0
-"""The sigma of `guidance.noise.prompt_nearby`, in lengths of a token's embedding."""
+"""The sigma of `guidance.noise.prompt_nearby`: noise twelve times as long as the embedding of a
+token. What it proposes need not resemble the prompt, since the prompt itself answers."""
 
 ANSWERS = 2
 """How many predictions for the prompt itself follow the one for the prompt nearby."""
@@ -60,7 +61,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         return fresh_noise(step.generator, original)
 
     def extended(clean: Tensor, share: float, push: float) -> Tensor:
-        """`clean`, moved further from `original` by a share of the usual extension, and pushed."""
+        """x + (1 + share (b - 1)) (v - x), for v = `clean`, and then the push of length share p."""
         deviation = clean - original
         target = clean + share * extension * deviation
         if not push:
@@ -77,7 +78,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     for done in range(ANSWERS):
         target = extended(clean, 1.0, PUSH if done else 0.0)
         clean = network.denoise(level.mix(target, fresh()), level)
-    if end.noise:
+    if end.noise:  # else no step follows to answer
         clean = extended(clean, min(1.0, end.ratio / level.ratio), PUSH)
     noise = fresh()
     network.restart(clean, noise)

@@ -140,8 +140,13 @@ class Objective(ABC):
         self._check(candidates[0], prompts, window)
         repeated = None if prompts is None else prompts.repeat(count, 1)
         unit = unit_rows(as_rows(candidates.flatten(0, 1)))
+        finite = unit.isfinite().all(dim=1, keepdim=True)
+        unit = unit.where(finite, 0)
         similar, kernel = self._similarities(unit, repeated, window)
-        border, among = (similar.latent * similar.prompt).split([len(window), count * b], dim=1)
+        # what is not finite is like nothing, itself included, so that it is taken last
+        joint = similar.latent * similar.prompt * finite
+        border, among = joint.split([len(window), count * b], dim=1)
+        among = among * finite.T
         if len(window):
             nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices
             known = window.latent_gram(kernel) * window.prompt_gram(self.kernel_prompt)

@@ -6,12 +6,12 @@ predicts again,
 
     z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z),
 
-in round r of R, at the level with signal a and noise s, eta being the scale. d is how far a
-sample's first prediction is from those of other samples for the same prompt: small where a prompt
-says much, and large where it leaves much open. Of several draws of eps, each sample keeps the one
-whose prediction differs most from the other samples'. The network undoes moves that contradict the
-prompt and keeps the others. Moves fade, so that the last rounds end on what the network itself
-would generate.
+in rounds r = 0 ... R-1, at the level with signal a and noise s, eta being the scale; the move keeps
+|z|. d is 0.6 times the largest distance of a sample's first prediction to another sample's for the
+same prompt: small where a prompt says much, and large where it leaves much open. Of several draws
+of eps, each sample keeps the one whose prediction differs most from the other samples'. The network
+undoes moves that contradict the prompt and keeps the others. Moves fade, so that the last rounds
+end on what the network itself would generate.
 """
 
 import math
@@ -31,19 +31,19 @@ ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
-USUAL = 8, 2
-"""Rounds, and candidates of each: what they are without CFG, and at most with a budget of 1."""
+ROUNDS, CANDIDATES = 8, 2
+"""Rounds, and candidates of each, without CFG; with it, at most for a budget of 1."""
 
 MORE_CANDIDATES = 3
-"""Where the budget pays for more evaluations than those."""
+"""Candidates where the budget pays for more than `ROUNDS` x `CANDIDATES` evaluations."""
 
 LARGEST_BUDGET = 1.5
 """The automatic budget where the scale is twice the default or more. More evaluations keep what
 prompts say while moves are long."""
 
 LEAST = 8
-"""Evaluations of the network that rounds take even if the budget leaves less. With fewer, in calls
-that have no more themselves, moves are longer."""
+"""Evaluations of the network that rounds take even if a budget of 1 or so leaves less. Calls that
+have fewer themselves take no more than that, and longer moves."""
 
 CFG_STOP = 0.75
 """The noise-to-signal ratio below which what an image shows is decided. CFG is off there after
@@ -58,8 +58,8 @@ LONGER = 2.0
 images show less of what prompts say."""
 
 DUE_BELOW = 0.5
-"""Calls of few steps wait for a step that ends below this share of the wanted level: a distilled
-network's step nearer to it would take much of the rounds back."""
+"""Rounds of distilled networks follow a step that ends below this share of the wanted level: the
+next step, nearer to it, would take much of them back."""
 
 FEW = 9
 """Steps of a call without CFG up to which its network is taken for one distilled to few steps;
@@ -92,7 +92,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         moved = []
         for _ in range(candidates):
             z = start.mix(clean, fresh_noise(step.generator, clean))
-            # of the latents' norm; a sample alone finds its distance in the first round
+            # a share of |z|; NaN, so no move, while a sample alone has no distance yet
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
             moved.append(move(z, direction, length.nan_to_num(0), score))
         before, tried = clean, torch.stack(moved)
@@ -105,11 +105,13 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
-    """Due at the first step that begins nearer to the wanted level than it ends, in log, or else at
-    the last; from pure noise only if the schedule goes on where all is decided, as that of a flow
-    model in two steps does. In calls of distilled networks, which may skip the wanted level, due
-    after the first step that ends well below. True for later steps too: the caller asks until it
-    has made the rounds."""
+    """Whether rounds follow this step, or should have followed an earlier one.
+
+    Distilled networks: the first step that ends well below the wanted level, which their schedules
+    may skip. Others: the first that begins nearer to it, in log, than it ends, or else the last; a
+    step from pure noise only if it ends where all is decided and is not the last, as in a flow
+    model's call of two steps.
+    """
     if step.network is None:
         return False
     start, end = step.network.levels
@@ -124,13 +126,13 @@ def is_due(step: Step, settings: Rounds) -> bool:
 def is_distilled(step: Step) -> bool:
     """Whether the step's network seems to be distilled: few steps, without CFG."""
     return step.network is not None and (
-        step.network.evaluations_per_step == 1 and step.count <= FEW
+        step.network.evaluations_per_step == 1 and max(step.count, step.scheduled) <= FEW
     )
 
 
 def level_of(step: Step, settings: Rounds) -> Level:
-    """The level of the rounds: where the step began, or the lower of that and the wanted level if
-    that was pure noise or the network is distilled."""
+    """The level of the rounds: where the step began; after pure noise, or with a distilled network,
+    the wanted level if that is lower."""
     network = network_of(step)
     start = network.levels[0]
     if not is_distilled(step) and start.ratio < math.inf:
@@ -163,20 +165,19 @@ def evaluations(step: Step, settings: Rounds) -> int:
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     """How many rounds, and of how many candidates: as many as the settings say; else what the
-    budget pays for with CFG, and `USUAL` without. Never do they take more evaluations of the
+    budget pays for with CFG, and `ROUNDS` without. Never do they take more evaluations of the
     network for each sample than the call does without guidance."""
     per_step, candidates = network_of(step).evaluations_per_step, _candidates(settings)
     most = step.count * per_step
     if settings.rounds is not None:
         rounds = settings.rounds
     elif not spends_a_budget(step, settings):
-        rounds = USUAL[0]
+        rounds = ROUNDS
     else:
         most = min(_paid_for(step, settings), most)
-        if settings.candidates is None and most > math.prod(USUAL):
+        if settings.candidates is None and most > ROUNDS * CANDIDATES:
             candidates = MORE_CANDIDATES
-        # rounds of two candidates rather than more rounds of one
-        rounds = most // candidates or USUAL[0]
+        rounds = max(most // candidates, 1)
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
 
@@ -186,16 +187,22 @@ def spends_a_budget(step: Step, settings: Rounds) -> bool:
     return settings.rounds is None and network_of(step).evaluations_per_step > 1
 
 
-def _paid_for(step: Step, settings: Rounds) -> int:
-    """How many evaluations for each sample are left of the budget, beside the call's own steps, of
-    which some go without CFG."""
+def own_evaluations(step: Step, settings: Rounds) -> int:
+    """How many evaluations of the network the call's own steps take for each sample: with CFG, some
+    steps after the rounds take one less."""
     network = network_of(step)
     ahead, every = network.ahead, network.cfg_every if settings.cfg < 1 else 1
     with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in ahead)
-    own = network.spent + len(ahead) + math.ceil(with_cfg / every)
+    more = math.ceil(with_cfg / every) if network.evaluations_per_step > 1 else 0
+    return network.spent + len(ahead) + more
+
+
+def _paid_for(step: Step, settings: Rounds) -> int:
+    """How many evaluations for each sample the budget leaves for rounds."""
     budget = budget_of(settings)
-    left = math.floor(budget * step.count * network.evaluations_per_step) - own
-    return min(max(left, LEAST), math.floor(budget * math.prod(USUAL)))
+    most = budget * step.count * network_of(step).evaluations_per_step
+    left = math.floor(most) - own_evaluations(step, settings)
+    return max(1, min(max(left, LEAST), math.floor(budget * ROUNDS * CANDIDATES)))
 
 
 def budget_of(settings: Rounds) -> float:
@@ -214,7 +221,7 @@ def _lengthening(evaluations: int, settings: Rounds) -> float:
 
 
 def _candidates(settings: Rounds) -> int:
-    return settings.candidates or USUAL[1]
+    return settings.candidates or CANDIDATES
 
 
 def network_of(step: Step) -> Denoiser:

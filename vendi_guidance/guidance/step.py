@@ -108,7 +108,7 @@ class Denoiser(Protocol):
         """
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Go on as if all steps so far had found (b, ...) these."""
+        """Go on as if all steps so far had found (b, ...) these, where they are finite."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,8 @@ class Step:
         prediction: of clean latents, made in this step, or None where it is not needed.
         network: to repeat the step with, or None where it is not needed.
         generator: of fresh noise.
+        scheduled: how many steps the schedule has, where the call begins with an image and makes
+            only its last ones.
     """
 
     index: int
@@ -134,6 +136,7 @@ class Step:
     prediction: Prediction | None = None
     network: Denoiser | None = None
     generator: Generator = None
+    scheduled: int = 0
 
     @property
     def is_last(self) -> bool:
@@ -146,5 +149,10 @@ class Step:
 
     def with_finite_latents(self, latents: Tensor) -> "Step":
         """The same with other latents of the samples where those are finite."""
-        finite = latents.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (latents.ndim - 1))
-        return self.with_latents(latents.where(finite, self.latents).to(self.latents.dtype))
+        return self.with_latents(where_finite(latents, self.latents))
+
+
+def where_finite(new: Tensor, old: Tensor) -> Tensor:
+    """(b, ...) new samples, and the old ones of those that are not finite, in the old dtype."""
+    finite = new.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (new.ndim - 1))
+    return new.to(old.dtype).where(finite, old)
