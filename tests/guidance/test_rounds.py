@@ -532,7 +532,8 @@ def test_a_call_that_spends_more_says_how_much_and_tries_more_candidates(sdxl, c
     said = f"{sum(more) / stock:.3g} times the stock call's evaluations of the network"
     assert caplog.messages == [said]
     sent = evaluations(sdxl, VendiGuidance(level=0.25), steps=20, guided=False)
-    assert caplog.messages[1:] == [f"{sum(sent) / (20 * len(PROMPTS)):.3g}" + said[said.index(" ") :]]
+    more = sum(sent) / (20 * len(PROMPTS))
+    assert caplog.messages[1:] == [f"{more:.3g}" + said[said.index(" ") :]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
