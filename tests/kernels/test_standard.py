@@ -102,12 +102,6 @@ def test_a_product_has_the_elementwise_product_of_the_gram_matrices(seed, n, d, 
     torch.testing.assert_close(gram, kernel_x.gram(x) * kernel_t.gram(t))
 
 
-def test_kernels_are_values():
-    assert {Gaussian(2.0): "a", Cosine(): "b"}[Gaussian(2)] == "a"
-    with pytest.raises(AttributeError):
-        Gaussian(2.0).sigma = 3.0
-
-
 def test_the_length_of_a_vector_does_not_matter_to_cosine_however_small_or_large():
     x = normal(0, 6, 4).float()
     for scale in (1e-30, 1e30):

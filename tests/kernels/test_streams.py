@@ -71,17 +71,10 @@ def test_whatever_gives_chunks_is_a_stream(source, chunk, tmp_path, monkeypatch)
         features = as_features(x)
         assert torch.equal(gather(as_stream(SOURCES[source](x, tmp_path))), features)
         for kernel, spectrum in ((K, RandomFourier(40)), (Cosine(), Exact()), (K, Exact())):
-            expected = float(vendi(features, kernel, spectrum=spectrum))
-            found = float(vendi(SOURCES[source](x, tmp_path), kernel, spectrum=spectrum))
+            how = {"kernel": kernel, "spectrum": spectrum, "weights": normal(2, N).softmax(dim=0)}
+            expected = float(vendi(features, **how))
+            found = float(vendi(SOURCES[source](x, tmp_path), **how))
             assert found == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("chunk", [1, 8])
-def test_weights_go_with_their_items_in_every_chunk(chunk, monkeypatch):
-    how = {"weights": normal(2, N).softmax(dim=0), "spectrum": RandomFourier(40)}
-    expected = float(vendi(X, K, **how))
-    monkeypatch.setattr("vendi_guidance.kernels.streams.CHUNK", chunk)
-    assert float(vendi(X, K, **how)) == pytest.approx(expected)
 
 
 @settings(deadline=None, max_examples=30)

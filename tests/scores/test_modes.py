@@ -50,15 +50,6 @@ def test_the_modes_of_well_separated_clusters_are_the_clusters(kernel, spectrum)
         assert mode.eigenvalue == pytest.approx(size / 100 * float(inside.mean()), abs=0.01)
 
 
-def test_eigenvalues_of_clusters_of_duplicates_are_their_shares():
-    x = 100 * torch.eye(4, dtype=torch.float64)[cluster_of]
-    modes = find_modes(x, Gaussian(1.0), spectrum=Exact())
-    assert [mode.eigenvalue for mode in modes] == pytest.approx([0.4, 0.3, 0.2, 0.1])
-    for mode, size in zip(modes, SIZES, strict=True):
-        ones = min(size, 20)
-        assert mode.loadings == pytest.approx([1] * ones + [0] * (20 - ones))
-
-
 @pytest.mark.parametrize("kernel, spectrum", WAYS)
 def test_squared_loadings_average_to_the_eigenvalue_which_is_that_of_the_kernel_matrix(
     kernel, spectrum

@@ -70,14 +70,6 @@ def test_nystrom_is_its_definition():
     torch.testing.assert_close(Nystrom(m, seed=3).eigenvalues(x, kernel), expected)
 
 
-def test_landmarks_of_every_kind_of_item_are_enough():
-    x = normal(0, 4, 6).repeat(40, 1)
-    for weights in (None, probabilities(0, 160)):
-        exact = float(vendi(x, Gaussian(2.0), weights=weights))
-        found = vendi(x, Gaussian(2.0), weights=weights, spectrum=Nystrom(40))
-        assert float(found) == pytest.approx(exact)
-
-
 @pytest.mark.parametrize(
     ("kernel", "approximate", "sizes", "order"),
     [
@@ -266,31 +258,7 @@ def test_a_dual_truncated_beyond_its_width_keeps_zeros():
         assert float(vendi(x, Cosine(), truncation=truncation)) == pytest.approx(plain)
 
 
-@pytest.mark.parametrize("spectrum", [Exact(), Nystrom(10), RandomFourier(20)])
-def test_eigenvalues_are_a_distribution(spectrum):
-    found = spectrum.eigenvalues(normal(0, 40, 3).float(), Gaussian(1.0))
-    assert found.dtype == torch.float64 and (found >= 0).all()
-    assert float(found.sum()) == pytest.approx(1, rel=1e-12)
-    assert torch.equal(found, found.sort(descending=True).values)
-
-
 # Memory
-
-
-def test_random_features_hold_their_covariance_and_one_chunk():
-    features, n = 32, 100_000
-    generator = torch.Generator().manual_seed(0)
-
-    def stream():
-        for _ in range(100):
-            yield torch.randn(n // 100, 8, generator=generator)
-
-    spectrum = RandomFourier(features)
-    with LargestTensor() as largest:
-        rke(stream(), Gaussian(1.0), spectrum=spectrum)
-        vendi(stream(), Gaussian(1.0), spectrum=spectrum)
-        conditional_vendi(stream(), stream(), Gaussian(1.0), Gaussian(1.0), spectrum=spectrum)
-    assert largest.numel <= max(features**2, n // 100 * max(features, 16))
 
 
 K = Gaussian(1.0)
@@ -302,6 +270,10 @@ MEMORY = {
     "internal": (lambda x: intdiv(x, Cosine()), N * N / 50),
     "landmarks": (lambda x: vendi(x, K, spectrum=Nystrom(20)), N * N / 50),
     "random features": (lambda x: vendi(x, K, spectrum=RandomFourier(64)), 4096 * 64),
+    "random features of streams": (
+        lambda x: conditional_vendi(x.split(500), x.split(500), K, K, spectrum=RandomFourier(32)),
+        500 * 32,
+    ),
     "cosines": (lambda x: vendi(x, Cosine()), 2 * N),
     "cosines of a stream": (lambda x: vendi(iter(x.split(500)), Cosine()), 1000),
     "lanczos": (lambda x: vendi(x[:1300], K, spectrum=Lanczos(8, 8, deflated=20)), 1300**2 / 4),
@@ -344,6 +316,9 @@ def test_every_score_refuses_bad_features(name, spectrum):
         if "zero" not in message or kernel == Cosine():
             with pytest.raises(ValueError, match=message):
                 scores_of(len(x))[name](x, torch.ones(len(x), 1), kernel, kernel, spectrum)
+    if name in WITH_PROMPTS:
+        with pytest.raises(ValueError, match="got n = 5 and n = 4"):
+            scores_of(5)[name](torch.ones(5, 2), torch.ones(4, 2), kernel, kernel, spectrum)
 
 
 @every_score
@@ -355,14 +330,6 @@ def test_one_item_scores_one(name, spectrum):
         assert float(found) == pytest.approx(expected, rel=1e-6)
 
 
-@every_spectrum
-@pytest.mark.parametrize("name", WITH_PROMPTS)
-def test_samples_and_prompts_must_be_as_many(name, spectrum):
-    k = Gaussian(1.0)
-    with pytest.raises(ValueError, match="got n = 5 and n = 4"):
-        scores_of(5)[name](torch.ones(5, 2), torch.ones(4, 2), k, k, spectrum)
-
-
 @pytest.mark.parametrize(
     ("spectrum", "kernel"),
     [
@@ -372,14 +339,17 @@ def test_samples_and_prompts_must_be_as_many(name, spectrum):
         ),
     ],
 )
-def test_half_precision_features_of_norm_one_hundred_score_as_their_values_do(spectrum, kernel):
-    x = normal(0, 120, 64)
-    for dtype in (torch.float16, torch.bfloat16):
-        half = (100 * x / x.norm(dim=1, keepdim=True)).to(dtype)
-        for order in (1, 2):
-            expected = float(vendi(half.double(), kernel, order=order, spectrum=spectrum))
-            found = float(vendi(half, kernel, order=order, spectrum=spectrum))
-            assert found == pytest.approx(expected, rel=1e-4)
+def test_features_of_norm_one_hundred_score_in_any_precision_as_their_values_do(spectrum, kernel):
+    x, t = normal(0, 120, 64), normal(1, 120, 16)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        narrow = (100 * x / x.norm(dim=1, keepdim=True)).to(dtype), t.to(dtype)
+        wide = [each.double() for each in narrow]
+        for name in ("vendi", "rke", "conditional_vendi", "conditional_rke", "information_vendi"):
+            found, expected = (
+                float(scores_of(120)[name](*both, kernel, Gaussian(4.0), spectrum))
+                for both in (narrow, wide)
+            )
+            assert found == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-4)
 
 
 @pytest.mark.parametrize(
