@@ -79,9 +79,6 @@ def test_there_is_one_of_everything_for_each_image(given, words):
         as_batch([])
 
 
-# Folders --------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def folder(tmp_path):
     for number, image in enumerate(sample_images(3)):
@@ -164,9 +161,6 @@ def test_a_broken_or_missing_image_of_a_folder_is_named(folder, content):
         as_batch(folder / "empty")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         as_batch(folder / "absent")
-
-
-# Datasets -------------------------------------------------------------------------------------
 
 
 class Dataset:

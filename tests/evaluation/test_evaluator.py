@@ -147,9 +147,6 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert {group.label for group in report.analysis.groups} == {"left", "right"}
 
 
-# What batches may be -------------------------------------------------------------------------
-
-
 def test_scores_are_those_that_the_prompts_allow():
     report = evaluate(sample_images(24), embedding=EMBEDDING)
     assert set(report.scores) == {"vendi", "rke"}
@@ -218,9 +215,6 @@ def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_has():
         images, prompts, judges=Judges(labels=label), embedding=Embedding("pixels", "words")
     )
     assert report.scores["looks_per_prompt"].low == 1
-
-
-# How it is called ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

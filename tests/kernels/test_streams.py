@@ -43,9 +43,6 @@ SOURCES = {
 }
 
 
-# The same scores as in memory
-
-
 @every_score
 @pytest.mark.parametrize("spectrum", SPECTRA, ids=["exact", "nystrom", "fourier", "lanczos"])
 def test_a_stream_scores_as_its_features_in_memory_do(name, spectrum):
@@ -109,9 +106,6 @@ def test_a_stream_is_read_as_it_is_needed():
 def test_what_holds_single_items_is_no_stream():
     for x in (X, X.numpy(), X.tolist(), "text", ["a", "b"], [], range(3), [1, 2], (0.5, 1.0)):
         assert as_stream(x) is None
-
-
-# Errors
 
 
 def test_a_stream_without_chunks_or_read_before_has_no_score():

@@ -54,9 +54,6 @@ def test_a_missing_library_is_named(monkeypatch):
         stock_class("KolorsPipeline")
 
 
-# From folders
-
-
 @pytest.mark.parametrize("name", list(FOLDERS))
 def test_a_model_is_recognised_and_guided(name, tmp_path):
     save(name, tmp_path / "model")

@@ -27,9 +27,6 @@ def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
     assert in_batch_similarity(torch.ones(2, 2), ["a", "b"]) is None
 
 
-# CLIPScore
-
-
 class FeaturesAsImages:
     """A CLIP and its processor in one: images are their features, texts the rows of a matrix."""
 

@@ -53,9 +53,6 @@ def far_apart(n: int) -> torch.Tensor:
     return 100 * torch.eye(n, dtype=torch.float64)
 
 
-# Golden values
-
-
 def golden_sample(case):
     r = np.random.default_rng(case["seed"])
     n, d, m = case["n"], case["d"], case["m"]
@@ -94,9 +91,6 @@ def test_scores_match_the_golden_values(case, name):
         assert float(scores[field]()) == pytest.approx(expected, rel=1e-9), field
 
 
-# Parity with the vendi-score package
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("order", [0.5, 1, 1.5, 2, 3, math.inf])
 def test_vendi_agrees_with_the_vendi_score_package(kernel, order):
@@ -109,12 +103,9 @@ def test_vendi_agrees_with_the_vendi_score_package(kernel, order):
         assert tuple(map(float, found)) == pytest.approx(expected)
 
 
-# What the scores count (Friedman & Dieng, Theorem 3.1); the fuzz of test_spectra holds their ranges
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_groups_that_share_nothing_add_their_entropies_as_mixtures_do(order):
-    """Partitioning: groups of equal size that share nothing score the sum of equal scores."""
+    """Of equal size and score; partitioning, in Theorem 3.1 of Friedman & Dieng."""
     group = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 3)))
     groups = torch.cat([group + 1000 * shift for shift in range(5)])
     whole = float(vendi(groups, Gaussian(1.0), order=order))
@@ -150,9 +141,6 @@ def test_repeating_an_item_is_weighting_it(spectrum, sample, order, data):
         assert weighted == pytest.approx(float(vendi(x, Gaussian(0.8), **same)), rel=1e-5)
 
 
-# Truncation
-
-
 @small
 @given(samples(), kernels, st.integers(1, 12))
 def test_a_truncated_score_is_at_most_its_rank_and_the_whole_score(sample, kernel, rank):
@@ -160,9 +148,6 @@ def test_a_truncated_score_is_at_most_its_rank_and_the_whole_score(sample, kerne
     truncated = float(vendi(x, kernel, truncation=rank))
     assert truncated <= rank + 1e-9
     assert truncated <= float(vendi(x, kernel)) + 1e-9
-
-
-# Conditional and information scores
 
 
 @small
@@ -207,9 +192,6 @@ def test_constant_prompts_explain_nothing_and_all_different_ones_everything(samp
         assert float(information_rke(x, prompts, *pair)) == pytest.approx(float(explained))
 
 
-# Clusters
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("order", [1, 2, math.inf])
 def test_cluster_scores_average_the_scores_of_the_clusters(kernel, order):
@@ -221,9 +203,6 @@ def test_cluster_scores_average_the_scores_of_the_clusters(kernel, order):
         assert float(cluster_vendi(x, labels, kernel, order=order)) == pytest.approx(expected)
     if order == 2:
         assert float(cluster_rke(x, clusters, kernel)) == pytest.approx(expected)
-
-
-# How they are computed
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -247,9 +226,6 @@ def test_every_score_is_a_float64_number_without_a_graph(name, dtype):
     for kernel in KERNELS:
         score = scores_of(6)[name](x, x, kernel, kernel, Exact())
         assert score.shape == () and score.dtype == torch.float64 and not score.requires_grad
-
-
-# Bad input
 
 
 @pytest.mark.parametrize(
@@ -278,9 +254,6 @@ def test_settings_out_of_range_are_refused(options, message):
     for call in calls:
         with pytest.raises(ValueError, match=message):
             call()
-
-
-# Duplicates
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -248,9 +248,6 @@ def test_labels_and_prompts_stay_with_their_items():
     assert (found.low, found.score, found.high) == pytest.approx((1, 1, 1))
 
 
-# Which method, and how sure
-
-
 @pytest.mark.parametrize(
     ("short", "long"),
     [(rke, vendi), (conditional_rke, conditional_vendi), (information_rke, information_vendi)],
@@ -401,8 +398,6 @@ def test_the_plot_shows_the_mean_and_the_band():
     assert line.get_ydata().tolist() == found.mean.tolist()
     assert len(ax.collections) == 2
 
-
-# Bad input
 
 X = normal(40, 2)
 K = Gaussian(1.0)

@@ -40,9 +40,6 @@ SPECTRA = {
 spectra = pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA.keys())
 
 
-# Leading eigenvalues
-
-
 @spectra
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [1, 5, 12])
@@ -81,9 +78,6 @@ def test_leading_eigenvalues_of_any_gram_matrix(seed, n, count):
     expected = torch.linalg.eigvalsh(a).flip(0)[:count]
     torch.testing.assert_close(values.sum(), expected.sum(), rtol=1e-4, atol=0)
     assert (values <= expected + 1e-12).all()  # an orthonormal basis shows no more than there is
-
-
-# Quadrature
 
 
 @small

@@ -54,9 +54,6 @@ def sets(draw):
     return torch.from_numpy(x), torch.from_numpy(reference), k
 
 
-# Against the definitions
-
-
 SCATTERED = 0.9 * normal(0, 30, 3), normal(1, 40, 3)
 TWO_CLOUDS = torch.cat([normal(0, 30, 2), normal(1, 10, 2) + 50])
 COPIES = torch.cat([SCATTERED[1][:10] + 1e-9, SCATTERED[0] * 3])
@@ -89,9 +86,6 @@ def test_the_scores_with_duplicates_and_copies_are_those_of_the_definitions(case
     assert scores == pytest.approx(expected)
 
 
-# What is known of them
-
-
 @small
 @given(sets())
 def test_the_reference_itself_is_precise_complete_and_not_authentic(case):
@@ -118,9 +112,6 @@ def test_order_rotation_translation_and_scale_do_not_matter(case, seed, scale):
     assert manifold_scores(moved(x), moved(reference), k) == pytest.approx(scores)
     swapped = manifold_scores(reference, x, k)
     assert (swapped.recall, swapped.precision) == (scores.precision, scores.recall)
-
-
-# What is refused
 
 
 def test_too_few_images_are_refused_with_their_number_and_a_remedy():

@@ -65,9 +65,6 @@ def fed(metric, features, cuts=(20, 40)):
     return metric
 
 
-# What they compute
-
-
 @spectra
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_batches_however_cut_score_as_the_whole_does(spectrum, cuts):
@@ -105,9 +102,6 @@ def test_features_of_low_precision_and_arrays_are_read_as_the_scores_read_them(s
         metric.reset()
         metric.update(*(each.numpy() for each in features))
         assert float(metric.compute()) == pytest.approx(score, rel=1e-5)
-
-
-# More than one of them
 
 
 def score_in_turn(rank: int, folder: Path) -> None:
@@ -233,9 +227,6 @@ def test_no_cast_costs_precision(spectrum, cast):
         states = [getattr(metric, name) for name in metric._defaults]
         kept = [*states, metric] if spectrum == "random Fourier" else [*itertools.chain(*states)]
         assert {each.device.type for each in kept} == {"meta"}
-
-
-# What they refuse
 
 
 @spectra

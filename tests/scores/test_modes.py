@@ -37,9 +37,6 @@ def mixed(n: int = 200) -> torch.Tensor:
     return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-# Modes
-
-
 @pytest.mark.parametrize("kernel, spectrum", WAYS)
 def test_the_modes_of_well_separated_clusters_are_the_clusters(kernel, spectrum):
     x = clusters()
@@ -121,9 +118,6 @@ def test_the_top_images_of_a_mode_of_mnist_are_mostly_of_one_digit():
     shown = [np.bincount(digits[list(mode.rows)], minlength=10) for mode in modes]
     assert np.mean([counts.max() / counts.sum() for counts in shown]) >= 0.75
     assert len({counts.argmax() for counts in shown}) >= 4
-
-
-# Groups
 
 
 @pytest.mark.parametrize("settings", [{}, {"order": 2}, {"truncation": 3}])

@@ -36,9 +36,6 @@ def sets(draw):
     return torch.from_numpy(x), torch.from_numpy(reference)
 
 
-# KID and FID on features
-
-
 def fill(metric, x, reference):
     metric.update(x, real=False)
     metric.update(reference, real=True)
