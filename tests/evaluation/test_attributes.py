@@ -1,7 +1,8 @@
 """How images spread over the values of attributes."""
 
 import json
-from math import comb, log
+from math import comb
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from PIL import Image
 from scipy.stats import entropy, t as student
 
-from tests.helpers.batches_at_hand import EMBEDDING, greys, save_batch
+from tests.helpers.batches_at_hand import greys, save_batch
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
 from vendi_guidance.evaluation.attributes import (
@@ -22,10 +23,7 @@ from vendi_guidance.evaluation.attributes import (
     one_hot,
 )
 from vendi_guidance.evaluation.batches import LazyImages, as_batch
-from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction
-from vendi_guidance.features.probe import Probe, ProbeLabeler
 
 LIGHT = Attribute("light", ("dark", "bright"))
 
@@ -144,39 +142,15 @@ def test_zero_shot_compares_images_with_phrases_of_each_value():
     assert all("{value}" in template and "{attribute}" in template for template in TEMPLATES)
 
 
-class Seen(Probe):
-    """A probe that sees a cat, bold where an image is bright."""
-
-    def __init__(self) -> None:
-        super().__init__(["cat"], [("weight", ["regular", "bold"])], "{concept}, {weight}")
-
-    def looks(self, images):
+def test_a_probe_says_the_values_of_its_own_attributes():
+    def looks(images):
         return [("cat", "bold" if np.asarray(i).mean() > 127 else "regular") for i in images]
 
-    def looks_of(self, features):
-        return [("cat", "bold" if row.mean() > 0 else "regular") for row in features]
-
-
-def test_with_the_probe_the_values_drawn_are_the_looks():
-    probe, images, prompts = Seen(), greys(0, 0, 255, 0), ["cat"] * 2 + ["cat "] * 2
-    weight = Attribute("weight", ("regular", "bold"))
-    labels = ProbeLabeler(probe)
-    labels.from_features = None  # the pictures themselves are judged
-
-    def label(some, asked):
-        x = torch.tensor([[np.asarray(i).mean() - 127.0] for i in some])
-        return ProbeLabeler.from_features(labels, x, asked)
-
-    report = evaluate(
-        images,
-        prompts,
-        judges=Judges(labels=label, attributes=[weight], attribute_judge=ProbeJudge(probe)),
-        embedding=EMBEDDING,
-    )
-    assert report.scores["looks_per_prompt"].value == 1.5
-    assert report.spreads[0].by_prompt == pytest.approx({"cat": 0, "cat ": log(2)})
+    judge = ProbeJudge(SimpleNamespace(attributes={"weight": ["regular", "bold"]}, looks=looks))
+    found = judge(greys(0, 255, 0), ["cat"] * 3, Attribute("weight", ("bold", "regular")))
+    assert found.tolist() == [[0, 1], [1, 0], [0, 1]]
     with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
-        ProbeJudge(probe)(images, prompts, LIGHT)
+        judge(greys(0), ["cat"], LIGHT)
 
 
 @pytest.mark.parametrize(

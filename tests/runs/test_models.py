@@ -149,20 +149,6 @@ def test_a_librarys_long_message_is_cut(model):
     assert len(str(refused.value)) < 1000
 
 
-def test_damaged_parts_are_one_sentence(model):
-    for file in sorted(model.rglob("*")):
-        if not file.is_file():
-            continue
-        before = file.read_bytes()
-        file.write_bytes(before[: len(before) // 2])
-        try:
-            load(model)
-        except ValueError as error:
-            assert "\n" not in str(error)
-        file.write_bytes(before)
-    load(model)
-
-
 def test_a_fingerprint_is_of_what_is_loaded(model, tiny_sdxl_folder):
     first = fingerprint(tiny_sdxl_folder)
     assert fingerprint(model) == first

