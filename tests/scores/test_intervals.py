@@ -21,13 +21,7 @@ from vendi_guidance.scores.functional import (
     rke,
     vendi,
 )
-from vendi_guidance.scores.intervals import (
-    ORDER_TWO,
-    jackknife,
-    leave_one_out,
-    row_sums,
-    score_interval,
-)
+from vendi_guidance.scores.intervals import ORDER_TWO, jackknife, score_interval
 from vendi_guidance.scores.spectra import Exact, Nystrom
 
 SIGNS = {score: signs for score, _, signs in ORDER_TWO}
@@ -125,35 +119,14 @@ def test_conditional_scores_of_the_population_are_in_their_intervals_as_often_as
 # How the jackknife is computed
 
 
-def squared(x, t, kernel_x, kernel_t):
-    """k^2 as three dense matrices, their diagonals 0."""
-    of_x, of_t = kernel_x.gram(x).square(), kernel_t.gram(t).square()
-    return torch.stack([m.fill_diagonal_(0) for m in (of_x, of_t, of_x * of_t)]).double()
-
-
-@pytest.mark.parametrize("kernel", [Gaussian(1.0), Cosine()])
-def test_row_sums_tell_each_score_without_an_item(kernel):
-    n = 12
-    x, t = (torch.from_numpy(v) for v in sample(n))
-    sums = row_sums([kernel.blocks(x), kernel.blocks(t)], x)
-    means, without = leave_one_out(sums)
-    assert torch.allclose(means, squared(x, t, kernel, kernel).sum(dim=(1, 2)) / (n * (n - 1)))
-    for i in range(n):
-        rest = torch.arange(n) != i
-        squares = (1 + (n - 2) * without[:, i]) / (n - 1)
-        both = (x[rest], t[rest], kernel, kernel)
-        expected = rke(*both[::2]), conditional_rke(*both), information_rke(*both)
-        for signs, score in zip(SIGNS.values(), expected, strict=True):
-            found = math.prod(float(s) ** sign for s, sign in zip(squares, signs, strict=False))
-            assert found == pytest.approx(float(score))
-
-
 @pytest.mark.parametrize("score", [rke, conditional_rke, information_rke])
 def test_the_interval_over_many_tiles_is_that_of_dense_matrices(score):
     n, kernel = 700, Gaussian(0.7)
     x, t = (torch.from_numpy(v) for v in sample(n))
     signs = torch.tensor(SIGNS[score], dtype=torch.float64)
-    matrices = squared(x, t, kernel, kernel)[: len(signs)]
+    of_x, of_t = kernel.gram(x).square(), kernel.gram(t).square()
+    squares = torch.stack([m.fill_diagonal_(0) for m in (of_x, of_t, of_x * of_t)])
+    matrices = squares[: len(signs)]
     means = matrices.sum(dim=(1, 2)) / (n * (n - 1))
     shares = matrices / means[:, None, None]
     g = torch.einsum("s,sij->ij", signs, shares)

@@ -235,21 +235,6 @@ def test_leading_eigenvalues_alone_are_sought_where_few_are_kept(monkeypatch):
         vendi(normal(0, 700, 5), Gaussian(1.0), truncation=6)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_products_of_cosines_are_the_same_from_the_dual_and_the_full_matrix(order):
-    x, t, p = normal(0, 40, 5), normal(1, 40, 4), probabilities(2, 40)
-    gram_x, gram_t = Cosine().gram(x), Cosine().gram(t)
-    for truncation in (None, 6, 30):
-        entropy = Entropy(order, truncation)
-        joint, prompts = entropy_of(gram_x * gram_t, entropy), entropy_of(gram_t, entropy)
-        score = conditional_vendi(x, t, Cosine(), Cosine(), order=order, truncation=truncation)
-        # square roots of what rounding leaves of zero eigenvalues
-        assert float(score) == pytest.approx(math.exp(joint - prompts), rel=1e-5)
-    weighted = float(vendi(x, Cosine(), order=order, weights=p))
-    expected = math.exp(entropy_of(gram_x, Entropy(order), p))
-    assert weighted == pytest.approx(expected, rel=1e-5)
-
-
 def test_a_dual_truncated_beyond_its_width_keeps_zeros():
     """K has n eigenvalues: 4 of them are all the mass, and the fill-up adds nothing."""
     x = normal(0, 50, 4)
