@@ -37,13 +37,8 @@ Event = tuple[Callable[[object], object], int, int]
 
 
 class Team:
-    """Processes that make runs of the tiny model in a folder of their own.
-
-    Attributes:
-        output: where the run is made.
-        said: what each process said last.
-        windows: after each round, what each process's window holds: done, entered and a digest.
-    """
+    """Processes that make runs of the tiny model in `output`: what each `said` last, and what its
+    window held after each round (`windows`): done, entered and a digest."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
@@ -66,12 +61,8 @@ class Team:
         hold: bool = False,
         launch: dict[str, str] | None = None,
     ) -> list[int]:
-        """Exit statuses of that many processes.
-
-        Args:
-            hold: let images be written late, see `hold_images`.
-            launch: what torchrun adds to the environment.
-        """
+        """Exit statuses of that many processes; `hold` lets images be written late, `launch` is
+        what torchrun adds to the environment."""
         for file in self.folder.glob("[0-9].*"):
             file.unlink()
 
@@ -102,11 +93,10 @@ def watch_windows(file: Path) -> None:
     def watched(run: Runner) -> Iterator[int]:
         for made in rounds(run):
             window = run.window
-            digest = hashlib.sha256()
-            for tensor in (window.features, window.prompts, window.inner_products):
-                digest.update(tensor.contiguous().numpy().tobytes())
+            kept = (window.features, window.prompts, window.inner_products)
+            digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in kept)).hexdigest()
             with file.open("a") as lines:
-                lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
+                lines.write(f"{run.progress.done} {window.entered} {digest}\n")
             yield made
 
     Runner.rounds = watched
@@ -271,20 +261,20 @@ def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, l
     assert "the launcher has ended" in (tmp_path / "log").read_text()
 
 
-def test_a_process_asked_to_stop_stops_all(peace, team):
-    assert team.run(event=(terminate, 1, 2)) == [143, 143]
-    assert f"8 of {IMAGES} images in " in team.said[0]
-    assert "Traceback" not in "".join(team.said)
-    assert team.run("--resume") == [0, 0], team.said
-    assert repeatable(team.output) == repeatable(peace.output)
-
-
-def test_a_process_that_cannot_write_ends_the_run_which_goes_on(peace, team):
-    assert team.run(event=(fill_disk, 1, 1)) == [2, 2]
-    said = "".join(team.said)
-    assert said.count("cannot write to out: No space left on device") == 1
-    assert "Traceback" not in said
-    assert not (team.output / METADATA).exists()  # though the other has saved its images
+@pytest.mark.parametrize(
+    ("event", "status", "words", "done"),
+    [
+        ((terminate, 1, 2), 143, f"8 of {IMAGES} images in ", 8),
+        # though the other has saved its images
+        ((fill_disk, 1, 1), 2, "cannot write to out: No space left on device", 0),
+    ],
+    ids=["asked to stop", "cannot write"],
+)
+def test_a_process_that_stops_ends_the_run_which_goes_on(peace, team, event, status, words, done):
+    assert team.run(event=event) == [status, status]
+    said, metadata = "".join(team.said), team.output / METADATA
+    assert said.count(words) == 1 and "Traceback" not in said
+    assert (metadata.read_bytes().count(b"\n") if metadata.exists() else 0) == done
     assert team.run("--resume") == [0, 0], team.said
     assert repeatable(team.output) == repeatable(peace.output)
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.helpers.commands import assert_refused, contents, invoke, repeatable
 from tests.helpers.processes import fork, needs_fork, wait
-from tests.helpers.runs import at_call, hold_images, read_run
+from tests.helpers.runs import at_call, read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
 from vendi_guidance.adapter import call
 from vendi_guidance.commands import generate
@@ -44,7 +44,7 @@ def words(tiny_sdxl_folder) -> list[str]:
     """A run of four batches, all but its folder."""
     options = ("--images-per-prompt", IMAGES, "--batch-size", BATCH, "--steps", 2, "--seed", 40)
     given = ("cat", "--model", tiny_sdxl_folder, "--device", "cpu", *options, *GUIDED)
-    return [str(word) for word in given]
+    return list(map(str, given))
 
 
 @pytest.fixture
@@ -68,12 +68,6 @@ def peace_folder(words, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def peace(peace_folder) -> dict[str, bytes]:
     return repeatable(peace_folder)
-
-
-@pytest.fixture
-def finished(peace_folder, tmp_path) -> Path:
-    """The same, to be changed: tmp_path / "out"."""
-    return shutil.copytree(peace_folder, tmp_path / "out")
 
 
 def rows(folder: Path) -> list[dict]:
@@ -124,15 +118,6 @@ def test_a_resumed_run_keeps_the_precision_that_it_began_in(
     assert f"computing in {later}, " in make(output=tmp_path / "new").stderr
 
 
-def test_images_are_written_while_the_next_are_made_and_count_once_they_are_safe(
-    make, peace, tmp_path, monkeypatch
-):
-    hold_images(monkeypatch)
-    result = make()
-    assert result.exit_code == 0, result.output
-    assert repeatable(tmp_path / "out") == peace
-
-
 # Stopping -------------------------------------------------------------------------------------
 
 
@@ -141,10 +126,9 @@ def interrupt(_pipe, number: int = signal.SIGINT) -> None:
 
 
 def interrupt_twice(pipe) -> None:
-    interrupt(pipe)
-    interrupt(pipe)  # a launcher passes the same one on
-    time.sleep(1.1)
-    interrupt(pipe)
+    for wait_for in (0, 0, 1.1):  # a launcher passes the same one on
+        time.sleep(wait_for)
+        interrupt(pipe)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +224,10 @@ def test_an_unguided_run_goes_on_too(make, crashed, tmp_path):
     assert_refused(make("--resume", *unguided), checkpoint.name, "is not a readable safetensors")
 
 
-def test_a_complete_run_has_nothing_left_to_do_and_another_version_is_told(make, finished, peace):
+def test_a_complete_run_has_nothing_left_to_do_and_another_version_is_told(
+    make, peace_folder, peace, tmp_path
+):
+    finished = shutil.copytree(peace_folder, tmp_path / "out")
     path = finished / MANIFEST
     content = path.read_text()
     path.write_text(content.replace(f'"torch": "{TORCH}', '"torch": "1.0'))
@@ -385,18 +372,17 @@ def test_without_memory_batches_are_halved_and_the_run_goes_on(
     assert sizes == [7, 4, 2, 2, 2, 1]
     warnings = [record.getMessage() for record in caplog.records if "memory" in record.getMessage()]
     assert warnings == ["out of memory with 8 images at a time: going on with 4, or fewer"]
-    small = read_run(peace_folder)
     run = read_run(tmp_path / "out")
     assert [row["batch_size"] for row in run.rows] == [BATCH] * IMAGES
-    assert np.array_equal(run.pixels, small.pixels)
+    assert np.array_equal(run.pixels, read_run(peace_folder).pixels)
 
 
 def test_a_halved_run_goes_on_halved(make, crashed, tmp_path, monkeypatch):
-    small_memory(monkeypatch, 2)
+    sizes = small_memory(monkeypatch, 2)
     assert make("--batch-size", 4, output=tmp_path / "peace").exit_code == 0
     crashed(4, "--batch-size", 4)
     assert 0 < len(rows(tmp_path / "out")) < IMAGES
-    sizes = small_memory(monkeypatch, 2)
+    sizes.clear()
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "peace"), "--batch-size", 4)
     assert max(sizes) == 2
 
