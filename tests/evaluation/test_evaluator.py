@@ -46,20 +46,12 @@ def test_every_score_is_that_of_the_features():
         "seconds_per_image": 2.0,
         **manifold_scores(x, real, 5)._asdict(),
     }
-    for name in ("vendi", "rke"):
-        expected[name] = float(getattr(scores, name)(x, KERNELS[0]))
-        for kind in ("conditional", "information"):
-            score = getattr(scores, f"{kind}_{name}")
-            expected[f"{kind}_{name}"] = float(score(x, t, *KERNELS))
-    expected["truncated_vendi"] = float(scores.vendi(x, KERNELS[0], truncation=3))
-    for kind in ("conditional", "information"):
-        score = getattr(scores, f"{kind}_vendi")
-        expected[f"truncated_{kind}_vendi"] = float(score(x, t, *KERNELS, truncation=3))
-    found = values(report)
-    assert found == pytest.approx(expected, rel=1e-5)
-    for name in ("vendi", "rke"):  # what the prompts explain, times the rest
-        product = found[f"conditional_{name}"] * found[f"information_{name}"]
-        assert found[name] == pytest.approx(product)
+    for kind in ("", "conditional_", "information_"):
+        of = (x, t, *KERNELS) if kind else (x, KERNELS[0])
+        vendi, rke = (getattr(scores, f"{kind}{name}") for name in ("vendi", "rke"))
+        expected |= {f"{kind}vendi": float(vendi(*of)), f"{kind}rke": float(rke(*of))}
+        expected[f"truncated_{kind}vendi"] = float(vendi(*of, truncation=3))
+    assert values(report) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_decides_a_score_stands_beside_it():
@@ -120,19 +112,18 @@ def test_labels_may_come_from_a_function_and_of_unreadable_files_are_left_out(tm
 
 
 def test_a_clip_score_is_the_mean_cosine_of_images_and_prompts():
+    def of_texts(texts):
+        return np.array([[0.0, 1.0] if "0" in text else [-1.0, 0.0] for text in texts])
+
     image_half = FromFunction(lambda images: np.tile([3.0, 4.0], (len(images), 1)), "clip")
-    text_half = FromFunction(
-        lambda texts: np.array([[0.0, 1.0] if "0" in text else [-1.0, 0.0] for text in texts]),
-        "clip",
-    )
-    report = report_of(64, clip=(image_half, text_half))
-    score = report.scores["clip_score"]
+    text_half = FromFunction(of_texts, "clip")
+    score = report_of(64, clip=(image_half, text_half)).scores["clip_score"]
     assert score.value == pytest.approx(100 * 0.8 / 8)
     assert 0 <= score.low < score.value < score.high <= 100
     with pytest.raises(ValueError, match="must agree in d, got 2 and 16"):
         report_of(16, clip=(image_half, WORDS))
     with pytest.raises(ValueError, match="give the prompts too"):
-        evaluate(sample_images(4), judges=Judges(clip=(image_half, text_half)))
+        report_of(4, prompts=None, clip=(image_half, text_half))
 
 
 def test_groups_come_from_the_least_to_the_most_diverse():
@@ -173,26 +164,21 @@ def test_one_image_and_images_that_are_all_alike_score_one(colour):
 def test_features_that_cannot_be_scored_are_named():
     x = torch.randn(8, 3)
     x[5, 1] = float("nan")
-    with pytest.raises(ValueError, match=r"the features given cannot be scored.*row 5"):
-        evaluate(sample_images(8), embedding=Embedding(x))
     broken = FromFunction(lambda images: np.full((len(images), 2), np.inf), "broken")
-    with pytest.raises(ValueError, match="broken's features cannot be scored"):
-        evaluate(sample_images(8), embedding=Embedding(broken))
-    with pytest.raises(ValueError, match="have 7 rows, but there are 8"):
-        evaluate(sample_images(8), embedding=Embedding(torch.randn(7, 3)))
-    black = [Image.new("RGB", (8, 8), "black")] * 3
-    with pytest.raises(ValueError, match="row 0 is a zero vector"):
-        evaluate(black, embedding=Embedding(COLOURS, kernel_image=Cosine()))
+    black = FromFunction(lambda images: np.zeros((len(images), 2)), "black")
+    for image, kernel, words in (
+        (x, None, r"the features given cannot be scored.*row 5"),
+        (broken, None, "broken's features cannot be scored"),
+        (torch.randn(7, 3), None, "have 7 rows, but there are 8"),
+        (black, Cosine(), "row 0 is a zero vector"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            report_of(8, image=image, kernel_image=kernel)
 
 
 def test_given_features_are_taken_as_they_are():
-    x, t = torch.randn(30, 5), torch.randn(30, 4)
-    report = evaluate(
-        sample_images(30),
-        prompts(30),
-        embedding=Embedding(x, t),
-        references=torch.randn(9, 5),
-    )
+    x, given = torch.randn(30, 5), {"references": torch.randn(9, 5)}
+    report = report_of(30, image=x, prompt=torch.randn(30, 4), kernel_image=None, **given)
     assert report.settings["references"] == 9
     expected = scores.vendi(x, report.inputs.kernel_x)
     assert report.scores["vendi"].value == pytest.approx(float(expected))
@@ -204,16 +190,9 @@ def test_the_spectrum_follows_the_number_of_images():
 
 
 def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_has():
-    prompts = [name for name in ("hand", "thumb", "baby") for _ in range(8)]
-
-    def label(images, prompts):
-        return Labels(prompts, prompts, [0] * 23 + [1])  # one look a prompt, but one image's
-
-    images = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    report = evaluate(
-        images, prompts, judges=Judges(labels=label), embedding=Embedding("pixels", "words")
-    )
-    assert report.scores["looks_per_prompt"].low == 1
+    asked = [name for name in ("hand", "thumb", "baby") for _ in range(8)]
+    labels = Labels(asked, asked, [0] * 23 + [1])  # one look a prompt, but one image's
+    assert report_of(24, prompts=asked, labels=labels).scores["looks_per_prompt"].low == 1
 
 
 @pytest.mark.parametrize(

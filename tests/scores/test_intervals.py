@@ -144,8 +144,11 @@ def test_the_interval_over_many_tiles_is_that_of_dense_matrices(score):
     expected = [estimate, estimate * (middle - root).exp(), estimate * (middle + root).exp()]
 
     items = [x] if score is rke else [x, t]
+    kernels = [kernel] * len(items)
+    whole = (matrices.sum(dim=(1, 2)) + n) / n**2  # of the score, which has the diagonal
+    assert float((signs @ whole.log()).exp()) == pytest.approx(float(score(*items, *kernels)))
     with LargestTensor() as largest:
-        found = jackknife(items, [kernel] * len(items), SIGNS[score], Z)
+        found = jackknife(items, kernels, SIGNS[score], Z)
     assert found == pytest.approx([*map(float, expected), float(estimate * variance.sqrt())])
     assert largest.numel <= 512**2  # a tile of K, never all of it
 
