@@ -48,11 +48,6 @@ def samples(draw, max_n=12):
     return torch.from_numpy(x), torch.from_numpy(t)
 
 
-def far_apart(n: int) -> torch.Tensor:
-    """n items that no kernel finds anything in common between."""
-    return 100 * torch.eye(n, dtype=torch.float64)
-
-
 def golden_sample(case):
     r = np.random.default_rng(case["seed"])
     n, d, m = case["n"], case["d"], case["m"]
@@ -184,7 +179,7 @@ def test_constant_prompts_explain_nothing_and_all_different_ones_everything(samp
     score, by_rke = vendi(x, pair[0], order=order), rke(x, pair[0])
     for prompts, own, own_rke, explained in (
         (t[:1].expand(len(x), -1), score, by_rke, 1),
-        (far_apart(len(x)), 1, 1, by_rke),
+        (100 * torch.eye(len(x)), 1, 1, by_rke),
     ):
         conditional = float(conditional_vendi(x, prompts, *pair, order=order))
         assert conditional == pytest.approx(float(own), rel=1e-5)

@@ -70,25 +70,6 @@ def test_nystrom_is_its_definition():
     torch.testing.assert_close(Nystrom(m, seed=3).eigenvalues(x, kernel), expected)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "approximate", "sizes", "order"),
-    [
-        (Gaussian(2.0), Nystrom, (20, 60, 180), 1),
-        (Product(Cosine(), Gaussian(4.0), split=5), Nystrom, (20, 60, 180), 1),
-        *((Gaussian(2.0), RandomFourier, (40, 160, 640), order) for order in (1, 2, math.inf)),
-    ],
-)
-def test_approximations_near_the_exact_entropy_as_they_grow(kernel, approximate, sizes, order):
-    x, entropy = modes(0, 300, 10, count=12, spread=0.3), Entropy(order)
-    exact = Exact().entropy(x, kernel, entropy)
-    errors = [
-        sum(abs(float(approximate(m, s).entropy(x, kernel, entropy) - exact)) for s in range(5)) / 5
-        for m in sizes
-    ]
-    assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < (0.02 if approximate is Nystrom else 0.08)
-
-
 # Random Fourier features
 
 
