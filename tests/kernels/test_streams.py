@@ -92,12 +92,7 @@ def test_samples_and_prompts_may_be_cut_differently(data):
 
 def test_a_stream_is_read_as_it_is_needed():
     read = []
-
-    def chunk(number):
-        read.append(number)
-        return X[:5]
-
-    parts = chunks(as_stream(chunk(number) for number in range(10)))
+    parts = chunks(as_stream(read.append(number) or X[:5] for number in range(10)))
     assert read == [0]
     next(parts), next(parts)
     assert read == [0, 1]
@@ -142,17 +137,13 @@ def test_every_chunk_must_be_features_of_one_width(bad, message):
 
 
 @pytest.mark.parametrize("spectrum", [Exact(), RandomFourier(20)])
-def test_samples_and_prompts_must_end_together(spectrum):
+def test_samples_prompts_weights_and_labels_must_end_together(spectrum):
     for longer, x, t in (("x", X, T[:30]), ("t", X[:30], T)):
-        message = f"same items, but only {longer} has row 30"
         for size in (1, 10, 30, 50):
             for cut_x, cut_t in ((x.split(size), t.split(7)), (x.split(7), t.split(size))):
-                with pytest.raises(ValueError, match=message):
+                with pytest.raises(ValueError, match=f"items, but only {longer} has row 30"):
                     conditional_vendi(iter(cut_x), iter(cut_t), K, J, spectrum=spectrum)
-
-
-def test_weights_and_labels_must_be_as_many_as_rows_that_came():
     with pytest.raises(ValueError, match=r"weights must have shape \(40,\)"):
-        vendi(iter(X[:40].split(7)), K, weights=np.full(N, 1 / N), spectrum=RandomFourier(20))
+        vendi(iter(X[:40].split(7)), K, weights=np.full(N, 1 / N), spectrum=spectrum)
     with pytest.raises(ValueError, match="n = 40 labels, got 50"):
         cluster_vendi(iter(X[:40].split(7)), range(N), K)
