@@ -60,14 +60,18 @@ def test_every_item_a_landmark_or_few_items_for_lanczos_are_exact(kernel, spectr
     assert float(Lanczos().estimate(x, kernel, Entropy()).standard_error) == 0
 
 
-def test_nystrom_is_its_definition():
-    x, kernel, m = normal(0, 60, 2), Gaussian(0.5), 20
+@pytest.mark.parametrize("copies", [1, 6])
+@pytest.mark.parametrize(
+    "p", [torch.full((60,), 1 / 60, dtype=torch.float64), probabilities(0, 60)]
+)
+def test_nystrom_is_its_definition(copies, p):
+    x, kernel, m = normal(0, 60 // copies, 2).repeat(copies, 1), Gaussian(0.5), 20
     drawn = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:m]
     k = kernel.gram(x)
-    k_nm, k_mm = k[:, drawn], k[drawn][:, drawn]
-    explained = torch.linalg.eigvalsh(k_nm @ torch.linalg.pinv(k_mm) @ k_nm.T / 60)[-m:].flip(0)
+    k_nm, k_mm = p.sqrt()[:, None] * k[:, drawn], k[drawn][:, drawn]
+    explained = torch.linalg.eigvalsh(k_nm @ torch.linalg.pinv(k_mm) @ k_nm.T)[-m:].flip(0)
     expected = explained + (1 - explained.sum()) / m
-    torch.testing.assert_close(Nystrom(m, seed=3).eigenvalues(x, kernel), expected)
+    torch.testing.assert_close(Nystrom(m, seed=3).eigenvalues(x, kernel, p), expected)
 
 
 # Random Fourier features
