@@ -58,10 +58,10 @@ def test_a_run_is_an_imagefolder_with_a_manifest_and_a_checkpoint(folder):
 
 def test_what_lies_beyond_the_last_checkpoint_is_cut_off(folder):
     before = contents(folder.path)
-    with (folder.path / METADATA).open("a") as lines:
-        lines.write('{"file_name": "000004.png", "prompt": "cat"}\n{"file_na')
-    with (folder.path / TIMINGS).open("a") as lines:
-        lines.write('{"file_name": "0000')
+    whole = '{"file_name": "000004.png", "prompt": "cat"}\n'
+    for name, more in ((METADATA, f'{whole}{{"file_na'), (TIMINGS, '{"file_name": "0000')):
+        with (folder.path / name).open("a") as lines:
+            lines.write(more)
     (folder.path / ".writing-x.part").write_bytes(b"half an image")
     (folder.path / CHECKPOINTS / ".writing-x.part").write_bytes(b"half a checkpoint")
     [last] = (folder.path / CHECKPOINTS).glob("0*")
@@ -89,12 +89,10 @@ def test_beginning_anew_leaves_nothing_of_the_old_run_which_has_not_begun_withou
 
 
 def test_metadata_that_lost_lines_are_noticed(folder):
-    os.truncate(folder.path / METADATA, 50)
-    with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines: .* after 4 images"):
-        folder.recover()
-    (folder.path / METADATA).unlink()
-    with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines"):
-        folder.recover()
+    for lose in (lambda path: os.truncate(path, 50), os.unlink):
+        lose(folder.path / METADATA)
+        with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines: .* after 4 images"):
+            folder.recover()
 
 
 @needs_fork
