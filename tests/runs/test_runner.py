@@ -6,9 +6,11 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 from functools import partial, wraps
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ import torch
 from click.testing import Result
 from PIL import Image
 
-from tests.helpers.commands import assert_refused, contents, invoke, repeatable
+from tests.helpers.commands import Killed, assert_refused, contents, invoke, repeatable
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import at_call, read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
@@ -26,14 +28,13 @@ from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs import precision, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
-from vendi_guidance.runs.manifest import MANIFEST, Manifest
-from vendi_guidance.storage.imagefolder import METADATA
+from vendi_guidance.runs.manifest import Manifest
 
 # so wide a kernel that images of a random model seem alike, and what is remembered moves them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
 IMAGES = 7
 BATCH = 2
-TORCH = torch.__version__.split("+")[0]
+
 
 WRITES = ((os, "fsync"), (os, "truncate"), (Path, "mkdir"), (Path, "replace"), (Path, "unlink"))
 """What runs write and delete with."""
@@ -70,25 +71,15 @@ def peace(peace_folder) -> dict[str, bytes]:
     return repeatable(peace_folder)
 
 
-def rows(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / METADATA).read_text().splitlines()]
-
-
-class Crash(Exception):  # noqa: N818
-    """Of a kind that nobody expects."""
-
-
 @pytest.fixture
 def crashed(make, monkeypatch):
-    """Let a run crash at a call of the pipeline: `crashed(3, *options)`."""
-
-    def crash(_pipe) -> None:
-        raise Crash
+    """Let a run crash in a way that nobody expects, at this call: `crashed(3, *options)`."""
 
     def run(number: int, *options: object) -> None:
         with monkeypatch.context() as inner:
-            at_call(inner, number, crash)
-            assert isinstance(make(*options).exception, Crash)
+            at_call(inner, number, Mock(side_effect=Killed))
+            with pytest.raises(Killed):
+                make(*options)
 
     return run
 
@@ -102,10 +93,10 @@ def assert_goes_on(make, folder: Path, whole: dict[str, bytes], *options: object
 
 @pytest.mark.parametrize(("began", "later"), [("float32", "bfloat16"), ("bfloat16", "float32")])
 def test_a_resumed_run_keeps_the_precision_that_it_began_in(
-    make, words, tmp_path, monkeypatch, began, later
+    make, tmp_path, monkeypatch, began, later
 ):
     whole = tmp_path / "whole"
-    assert invoke(generate.main, *words, "--dtype", began, "--output", whole).exit_code == 0
+    assert make("--dtype", began, output=whole).exit_code == 0
     monkeypatch.setattr(precision, "computes_bfloat16", lambda: began == "bfloat16")
     at_call(monkeypatch, 3, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     stopped = make()
@@ -228,14 +219,13 @@ def test_a_complete_run_has_nothing_left_to_do_and_another_version_is_told(
     make, peace_folder, peace, tmp_path
 ):
     finished = shutil.copytree(peace_folder, tmp_path / "out")
-    path = finished / MANIFEST
-    content = path.read_text()
-    path.write_text(content.replace(f'"torch": "{TORCH}', '"torch": "1.0'))
+    began = Manifest.load(finished)
+    replace(began, versions=began.versions | {"torch": "1.0"}).save(finished)
     result = make("--resume")
     assert result.exit_code == 0
     assert f"{IMAGES} images in {finished}, nothing was left to do" in result.output
-    assert "torch is " in result.output and "was 1.0" in result.output
-    path.write_text(content)
+    assert f"torch is {began.versions['torch']}, was 1.0" in result.output
+    began.save(finished)
     assert repeatable(finished) == peace
 
 
@@ -281,10 +271,9 @@ def test_a_run_of_an_older_version_says_settings_of_both_algorithms_and_resumes(
     make, crashed, tmp_path, options, unused
 ):
     crashed(3, *options)
-    run = tmp_path / "out" / "run.json"
-    content = json.loads(run.read_text("utf-8"))
-    content["settings"] |= {f"diversity_{name}": value for name, value in unused.items()}
-    run.write_text(json.dumps(content), "utf-8")
+    began = Manifest.load(tmp_path / "out")
+    began.settings.update({f"diversity_{name}": value for name, value in unused.items()})
+    began.save(tmp_path / "out")
     result = make("--resume", *options)
     assert result.exit_code == 0, result.output
 
@@ -381,7 +370,7 @@ def test_a_halved_run_goes_on_halved(make, crashed, tmp_path, monkeypatch):
     sizes = small_memory(monkeypatch, 2)
     assert make("--batch-size", 4, output=tmp_path / "peace").exit_code == 0
     crashed(4, "--batch-size", 4)
-    assert 0 < len(rows(tmp_path / "out")) < IMAGES
+    assert 0 < len(read_run(tmp_path / "out").rows) < IMAGES
     sizes.clear()
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "peace"), "--batch-size", 4)
     assert max(sizes) == 2
@@ -409,7 +398,7 @@ def test_every_image_says_what_it_was_made_with_or_nothing_and_looks_the_same(
     make, peace_folder, tmp_path
 ):
     assert make("--no-metadata").exit_code == 0
-    for row in rows(peace_folder):
+    for row in read_run(peace_folder).rows:
         with Image.open(peace_folder / row["file_name"]) as opened:
             text, pixels = opened.text, np.asarray(opened)
         with Image.open(tmp_path / "out" / row["file_name"]) as quiet:
@@ -419,7 +408,7 @@ def test_every_image_says_what_it_was_made_with_or_nothing_and_looks_the_same(
         assert text["model"] == row["model"]
         assert text["diversity_objective"] == Rounds().objective
         assert text["diversity_scale"] == str(Rounds().scale)
-        assert json.loads(text["versions"])["torch"] == TORCH
+        assert json.loads(text["versions"]) == Manifest.load(peace_folder).versions
         assert len(text["model_sha256"]) == 64
 
 
@@ -435,6 +424,6 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     [weights] = moved.glob("*.safetensors")
     said = Manifest.load(tmp_path / "out").inputs["lora"]
     assert said.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
-    assert {row["lora"] for row in rows(tmp_path / "out")} == {str(lora), str(moved)}
+    assert {row["lora"] for row in read_run(tmp_path / "out").rows} == {str(lora), str(moved)}
     first = "000000.png"
     assert (tmp_path / "out" / first).read_bytes() != (peace_folder / first).read_bytes()
