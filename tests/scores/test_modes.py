@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.helpers.every_score import normal
 from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
@@ -25,15 +26,21 @@ def assert_same_modes(found, expected, rel=1e-6):
         assert a.loadings == pytest.approx(b.loadings, rel=rel)
 
 
-def clusters(columns: int = 8) -> torch.Tensor:
-    """(100, columns) in four clusters that no kernel finds much in common between."""
-    noise = torch.randn(100, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    x = 20 * torch.eye(4, 8, dtype=torch.float64)[cluster_of] + 0.5 * noise
-    return torch.nn.functional.pad(x, (0, columns - 8))
+def clusters() -> torch.Tensor:
+    """(100, 8) in four clusters that no kernel finds much in common between."""
+    return 20 * torch.eye(4, 8, dtype=torch.float64)[cluster_of] + 0.5 * normal(0, 100, 8)
 
 
 def mixed(n: int = 200) -> torch.Tensor:
-    return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return normal(0, n, 3)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(3.0), Cosine()])
+def test_the_modes_of_a_gram_matrix_are_those_of_its_kernel(kernel):
+    """Cosines' own are from a factor of 8 columns."""
+    own = find_modes(clusters(), kernel, count=4, spectrum=Exact())
+    of_gram = Precomputed(kernel.gram(clusters()))
+    assert_same_modes(own, find_modes(range(100), of_gram, count=4, spectrum=Exact()))
 
 
 @pytest.mark.parametrize("kernel, spectrum", WAYS)
@@ -61,12 +68,6 @@ def test_squared_loadings_average_to_the_eigenvalue_which_is_that_of_the_kernel_
         assert max(map(abs, mode.loadings)) == mode.loadings[0] <= 1
 
 
-def test_modes_from_a_factor_are_those_from_the_kernel_matrix():
-    dual = find_modes(clusters(), Cosine(), count=4, spectrum=Exact())
-    whole = find_modes(clusters(columns=100), Cosine(), count=4, spectrum=Exact())
-    assert_same_modes(dual, whole)
-
-
 def test_leading_modes_alone_are_those_of_the_whole_decomposition():
     x, kernel = mixed(600), Gaussian(2.0)  # 600 rows are more than 32 times 1 + 16
     alone = find_modes(x, kernel, count=1, spectrum=Exact())
@@ -88,15 +89,6 @@ def test_streams_that_can_be_read_twice_have_the_modes_of_the_whole(spectrum, tm
 def test_streams_that_can_be_read_only_once_are_refused(once):
     with pytest.raises(ValueError, match="read the features twice"):
         find_modes(once(mixed().split(50)), Gaussian(1.0))
-
-
-def test_modes_of_things_come_from_their_similarities():
-    words = ["cat", "cow", "dog", "crab", "duck", "eel"]
-    alike = Precomputed(np.array([[float(a[0] == b[0]) for a in words] for b in words]))
-    modes = find_modes(range(6), alike, spectrum=Exact())
-    assert [mode.eigenvalue for mode in modes] == pytest.approx([3 / 6, 2 / 6, 1 / 6])
-    best = [[words[i][0] for i in mode.rows] for mode in modes]
-    assert [best[0][:3], best[1][:2], best[2][:1]] == [["c"] * 3, ["d"] * 2, ["e"]]
 
 
 def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
