@@ -15,27 +15,23 @@ small = settings(deadline=None, max_examples=40)
 
 def by_definition(x, reference, k) -> ManifoldScores:
     """The five scores, from distances of pairs by `math.dist`, with closed balls."""
+
+    def distances(first, second):
+        return np.array([[math.dist(a, b) for b in second] for a in first])
+
+    def reach(images, k):
+        """To the k-th neighbour: each is its own first, at 0."""
+        return np.sort(distances(images, images), axis=1)[:, k]
+
     x, reference = x.tolist(), reference.tolist()
-    across = [[math.dist(generated, real) for real in reference] for generated in x]
-
-    def reach(images, i, k):
-        others = images[:i] + images[i + 1 :]
-        return sorted(math.dist(images[i], other) for other in others)[k - 1]
-
-    reach_x = [reach(x, j, k) for j in range(len(x))]
-    reach_r = [reach(reference, i, k) for i in range(len(reference))]
-    inside = [[d <= r for d, r in zip(row, reach_r, strict=True)] for row in across]
-    nearest = [min(range(len(reference)), key=row.__getitem__) for row in across]
+    across, nearest_real = distances(x, reference), reach(reference, 1)
+    inside = across <= reach(reference, k)
     return ManifoldScores(
-        precision=np.mean([any(row) for row in inside]),
-        recall=np.mean(
-            [any(across[j][i] <= reach_x[j] for j in range(len(x))) for i in range(len(reference))]
-        ),
-        density=sum(sum(row) for row in inside) / (k * len(x)),
-        coverage=np.mean([any(column) for column in zip(*inside, strict=True)]),
-        authenticity=np.mean(
-            [row[i] > reach(reference, i, 1) for row, i in zip(across, nearest, strict=True)]
-        ),
+        precision=inside.any(axis=1).mean(),
+        recall=(across <= reach(x, k)[:, None]).any(axis=0).mean(),
+        density=inside.sum() / (k * len(x)),
+        coverage=inside.any(axis=0).mean(),
+        authenticity=(across.min(axis=1) > nearest_real[across.argmin(axis=1)]).mean(),
     )
 
 
