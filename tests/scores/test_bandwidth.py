@@ -35,7 +35,6 @@ def test_the_median_scales_with_the_features_and_does_not_depend_on_how_they_are
     ("call", "message"),
     [
         (lambda: median_distance(np.ones(200)), r"shape \(n, d\), got \(200,\)"),
-        (lambda: median_distance(np.ones((200, 3))), "all items are equal"),
         (lambda: median_distance(np.ones((1, 3))), "got 1 item: a distance needs two"),
         (lambda: median_distance(cloud(9), pairs=0), "pairs must be a whole number"),
     ],
