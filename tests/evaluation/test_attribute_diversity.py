@@ -33,27 +33,34 @@ def hues():
     ]
 
 
+def labelled(rows, prompts):
+    """A folder's images with these columns."""
+    return replace(as_batch([Image.new("RGB", (8, 8))] * len(rows), prompts), rows=rows)
+
+
 def labels(*pairs):
-    """A folder's images of prompt "a" with a coat and a hat each."""
-    rows = [{"file_name": f"{i}.png", "coat": c, "hat": h} for i, (c, h) in enumerate(pairs)]
-    images = [Image.new("RGB", (8, 8))] * len(rows)
-    return replace(as_batch(images, ["a"] * len(rows)), rows=rows)
+    """Images of prompt "a" with a coat and a hat each."""
+    return labelled([{"coat": coat, "hat": hat} for coat, hat in pairs], ["a"] * len(pairs))
+
+
+def spreads_of(batch, attributes, *mix):
+    return attribute_spreads(attribute_scores(batch, attributes, None), batch.prompts, *mix)
 
 
 def test_spreads_count_effective_values_and_combinations_of_what_is_open(hues):
     batch = labels(("red", "red"), ("red", "green"), ("blue", "red"), ("blue", "green"))
-    coat, hat, looks = attribute_spreads(attribute_scores(batch, hues, None), batch.prompts)
+    coat, hat, looks = spreads_of(batch, hues)
     assert (coat.value, hat.value, looks.value) == pytest.approx((2, 2, 4))
     assert (coat.most, hat.most, looks.most) == (2, 3, 4)  # images, not the six combinations
     assert [row.training for row in (coat, hat, looks)] == [None] * 3
     one_look = labels(*[("red", "green")] * 4)
-    alone = attribute_spreads(attribute_scores(one_look, hues, None), one_look.prompts)
+    alone = spreads_of(one_look, hues)
     assert [row.value for row in alone] == pytest.approx([1, 1, 1])
     assert [change(*both)[0] for both in zip(alone, (coat, hat, looks), strict=True)] == (
         pytest.approx([2, 2, 4])
     )
     named = replace(one_look, prompts=["a, red coat"] * 4)
-    [only] = attribute_spreads(attribute_scores(named, hues, None), named.prompts)
+    [only] = spreads_of(named, hues)
     assert only.title == "hat"  # and one open attribute makes no combinations
     assert change(only, coat) is None
 
@@ -61,7 +68,7 @@ def test_spreads_count_effective_values_and_combinations_of_what_is_open(hues):
 def test_even_and_training_draws_are_of_as_many_images(hues):
     few = labels(*[("red", "green")] * 2)
     alike = [(1.0, {"coat": {"red": 1.0}, "hat": {"green": 1.0}})]
-    coat, _, looks = attribute_spreads(attribute_scores(few, hues, None), few.prompts, alike)
+    coat, _, looks = spreads_of(few, hues, alike)
     # two images show one colour of two or both, each in half of all draws
     assert log(coat.even) == pytest.approx(log(2) / 2, abs=0.03)
     assert looks.even == pytest.approx(2 - 1 / 6, abs=0.03)
@@ -70,21 +77,17 @@ def test_even_and_training_draws_are_of_as_many_images(hues):
         (0.5, {"coat": {"red": 1.0}, "hat": {"red": 1.0}}),
         (0.5, {"coat": {"blue": 1.0}, "hat": {"blue": 1.0}}),
     ]
-    coat, _, looks = attribute_spreads(attribute_scores(few, hues, None), few.prompts, together)
+    coat, _, looks = spreads_of(few, hues, together)
     assert coat.training == pytest.approx(coat.even, abs=0.05)
     assert looks.training == pytest.approx(1.5, abs=0.05)  # coat and hat go together
-    coat, hat, looks = attribute_spreads(
-        attribute_scores(few, hues, None), few.prompts, [(1.0, {"coat": {"red": 1.0}})]
-    )
+    coat, hat, looks = spreads_of(few, hues, [(1.0, {"coat": {"red": 1.0}})])
     assert coat.training == 1 and hat.training is looks.training is None
 
 
 def test_attributes_of_different_prompts_may_share_a_name():
-    rows = [{"file_name": f"{i}.png", "hue": value} for i, value in enumerate("rgrgxyxy")]
-    prompts = ["a"] * 4 + ["b"] * 4
-    batch = replace(as_batch([Image.new("RGB", (8, 8))] * 8, prompts), rows=rows)
+    batch = labelled([{"hue": value} for value in "rgrgxyxy"], ["a"] * 4 + ["b"] * 4)
     hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
-    for spread in attribute_spreads(attribute_scores(batch, hues, None), prompts):
+    for spread in spreads_of(batch, hues):
         assert spread.value == pytest.approx(2)
         mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
         assert log(spread.even) == pytest.approx(mixed, abs=0.03)
@@ -112,13 +115,11 @@ def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_nam
     looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
     probe = Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat")
     prompts = ["a, red hat", "a castle"]
-    judges = open_attributes(None, None, ProbeLabeler(probe), "cpu", prompts)
-    coat, hat = judges.attributes
+    coat, hat = open_attributes(None, None, ProbeLabeler(probe), "cpu", prompts).attributes
     assert coat.named("a, red hat") is None and hat.named("a, red hat") == "red"
     assert not coat.is_for("a castle")
     file = tmp_path / "attributes.json"
     file.write_text('{"coat": "blue, red", "light": "dark, red"}')
-    judges = open_attributes(file, None, ProbeLabeler(probe), "cpu", prompts)
-    coat, light = judges.attributes
+    coat, light = open_attributes(file, None, ProbeLabeler(probe), "cpu", prompts).attributes
     assert coat.values == ("blue", "red") and coat.named("a, red hat") is None
     assert light.named("a, red hat") == "red"

@@ -37,9 +37,8 @@ def test_some_images_score_as_if_there_were_no_others():
 
 def test_every_prompt_with_a_correct_image_has_a_look_at_least():
     groups = ["hand"] * 3 + ["thumb"] * 2
-    labels = Labels(
-        groups, ["hand", "hand", "ear", "ear", "ear"], ["light", "dark"] + ["light"] * 3
-    )
+    shown = ["hand", "hand", "ear", "ear", "ear"]
+    labels = Labels(groups, shown, ["light", "dark", "light", "light", "light"])
     some = ScoreInputs(X[:5], KERNELS[0], groups=groups, labels=labels)
     assert some.scores(Exact())["looks_per_prompt"] == 1.0  # 2 and 0
     assert some.lower_bound("looks_per_prompt") == 0.5

@@ -3,14 +3,8 @@
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import (
-    EMBEDDING,
-    greys,
-    prompts,
-    report_of,
-    sample_images,
-    save_batch,
-)
+from tests.helpers import batches_at_hand as at_hand
+from tests.helpers.batches_at_hand import greys, report_of
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
@@ -18,22 +12,21 @@ from vendi_guidance.evaluation.judging import OwnPrompt
 from vendi_guidance.features.images import open_image_embedder
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A folder with 32 images and a column of numbers."""
-    rows = [{"prompt": p, "vqa": i / 32, "by": "me"} for i, p in enumerate(prompts(32))]
-    return save_batch(tmp_path, sample_images(32), rows)
+def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
+    rows = [{"prompt": p, "vqa": i / 32, "by": "me"} for i, p in enumerate(at_hand.prompts(32))]
+    folder = at_hand.save_batch(tmp_path, at_hand.sample_images(32), rows)
 
+    def judged_by(column):
+        judges = Judges(faithfulness=column)
+        return evaluate(folder, judges=judges, embedding=at_hand.EMBEDDING).scores["faithfulness"]
 
-def test_a_column_of_the_metadata_is_a_score_with_an_interval(folder):
-    report = evaluate(folder, judges=Judges(faithfulness="vqa"), embedding=EMBEDDING)
-    score = report.scores["faithfulness"]
+    score = judged_by("vqa")
     assert score.value == pytest.approx(sum(range(32)) / 32**2)
     assert score.low < score.value < score.high
     assert score.basis == "column vqa; n = 32"
     for name, words in (("hps", "no column 'hps' .* are vqa"), ("by", "column 'by' .* 'me', no n")):
         with pytest.raises(ValueError, match=words):
-            evaluate(folder, judges=Judges(faithfulness=name), embedding=EMBEDDING)
+            judged_by(name)
 
 
 def test_a_function_judges_images_with_their_prompts():

@@ -8,8 +8,6 @@ from PIL import Image
 
 from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.report.figures import draw_figures
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.tables import score_table
@@ -27,8 +25,7 @@ def comparison():
 @pytest.fixture(scope="module")
 def folder(comparison, tmp_path_factory):
     """Of the comparison, with what was there before: notes, and a figure of an earlier version."""
-    folder = tmp_path_factory.mktemp("reports") / "new"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("reports")
     earlier = {"format": "vendi-guidance report", "files": ["similarities-1.png"]}
     (folder / "report.json").write_text(json.dumps(earlier))
     (folder / "similarities-1.png").write_text("earlier")
@@ -81,16 +78,15 @@ def test_half_a_character_is_a_question_mark(tmp_path):
 
 
 def test_a_score_that_only_one_run_has_is_no_change():
-    judged = report_of(16, prompts=["cat"] * 16, labels=labels_of(["cat"] * 16, ["cat"] * 16))
-    plain = report_of(16, prompts=["cat"] * 16)
-    table = score_table([judged, plain], compare(judged, plain))
-    columns = [[str(cell) for cell in column.cells] for column in table.columns]
-    rows = {title: cells for title, *cells in zip(*columns, strict=True)}
-    assert rows["prompt fidelity"] == ["1.000", "–", "–", "–"]
+    cats = ["cat"] * 16
+    runs = [report_of(16, prompts=cats, labels=x) for x in (labels_of(cats, cats), None)]
+    columns = score_table(runs, compare(*runs)).columns
+    rows = zip(*(map(str, column.cells) for column in columns), strict=True)
+    assert ("prompt fidelity", "1.000", "–", "–", "–") in rows
 
 
 def test_what_is_left_out_is_said():
-    figures = draw_figures([evaluate(sample_images(3), embedding=Embedding("pixels:2"))])
+    figures = draw_figures([report_of(3, prompts=None)])
     many = [f"prompt {i // 2}" for i in range(60)]
     page = as_page([report_of(60, prompts=many)], None, figures)
     assert "… 18 more prompts …" in page

@@ -1,12 +1,10 @@
 """The page of a report as a browser shows it: headless Chromium, driven by playwright."""
 
-from types import SimpleNamespace
 from urllib.parse import urlparse
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.conftest import pytest_terminal_summary
 from tests.helpers.batches_at_hand import report_of, sample_images
 from tests.helpers.browsing import chromium, watched
 from vendi_guidance.evaluation.comparison import compare
@@ -124,16 +122,3 @@ def test_on_paper_there_is_no_navigation_and_every_detail(visit, pages):
     assert not page.locator("nav").is_visible()
     assert page.locator("#computed dl").is_visible()
     assert page.pdf().startswith(b"%PDF")
-
-
-def test_a_run_without_chromium_ends_with_how_to_install_it(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception) as skipped, chromium():
-        pass
-    reports, said = [SimpleNamespace(longrepr=("file", 1, f"Skipped: {skipped.value}"))] * 4, []
-    terminal = SimpleNamespace(
-        getreports=lambda kind: reports, write_line=lambda line, **_: said.append(line)
-    )
-    pytest_terminal_summary(terminal)
-    assert said == ["4 browser tests not run: no Chromium. apt-get install chromium"]

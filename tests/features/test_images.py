@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import open_clip
 import pytest
 import timm
@@ -15,13 +16,12 @@ from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
 from vendi_guidance.features.images import open_image_embedder
 
 
-def noise(*sizes):
-    r = torch.Generator().manual_seed(0)
-    levels = (torch.randint(256, (*s[::-1], 3), generator=r, dtype=torch.uint8) for s in sizes)
-    return [Image.fromarray(pixels.numpy()) for pixels in levels]
+def noise(*size):
+    levels = np.random.default_rng(0).integers(256, size=(*size[::-1], 3), dtype=np.uint8)
+    return Image.fromarray(levels)
 
 
-IMAGES = noise((40, 64), (64, 40), (32, 32), (9, 100), (1, 1))
+IMAGES = [noise(40, 64), noise(64, 40), noise(32, 32), noise(9, 100), noise(1, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -39,38 +39,36 @@ def lite(tmp_path_factory):
     return folder, model
 
 
+@torch.no_grad()
 def test_dinov2_is_its_class_token_behind_its_own_processor(tmp_path):
     save_dinov2(tmp_path)
     embedder = open_image_embedder(f"dinov2:{tmp_path}", batch_size=2)
     inputs = AutoImageProcessor.from_pretrained(tmp_path)(IMAGES, return_tensors="pt")
-    with torch.no_grad():
-        expected = Dinov2Model.from_pretrained(tmp_path)(**inputs).last_hidden_state[:, 0]
+    expected = Dinov2Model.from_pretrained(tmp_path)(**inputs).last_hidden_state[:, 0]
     features = embedder.embed(IMAGES)
     assert features.dtype == torch.float32 and features.shape == (5, 16)
     torch.testing.assert_close(features, expected)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
 def test_clip_is_its_image_half_behind_its_own_transform(mode, tmp_path):
     save_open_clip(tmp_path, resize_mode=mode, interpolation="bicubic")
     embedder = open_image_embedder(f"clip:{tmp_path}", batch_size=2)
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{tmp_path}")
-    with torch.no_grad():
-        pixels = torch.stack([transform(image) for image in IMAGES])
-        expected = model.eval().encode_image(pixels, normalize=True)
+    pixels = torch.stack(list(map(transform, IMAGES)))
+    expected = model.eval().encode_image(pixels, normalize=True)
     torch.testing.assert_close(embedder.embed(IMAGES), expected)
     assert embedder.settings["preprocessing"]["resize_mode"] == mode
 
 
+@torch.no_grad()
 def test_timm_models_see_what_timm_shows_them(lite):
     folder, model = lite
-    how = timm.data.resolve_model_data_config(model)
-    transform = timm.data.create_transform(**how)
-    with torch.no_grad():
-        pixels = torch.stack([transform(image) for image in IMAGES])
-        expected = model.forward_head(model.forward_features(pixels), pre_logits=True)
-    embedder = open_image_embedder(f"timm:{folder}")
-    torch.testing.assert_close(embedder.embed(IMAGES), expected)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+    pixels = torch.stack(list(map(transform, IMAGES)))
+    expected = model.forward_head(model.forward_features(pixels), pre_logits=True)
+    torch.testing.assert_close(open_image_embedder(f"timm:{folder}").embed(IMAGES), expected)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,13 @@
 """The demo's probe as a labeler."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import sample_images
-from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.judges import Judges
+from tests.helpers.batches_at_hand import report_of, sample_images
 from vendi_guidance.evaluation.labels import prompt_fidelity
-from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 
@@ -36,23 +33,15 @@ def test_a_prompt_names_a_concept_before_the_first_comma_and_then_attributes(pro
 
 
 def test_an_image_shows_what_was_asked_if_it_shows_all_that_the_prompt_names(probe):
+    """Labels are concepts, their variants all attributes."""
     images = sample_images(8)
-    seen = probe.looks(images)
-    other = {"noto": "fluent", "fluent": "noto"}
-    for prompt_of, is_right in (
-        (lambda concept, vendor, tone: (concept, vendor, tone), True),
-        (lambda concept, vendor, tone: (concept, None, tone), True),
-        (lambda concept, vendor, tone: (concept, other[vendor], tone), False),
-    ):
-        labels = ProbeLabeler(probe)(images, [probe.words(prompt_of(*look)) for look in seen])
-        assert prompt_fidelity(labels) == float(is_right)
-
-
-def test_labels_are_concepts_and_their_variants_all_attributes(probe):
-    images = sample_images(6)
-    found = ProbeLabeler(probe)(images, ["ear", "castle"] * 3)
     looks = probe.looks(images)
-    assert found.asked == ["ear", None] * 3 and found.shown == [look[0] for look in looks]
+    other = {"noto": "fluent", "fluent": "noto", None: None}
+    for vendors, is_right in ((lambda v: v, 1), (lambda v: None, 1), (other.get, 0)):
+        asked = [probe.words((concept, vendors(v), tone)) for concept, v, tone in looks]
+        assert prompt_fidelity(ProbeLabeler(probe)(images, asked)) == is_right
+    found = ProbeLabeler(probe)(images, ["ear", "castle"] * 4)
+    assert found.asked == ["ear", None] * 4 and found.shown == [look[0] for look in looks]
     assert found.variant == [look[1:] for look in looks]
 
 
@@ -60,8 +49,8 @@ def test_a_probe_of_version_0_2_says_what_it_said(probe, tmp_path):
     probe.save_pretrained(tmp_path)
     old = {"concepts": probe.concepts, "vendors": ["noto", "fluent"], "tones": ["light", "dark"]}
     (tmp_path / "config.json").write_text(json.dumps(old))
-    loaded, images = load_probe(tmp_path), sample_images(4)
-    assert loaded.looks(images) == probe.looks(images)
+    loaded = load_probe(tmp_path)
+    assert loaded.looks(sample_images(4)) == probe.looks(sample_images(4))
     assert loaded.asked(["ear, dark skin tone"]) == [("ear", None, "dark")]
 
 
@@ -88,18 +77,12 @@ def test_a_damaged_config_is_refused(probe, tmp_path, changed, words):
 
 
 def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder):
-    class Watched(ProbeLabeler):
-        calls = 0
-
-        def __call__(self, images, prompts):
-            self.calls += 1
-            return super().__call__(images, prompts)
-
-    images, labels = sample_images(6), Watched(load_probe(tiny_probe_folder))
-    words = FromFunction(lambda texts: torch.eye(len(texts)), "words")
-    reports = [
-        evaluate(images, ["cat"] * 6, embedding=Embedding(x, words), judges=Judges(labels=labels))
-        for x in (open_image_embedder(f"probe:{tiny_probe_folder}"), torch.randn(6, 3))
+    labels = ProbeLabeler(load_probe(tiny_probe_folder))
+    judged = Mock(wraps=labels, spec=labels, sha256=labels.sha256)
+    embedder = open_image_embedder(f"probe:{tiny_probe_folder}")
+    found = [
+        report_of(6, prompts=["cat"] * 6, labels=judged, image=x).inputs.labels
+        for x in (embedder, torch.randn(6, 3))
     ]
-    assert labels.calls == 1
-    assert reports[0].inputs.labels == reports[1].inputs.labels
+    assert judged.call_count == judged.from_features.call_count == 1
+    assert found[0] == found[1]

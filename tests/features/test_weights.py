@@ -43,25 +43,23 @@ def save_timm(folder):
 
 
 SAVE = {"dinov2": save_dinov2, "clip": save_open_clip, "transformers": save_bert, "timm": save_timm}
-FOLDERS = {"probe": "tiny_probe_folder", "sdxl": "tiny_sdxl_folder"}
 
 
 @pytest.mark.parametrize(
-    ("open_embedder", "kind", "dropped"),
+    ("open_embedder", "kind"),
     [
-        *((of_images, kind, "weight") for kind in ("dinov2", "clip", "timm", "probe")),
-        *((of_prompts, kind, "embedding") for kind in ("clip", "transformers", "sdxl")),
+        *((of_images, kind) for kind in ("dinov2", "clip", "timm", "probe")),
+        *((of_prompts, kind) for kind in ("clip", "transformers", "sdxl")),
     ],
 )
-def test_networks_whose_files_lack_weights_are_refused(
-    open_embedder, kind, dropped, tmp_path, request
-):
+def test_networks_whose_files_lack_weights_are_refused(open_embedder, kind, tmp_path, request):
     if kind in SAVE:
         SAVE[kind](tmp_path)
     else:
-        shutil.copytree(request.getfixturevalue(FOLDERS[kind]), tmp_path, dirs_exist_ok=True)
+        whole = request.getfixturevalue(f"tiny_{kind}_folder")
+        shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     folder = tmp_path / "text_encoder_2" if kind == "sdxl" else tmp_path
-    name = drop_weight(folder, dropped)
+    name = drop_weight(folder, "weight" if open_embedder is of_images else "embedding")
     with pytest.raises(ValueError, match=re.escape(name)) as refused:
         open_embedder(f"{kind}:{tmp_path}")
     assert str(folder) in str(refused.value) and "\n" not in str(refused.value)

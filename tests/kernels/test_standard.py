@@ -11,14 +11,6 @@ KERNELS = [Gaussian(0.7), Cosine()]
 PAIRS = [(a, b) for a in (Gaussian(0.7), Cosine()) for b in (Gaussian(1.9), Cosine())]
 
 
-DTYPES = {
-    np.float64: torch.float64,
-    np.float32: torch.float32,
-    np.float16: torch.float32,
-    np.int64: torch.float64,
-    np.bool_: torch.float64,
-}
-
 small = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 9)
@@ -102,34 +94,29 @@ def test_a_product_has_the_elementwise_product_of_the_gram_matrices(seed, n, d, 
     torch.testing.assert_close(gram, kernel_x.gram(x) * kernel_t.gram(t))
 
 
-def test_kernels_are_values():
-    assert {Gaussian(2.0): "a", Cosine(): "b"}[Gaussian(2)] == "a"
-    with pytest.raises(AttributeError):
-        Gaussian(2.0).sigma = 3.0
-
-
 def test_the_length_of_a_vector_does_not_matter_to_cosine_however_small_or_large():
     x = normal(0, 6, 4).float()
     for scale in (1e-30, 1e30):
         torch.testing.assert_close(Cosine()(x * scale, x), Cosine()(x, x))
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64, torch.bfloat16, torch.int32])
-def test_features_come_out_in_single_or_double_precision(dtype):
-    if isinstance(dtype, torch.dtype):
-        x = torch.ones(2, 3, dtype=dtype)
-    else:
-        x = np.ones((2, 3), dtype=dtype)
-        x.flags.writeable = False
-    expected = DTYPES.get(dtype, torch.float32 if dtype == torch.bfloat16 else torch.float64)
-    assert torch.equal(as_features(x), torch.ones(2, 3, dtype=expected))
-    assert as_features(x).dtype == expected
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        *((kind, torch.float32) for kind in ("f4", "f2", torch.float32, torch.bfloat16)),
+        *((kind, torch.float64) for kind in ("f8", "i8", "?", torch.float64, torch.int32)),
+    ],
+)
+def test_features_come_out_in_single_or_double_precision(kind, expected):
+    ones = torch.ones(2, 3)
+    found = as_features(
+        ones.to(kind) if isinstance(kind, torch.dtype) else ones.numpy().astype(kind)
+    )
+    assert torch.equal(found, ones.to(expected)) and found.dtype == expected
 
 
 LAYOUTS = {
     "transposed": lambda x: x.T.contiguous().T,
-    "strided": lambda x: x.repeat_interleave(2, dim=0)[::2],
     "array": lambda x: x.numpy(),
     "fortran": lambda x: np.asfortranarray(x.numpy()),
     "strided array": lambda x: np.repeat(x.numpy(), 3, axis=1)[:, ::3],
@@ -141,6 +128,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_how_features_lie_in_memory_does_not_matter(layout):
     x = normal(0, 30, 4)

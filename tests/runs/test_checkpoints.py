@@ -24,8 +24,7 @@ def grow(
 ) -> Progress:
     """Let batches of these sizes enter a window, with a checkpoint for each."""
     generator = torch.Generator().manual_seed(len(sizes))
-    checkpoints = Checkpoints(folder, window.size)
-    progress = opening.progress
+    checkpoints, progress = Checkpoints(folder, window.size), opening.progress
     checkpoints.add(opening)
     for size in sizes:
         latents = torch.randn(size, 4, 3, 3, generator=generator)
@@ -45,20 +44,14 @@ def grow(
     return progress
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 def assert_equal(one: RunWindow, other: RunWindow) -> None:
     """Bit by bit, slot by slot."""
     assert one.entered == other.entered
-    assert torch.equal(one.features, other.features)
-    assert torch.equal(one.inner_products, other.inner_products)
-    assert (one.prompts is None) == (other.prompts is None)
-    if one.prompts is not None and other.prompts is not None:
-        assert torch.equal(one.prompts, other.prompts)
-        kernel = Gaussian(0.3)
-        assert torch.equal(one.prompt_gram(kernel), other.prompt_gram(kernel))
+    for name in ("features", "inner_products", "prompts"):
+        kept, made_again = getattr(one, name), getattr(other, name)
+        assert made_again is None if kept is None else torch.equal(kept, made_again)
+    if one.prompts is not None:
+        assert torch.equal(*(window.prompt_gram(Gaussian(0.3)) for window in (one, other)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
@@ -93,27 +86,16 @@ def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
 
 
 def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_path):
-    for name, sizes in (("one", [4] * 9), ("none", [0, 0, 0])):  # of NaN, nothing is remembered
+    none = [0, 0, 0]  # of NaN, nothing is remembered
+    for name, sizes, window in (("one", [4] * 9, 7), ("none", none, 7), ("large", [4] * 40, 100)):
         (tmp_path / name).mkdir()
-        grow(tmp_path / name, sizes, RunWindow(SIZE))
-    assert names(tmp_path / "one") == [f"{it:012d}-{it:012d}.safetensors" for it in (32, 36)]
-    assert names(tmp_path / "none") == ["000000000012-000000000000.safetensors"]
-
-
-def test_a_batch_costs_a_write_of_its_own_size(tmp_path):
-    grow(tmp_path, [4] * 40, RunWindow(100))
-    sizes = {path.stat().st_size for path in tmp_path.iterdir()}
-    assert len(list(tmp_path.iterdir())) == 25
-    assert max(sizes) < 4 * (36 + 5) * 4 + 1000
-
-
-def test_removed_checkpoints_are_gone(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "checkpoints", SIZE)
-    checkpoints.remove()
-    grow(checkpoints.folder, [4, 4], RunWindow(SIZE))
-    checkpoints.remove()
-    assert checkpoints.last() is None
-    assert list(tmp_path.iterdir()) == []
+        grow(tmp_path / name, sizes, RunWindow(window))
+    left = {folder.name: [*folder.iterdir()] for folder in tmp_path.iterdir()}
+    kept = {f"{it:012d}-{it:012d}.safetensors" for it in (32, 36)}
+    assert {path.name for path in left["one"]} == kept
+    assert len(left["large"]) == 25  # each of the size of a batch, whatever the window's
+    assert max(path.stat().st_size for path in left["large"]) < 4 * (36 + 5) * 4 + 1000
+    assert [path.name for path in left["none"]] == ["000000000012-000000000000.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +141,11 @@ def test_content_that_is_no_latents_is_named(tmp_path, latents):
     progress = Progress(4, 10, 4, 0, 2)
     path = tmp_path / "000000000004-000000000002.safetensors"
     Checkpoints(tmp_path, SIZE).add(Checkpoint(progress, torch.ones(2, 3)))
-    with pytest.raises(ValueError, match=r"000000000002\.safetensors (holds|does not fit)"):
-        rewrite(path, latents)
-        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
-
-
-def rewrite(path, latents):
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors (holds|does not fit)"):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
 
 
 @pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])

@@ -37,13 +37,8 @@ Event = tuple[Callable[[object], object], int, int]
 
 
 class Team:
-    """Processes that make runs of the tiny model in a folder of their own.
-
-    Attributes:
-        output: where the run is made.
-        said: what each process said last.
-        windows: after each round, what each process's window holds: done, entered and a digest.
-    """
+    """Processes that make runs of the tiny model in `output`: what each `said` last, and what its
+    window held after each round (`windows`): done, entered and a digest."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
@@ -66,12 +61,8 @@ class Team:
         hold: bool = False,
         launch: dict[str, str] | None = None,
     ) -> list[int]:
-        """Exit statuses of that many processes.
-
-        Args:
-            hold: let images be written late, see `hold_images`.
-            launch: what torchrun adds to the environment.
-        """
+        """Exit statuses of that many processes; `hold` lets images be written late, `launch` is
+        what torchrun adds to the environment."""
         for file in self.folder.glob("[0-9].*"):
             file.unlink()
 
@@ -102,11 +93,10 @@ def watch_windows(file: Path) -> None:
     def watched(run: Runner) -> Iterator[int]:
         for made in rounds(run):
             window = run.window
-            digest = hashlib.sha256()
-            for tensor in (window.features, window.prompts, window.inner_products):
-                digest.update(tensor.contiguous().numpy().tobytes())
+            kept = (window.features, window.prompts, window.inner_products)
+            digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in kept)).hexdigest()
             with file.open("a") as lines:
-                lines.write(f"{run.progress.done} {window.entered} {digest.hexdigest()}\n")
+                lines.write(f"{run.progress.done} {window.entered} {digest}\n")
             yield made
 
     Runner.rounds = watched
@@ -132,31 +122,21 @@ def kill(_pipe: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def terminate(_pipe: object) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def fill_disk(_pipe: object) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     run_folder.save_image = Mock(side_effect=full)
-
-
-def lack_memory(_pipe: object) -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
 def assert_whole(folder: Path) -> None:
     """Every image once, none else."""
     rows = sorted(read_run(folder).rows, key=lambda row: row["seed"])
     names = [f"{number:06d}.png" for number in range(IMAGES)]
-    assert [row["file_name"] for row in rows] == names
     assert sorted(path.name for path in folder.glob("*.png")) == names
-    assert [row["prompt"] for row in rows] == [prompt for prompt in PROMPTS for _ in range(3)]
-    assert [row["seed"] for row in rows] == list(range(IMAGES))
-    for name, row in zip(names, rows, strict=True):
-        with Image.open(folder / name) as opened:
-            assert (opened.text["seed"], opened.text["prompt"]) == (str(row["seed"]), row["prompt"])
-    assert all(row["seconds"] > 0 for row in rows)
+    expected = zip(names, sorted(PROMPTS * 3, key=PROMPTS.index), range(IMAGES), strict=True)
+    for row, found in zip(rows, expected, strict=True):
+        assert (row["file_name"], row["prompt"], row["seed"]) == found and row["seconds"] > 0
+        with Image.open(folder / row["file_name"]) as opened:
+            assert (opened.text["prompt"], opened.text["seed"]) == (row["prompt"], str(row["seed"]))
 
 
 @pytest.fixture(scope="module")
@@ -192,16 +172,11 @@ def test_two_processes_make_each_image_once_and_know_the_same(peace):
 
 
 def test_accelerate_starts_them(peace, team):
-    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    launch += ["--main_process_port", "0"]
-    done = subprocess.run(
-        [sys.executable, *launch, "-m", "vendi_guidance", "generate", *team.words],
-        cwd=team.folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1"
+    launch += " --mixed_precision no --dynamo_backend no --main_process_port 0 -m vendi_guidance"
+    words = [sys.executable, *launch.split(), "generate", *team.words]
+    how = {"cwd": team.folder, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    done = subprocess.run(words, **how, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{IMAGES} images in ") == 1
     assert_whole(team.output)
@@ -271,25 +246,26 @@ def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, l
     assert "the launcher has ended" in (tmp_path / "log").read_text()
 
 
-def test_a_process_asked_to_stop_stops_all(peace, team):
-    assert team.run(event=(terminate, 1, 2)) == [143, 143]
-    assert f"8 of {IMAGES} images in " in team.said[0]
-    assert "Traceback" not in "".join(team.said)
-    assert team.run("--resume") == [0, 0], team.said
-    assert repeatable(team.output) == repeatable(peace.output)
-
-
-def test_a_process_that_cannot_write_ends_the_run_which_goes_on(peace, team):
-    assert team.run(event=(fill_disk, 1, 1)) == [2, 2]
-    said = "".join(team.said)
-    assert said.count("cannot write to out: No space left on device") == 1
-    assert "Traceback" not in said
-    assert not (team.output / METADATA).exists()  # though the other has saved its images
+@pytest.mark.parametrize(
+    ("event", "status", "words", "done"),
+    [
+        ((lambda _: os.kill(os.getpid(), signal.SIGTERM), 1, 2), 143, f"8 of {IMAGES} images", 8),
+        # though the other has saved its images
+        ((fill_disk, 1, 1), 2, "cannot write to out: No space left on device", 0),
+    ],
+    ids=["asked to stop", "cannot write"],
+)
+def test_a_process_that_stops_ends_the_run_which_goes_on(peace, team, event, status, words, done):
+    assert team.run(event=event) == [status, status]
+    said, metadata = "".join(team.said), team.output / METADATA
+    assert said.count(words) == 1 and "Traceback" not in said
+    assert (metadata.read_bytes().count(b"\n") if metadata.exists() else 0) == done
     assert team.run("--resume") == [0, 0], team.said
     assert repeatable(team.output) == repeatable(peace.output)
 
 
 def test_a_process_without_memory_halves_the_batches_of_all(team):
+    lack_memory = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     assert team.run(event=(lack_memory, 1, 1)) == [0, 0], team.said
     assert_whole(team.output)
     assert {row["batch_size"] for row in read_run(team.output).rows} == {1}

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -32,9 +33,7 @@ from vendi_guidance.runs.precision import OFFLOADS
 
 @pytest.fixture
 def model(tiny_sdxl_folder, tmp_path) -> Path:
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_sdxl_folder, folder)
-    return folder
+    return shutil.copytree(tiny_sdxl_folder, tmp_path / "model")
 
 
 @pytest.fixture
@@ -49,9 +48,9 @@ def load(model: Path, dtype: str = "float32", device: str = "cpu", **options):
     return load_model(VendiGuidedSDXLPipeline, model, options, device)
 
 
-def change_index(model: Path, **parts: object) -> None:
-    path = model / "model_index.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+def change(path: Path, **content: object) -> None:
+    """A file of JSON."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | content))
 
 
 @pytest.mark.parametrize("part", ["unet", "vae", "text_encoder"])
@@ -72,15 +71,13 @@ def test_pickled_weights_are_refused_and_the_message_converts_them(model, part):
 
 @pytest.mark.parametrize("part", ["unet", "vae", "text_encoder", "text_encoder_2"])
 def test_a_pickle_that_runs_code_is_never_run(model, trace, part):
-    [weights] = (model / part).glob("*.safetensors")
-    content = weights.read_bytes()
-    weights.unlink()
     for name in ("pytorch_model.bin", "diffusion_pytorch_model.bin"):
         write_bomb(model / part / name, trace)
+    load(model)  # safetensors are preferred to pickles beside them
+    [weights] = (model / part).glob("*.safetensors")
+    weights.unlink()
     with pytest.raises(ValueError, match="cannot be loaded"):
         load(model)
-    weights.write_bytes(content)  # safetensors are preferred to pickles beside them
-    load(model)
 
 
 @pytest.mark.parametrize("part", ["unet", "vae", "text_encoder", "text_encoder_2"])
@@ -105,7 +102,7 @@ def test_code_beside_a_model_is_never_run_from_a_folder_or_the_hub(hub, model, t
     code = f"import os\nos.mkdir({str(trace)!r})\nclass MyUNet: pass\n"
     for file in ("unet/my_unet.py", "my_unet.py", "pipeline.py", "unet/subprocess.py"):
         (model / file).write_text(code)
-    change_index(model, **part)
+    change(model / "model_index.json", **part)
     put_in_cache(hub, model)
     for refused in (lambda: find_model("me/mine"), lambda: load(model)):
         with pytest.raises(ValueError, match=r"asks for .*: .*code that comes with a model"):
@@ -113,8 +110,7 @@ def test_code_beside_a_model_is_never_run_from_a_folder_or_the_hub(hub, model, t
 
 
 def test_a_model_that_cannot_be_built_leaves_the_default_precision(model):
-    config = json.loads((model / "vae" / "config.json").read_text())
-    (model / "vae" / "config.json").write_text(json.dumps(config | {"block_out_channels": None}))
+    change(model / "vae" / "config.json", block_out_channels=None)
     with pytest.raises(ValueError, match="cannot be loaded"):
         load(model, "bfloat16")
     assert torch.get_default_dtype() == torch.float32
@@ -125,14 +121,10 @@ def test_code_that_a_part_asks_for_is_never_run(model, trace, part):
     for module in ("diffusers", "transformers", "own"):
         (model / part / f"{module}.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
     name = "tokenizer_config.json" if part == "tokenizer" else "config.json"
-    config = json.loads((model / part / name).read_text())
-    kinds = ("AutoModel", "AutoTokenizer", "AutoConfig")
-    config["auto_map"] = {kind: "own.Thing" for kind in kinds}
-    (model / part / name).write_text(json.dumps(config))
-    try:
-        load(model)  # it may load or not
-    except ValueError as error:
-        assert "cannot be loaded" in str(error)
+    own = dict.fromkeys(("AutoModel", "AutoTokenizer", "AutoConfig"), "own.Thing")
+    change(model / part / name, auto_map=own)
+    with suppress(ValueError):  # it may load or not
+        load(model)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", "[" * 100_000, '{"_class_name": 1}'])
@@ -143,24 +135,10 @@ def test_an_index_that_is_none_is_named(model, content):
 
 
 def test_a_librarys_long_message_is_cut(model):
-    change_index(model, text_encoder=["transformers", "x" * 5000])
+    change(model / "model_index.json", text_encoder=["transformers", "x" * 5000])
     with pytest.raises(ValueError, match=r"cannot be loaded: .*xxx\.\.\.$") as refused:
         load(model)
     assert len(str(refused.value)) < 1000
-
-
-def test_damaged_parts_are_one_sentence(model):
-    for file in sorted(model.rglob("*")):
-        if not file.is_file():
-            continue
-        before = file.read_bytes()
-        file.write_bytes(before[: len(before) // 2])
-        try:
-            load(model)
-        except ValueError as error:
-            assert "\n" not in str(error)
-        file.write_bytes(before)
-    load(model)
 
 
 def test_a_fingerprint_is_of_what_is_loaded(model, tiny_sdxl_folder):
@@ -168,15 +146,14 @@ def test_a_fingerprint_is_of_what_is_loaded(model, tiny_sdxl_folder):
     assert fingerprint(model) == first
     (model / "README.md").write_text("about")
     assert fingerprint(model) == first
-    for file in sorted(model.rglob("*")):
-        if file.is_file() and file.name != "README.md":
-            before = file.read_bytes()
-            file.write_bytes(before[:-2] + bytes([before[-2] ^ 1]) + before[-1:])
-            try:
-                assert fingerprint(model) != first
-            except ValueError:
-                assert file.name == "model_index.json"  # no longer JSON
-            file.write_bytes(before)
+    change(model / "model_index.json", _name_or_path="other")
+    assert fingerprint(model) != first
+    shutil.copy(tiny_sdxl_folder / "model_index.json", model)
+    for file in filter(Path.is_file, sorted(model.glob("*/*"))):
+        before = file.read_bytes()
+        file.write_bytes(before[:-2] + bytes([before[-2] ^ 1]) + before[-1:])
+        assert fingerprint(model) != first
+        file.write_bytes(before)
     assert fingerprint(model) == first
 
 
@@ -198,14 +175,11 @@ def test_of_a_large_model_a_fingerprint_reads_little(model, monkeypatch):
 
 
 def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(hub, tiny_sdxl_folder):
-    snapshot = put_in_cache(hub, tiny_sdxl_folder)
-    assert find_model("me/mine") == snapshot
-    load(find_model("me/mine"))
-
-
-def test_a_name_that_is_nowhere_is_one_sentence(hub):
     with pytest.raises(FileNotFoundError, match=r"cannot be reached.* `hf download me/mine`"):
         find_model("me/mine")
+    snapshot = put_in_cache(hub, tiny_sdxl_folder)
+    assert find_model("me/mine") == snapshot
+    load(snapshot)
 
 
 @pytest.mark.parametrize("name", ["", "sdxl", "no/such/folder", "./here", "/", "a\0b", "x" * 5000])

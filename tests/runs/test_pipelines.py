@@ -13,7 +13,7 @@ from diffusers.utils import DummyObject
 from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import made
 from tests.helpers.tiny_folders import FOLDERS, save
-from vendi_guidance import VendiGuidedFluxPipeline, VendiGuidedPixArtSigmaPipeline
+from vendi_guidance import VendiGuidedFluxPipeline
 from vendi_guidance.commands import generate
 from vendi_guidance.runs.pipelines import GUIDED, guided_class, stock_class
 
@@ -28,13 +28,9 @@ def generated(model: object, output: Path, *options: object) -> Result:
     return invoke(generate.main, *words)
 
 
-def test_our_own_class_serves_a_model_where_there_is_one():
+def test_our_own_class_serves_a_model_where_there_is_one_others_get_the_callback():
     assert guided_class(stock_class("FluxPipeline")) is VendiGuidedFluxPipeline
-    assert guided_class(stock_class("PixArtSigmaPipeline")) is VendiGuidedPixArtSigmaPipeline
     assert all(guided_class(guided.stock) is guided for guided in GUIDED)
-
-
-def test_the_others_get_the_callback_and_diversity_arguments():
     guided = guided_class(stock_class("StableDiffusion3Pipeline"))
     assert guided.stock is diffusers.StableDiffusion3Pipeline
     with pytest.raises(TypeError, match="takes no 'diversity_x'"):
@@ -52,9 +48,6 @@ def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setattr(diffusers, "KolorsPipeline", lacking)
     with pytest.raises(ImportError, match="KolorsPipeline needs onnx: pip install onnx"):
         stock_class("KolorsPipeline")
-
-
-# From folders
 
 
 @pytest.mark.parametrize("name", list(FOLDERS))
@@ -75,16 +68,13 @@ def test_a_model_is_recognised_and_guided(name, tmp_path):
 
 def rows_of_the_page() -> dict[str, str]:
     """What the table of docs/pipelines.md says of `generate`, by class."""
-    rows = re.findall(r"^\| .*? \| `(\w+)` \|.*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
-    return dict(rows)
+    return dict(re.findall(r"(?m)^\| .*? \| `(\w+)` \|.*\| (.*?) \|$", PAGE.read_text()))
 
 
 def test_the_page_says_which_models_generate_takes():
-    served = {type(build()).__name__ for build, _ in FOLDERS.values()} | {
-        "StableDiffusionXLPipeline"
-    }
-    said = rows_of_the_page()
-    assert served == {kind for kind, word in said.items() if word == "yes"}
+    served = {type(build()).__name__ for build, _ in FOLDERS.values()}
+    said = {kind for kind, word in rows_of_the_page().items() if word == "yes"}
+    assert served | {"StableDiffusionXLPipeline"} == said
 
 
 REFUSED = {
@@ -106,9 +96,7 @@ REFUSED = {
     ],
 )
 def test_a_model_that_cannot_be_served_is_refused_with_the_reason(kind, words, tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "model_index.json").write_text(json.dumps({"_class_name": kind}))
-    refused = generated(model, tmp_path / "out")
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": kind}))
+    refused = generated(tmp_path, tmp_path / "out")
     assert_refused(refused, f"cannot be used: {kind} {words}")
     assert not (tmp_path / "out").exists()

@@ -31,15 +31,7 @@ def test_each_image_once_and_what_is_left_is_the_rest(
     assert list(plan.items(done, side_by_side)) == items[done:]
 
 
-def test_one_prompt_after_the_other_or_some_of_each(tmp_path):
+def test_one_prompt_after_the_other_or_a_batch_of_each_for_each_process(tmp_path):
     plan = plan_of(tmp_path, prompts=3, images_per_prompt=4, at_a_time=2)
     assert [item.number for item in plan.items(0, 1)] == list(range(12))
     assert [item.number for item in plan.items(0, 2)] == [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11]
-
-
-def test_processes_that_make_a_batch_each_make_different_prompts(tmp_path):
-    plan = plan_of(tmp_path, prompts=6, images_per_prompt=4, at_a_time=2)
-    prompts = [item.prompt for item in plan.items(0, 3)]
-    for start in range(0, len(prompts), 6):  # a round of three processes
-        parts = [set(prompts[at : at + 2]) for at in range(start, start + 6, 2)]
-        assert all(len(part) == 1 for part in parts) and len(set.union(*parts)) == 3

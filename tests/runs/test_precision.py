@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from vendi_guidance.runs import precision
 
@@ -26,11 +26,7 @@ def processor(monkeypatch):
 
 @pytest.mark.parametrize(
     ("slowdown", "known", "dtype"),
-    [
-        (0.3, True, "bfloat16"),
-        (1.2, True, "float32"),
-        (38, False, "float32"),
-    ],
+    [(0.3, True, "bfloat16"), (1.2, True, "float32"), (38, False, "float32")],
 )
 def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
     processor, tmp_path, slowdown, known, dtype
@@ -76,27 +72,20 @@ def test_bfloat16_by_name_warns_with_the_factor_where_it_is_emulated(processor, 
         ("unet", torch.float32, False, "float16"),
     ],
 )
+@pytest.mark.parametrize("variant", [None, "fp16"])
 def test_on_a_gpu_it_is_the_half_precision_of_the_models_files(
-    monkeypatch, tmp_path, part, stored, has_bfloat16, expected
+    monkeypatch, tmp_path, part, stored, has_bfloat16, expected, variant
 ):
+    """Of those of the variant alone."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: has_bfloat16)
     (tmp_path / part).mkdir()
-    name = "diffusion_pytorch_model"
-    if stored is None:
-        (tmp_path / part / f"{name}.safetensors").write_bytes(b"broken")
-    else:
-        weights = {"norm": torch.ones(2), "weight": torch.ones(8, 8, dtype=stored)}
-        save_file(weights, tmp_path / part / f"{name}-00001-of-00001.safetensors")
-    assert precision.choose("auto", "cuda:0", tmp_path)[0] == expected
-
-
-def test_a_variants_own_files_decide(tmp_path):
-    (tmp_path / "transformer").mkdir()
-    for name, dtype in (("", torch.bfloat16), (".fp16", torch.float16)):
-        weights = {"weight": torch.ones(8, 8, dtype=dtype)}
-        file = f"diffusion_pytorch_model{name}.safetensors"
-        save_file(weights, tmp_path / "transformer" / file)
-    assert precision.choose("auto", "cuda", tmp_path, "fp16")[0] == "float16"
+    ends = ("-00001-of-00001", ".fp16") if variant is None else (".fp16", "")
+    for end, dtype in zip(ends, (stored, torch.float8_e5m2), strict=True):
+        content = b"broken"
+        if dtype is not None:
+            content = save({"norm": torch.ones(2), "weight": torch.ones(8, 8).to(dtype)})
+        (tmp_path / part / f"diffusion_pytorch_model{end}.safetensors").write_bytes(content)
+    assert precision.choose("auto", "cuda:0", tmp_path, variant)[0] == expected
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="restrains the kernels of x86")

@@ -14,7 +14,7 @@ def sampled(pipeline="StableDiffusionXLPipeline", folder=Path("no/such/folder"),
     return sampling_of(getattr(diffusers, pipeline), folder, RunOptions(**options))
 
 
-TURBO = "stabilityai/sdxl-turbo"
+TURBO, DEMO = "stabilityai/sdxl-turbo", "assets/demo-sdxl"
 CHANGE = "; --steps and --guidance-scale change it"
 
 
@@ -38,59 +38,38 @@ def test_what_is_given_holds_and_the_rest_is_the_models_and_remarked_on(
     assert found.remark == (remark and remark + CHANGE)
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "name", "steps", "scale"),
-    [
-        ("StableDiffusionXLPipeline", TURBO, 4, 0.0),
-        ("StableDiffusionXLPipeline", "me/SDXL-Lightning-8step", 8, 0.0),
-        ("StableDiffusion3Pipeline", "stabilityai/stable-diffusion-3.5-large-turbo", 4, 0.0),
-        ("FluxPipeline", "black-forest-labs/FLUX.1-schnell", 4, 0.0),
-        ("FluxPipeline", "black-forest-labs/FLUX.1-dev", 28, 3.5),
-        ("ZImagePipeline", "Tongyi-MAI/Z-Image-Turbo", 9, 0.0),
-        ("StableDiffusionPipeline", "SimianLuo/LCM_Dreamshaper_v7", 4, 1.0),
-        ("StableDiffusionXLPipeline", "folders/turbo/of-mine/base", 50, 5.0),
-    ],
-)
-def test_distilled_models_take_few_steps_and_no_cfg(pipeline, name, steps, scale):
-    found = sampled(pipeline, model=name)
-    assert (found.steps, found.guidance_scale) == (steps, scale)
-
-
-@pytest.mark.parametrize(
-    ("lora", "expected"),
-    [("assets/demo-sdxl-turbo-lora", (4, 0.0)), ("me/watercolours", (16, 5.0))],
-)
-def test_a_loras_name_says_more_than_its_models(lora, expected):
-    found = sampled(model="assets/demo-sdxl", lora=lora)
-    assert (found.steps, found.guidance_scale) == expected
-
-
 LCM = {"scheduler/scheduler_config.json": {"_class_name": "LCMScheduler"}}
 TAKES_SCALE = {"unet/config.json": {"time_cond_proj_dim": 256}}
 PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "files", "expected"),
+    ("pipeline", "options", "files", "expected"),
     [
-        ("FluxPipeline", LCM, (4, 1.0)),
-        ("FluxPipeline", {"model_index.json": {"is_distilled": True}}, (4, 1.0)),
-        ("FluxPipeline", {"transformer/config.json": PLAIN_FLUX}, (4, 0.0)),
-        ("FluxPipeline", {"transformer/config.json": ["no", "configuration"]}, (28, 3.5)),
-        ("StableDiffusionPipeline", LCM, (4, 1.0)),
-        # its network takes the scale as an input
-        (
-            "StableDiffusionPipeline",
-            LCM | {"unet/config.json": {"time_cond_proj_dim": 9}},
-            (4, 7.5),
-        ),
+        ("StableDiffusionXL", {"model": TURBO}, {}, (4, 0.0)),
+        ("StableDiffusionXL", {"model": "me/SDXL-Lightning-8step"}, {}, (8, 0.0)),
+        ("StableDiffusion3", {"model": "me/stable-diffusion-3.5-large-turbo"}, {}, (4, 0.0)),
+        ("Flux", {"model": "black-forest-labs/FLUX.1-schnell"}, {}, (4, 0.0)),
+        ("Flux", {"model": "black-forest-labs/FLUX.1-dev"}, {}, (28, 3.5)),
+        ("ZImage", {"model": "Tongyi-MAI/Z-Image-Turbo"}, {}, (9, 0.0)),
+        ("StableDiffusion", {"model": "SimianLuo/LCM_Dreamshaper_v7"}, {}, (4, 1.0)),
+        ("StableDiffusionXL", {"model": "folders/turbo/of-mine/base"}, {}, (50, 5.0)),
+        # a LoRA's name says more than its model's
+        ("StableDiffusionXL", {"model": DEMO, "lora": f"{DEMO}-turbo-lora"}, {}, (4, 0.0)),
+        ("StableDiffusionXL", {"model": DEMO, "lora": "me/watercolours"}, {}, (16, 5.0)),
+        ("Flux", {}, LCM, (4, 1.0)),
+        ("Flux", {}, {"model_index.json": {"is_distilled": True}}, (4, 1.0)),
+        ("Flux", {}, {"transformer/config.json": PLAIN_FLUX}, (4, 0.0)),
+        ("Flux", {}, {"transformer/config.json": ["no", "configuration"]}, (28, 3.5)),
+        ("StableDiffusion", {}, LCM, (4, 1.0)),
+        ("StableDiffusion", {}, LCM | TAKES_SCALE, (4, 7.5)),  # of the network, as an input
     ],
 )
-def test_parts_tell_too(pipeline, files, expected, tmp_path):
+def test_names_and_parts_tell_of_few_steps_and_no_cfg(pipeline, options, files, expected, tmp_path):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
-    found = sampled(pipeline, tmp_path)
+    found = sampled(f"{pipeline}Pipeline", tmp_path, **options)
     assert (found.steps, found.guidance_scale) == expected
 
 

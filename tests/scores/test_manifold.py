@@ -15,27 +15,23 @@ small = settings(deadline=None, max_examples=40)
 
 def by_definition(x, reference, k) -> ManifoldScores:
     """The five scores, from distances of pairs by `math.dist`, with closed balls."""
+
+    def distances(first, second):
+        return np.array([[math.dist(a, b) for b in second] for a in first])
+
+    def reach(images, k):
+        """To the k-th neighbour: each is its own first, at 0."""
+        return np.sort(distances(images, images), axis=1)[:, k]
+
     x, reference = x.tolist(), reference.tolist()
-    across = [[math.dist(generated, real) for real in reference] for generated in x]
-
-    def reach(images, i, k):
-        others = images[:i] + images[i + 1 :]
-        return sorted(math.dist(images[i], other) for other in others)[k - 1]
-
-    reach_x = [reach(x, j, k) for j in range(len(x))]
-    reach_r = [reach(reference, i, k) for i in range(len(reference))]
-    inside = [[d <= r for d, r in zip(row, reach_r, strict=True)] for row in across]
-    nearest = [min(range(len(reference)), key=row.__getitem__) for row in across]
+    across, nearest_real = distances(x, reference), reach(reference, 1)
+    inside = across <= reach(reference, k)
     return ManifoldScores(
-        precision=np.mean([any(row) for row in inside]),
-        recall=np.mean(
-            [any(across[j][i] <= reach_x[j] for j in range(len(x))) for i in range(len(reference))]
-        ),
-        density=sum(sum(row) for row in inside) / (k * len(x)),
-        coverage=np.mean([any(column) for column in zip(*inside, strict=True)]),
-        authenticity=np.mean(
-            [row[i] > reach(reference, i, 1) for row, i in zip(across, nearest, strict=True)]
-        ),
+        precision=inside.any(axis=1).mean(),
+        recall=(across <= reach(x, k)[:, None]).any(axis=0).mean(),
+        density=inside.sum() / (k * len(x)),
+        coverage=inside.any(axis=0).mean(),
+        authenticity=(across.min(axis=1) > nearest_real[across.argmin(axis=1)]).mean(),
     )
 
 
@@ -52,9 +48,6 @@ def sets(draw):
     copies = reference[r.integers(m, size=n)]
     x = np.where(r.random((n, 1)) < draw(st.sampled_from([0.0, 0.3])), copies, fresh)
     return torch.from_numpy(x), torch.from_numpy(reference), k
-
-
-# Against the definitions
 
 
 SCATTERED = 0.9 * normal(0, 30, 3), normal(1, 40, 3)
@@ -89,9 +82,6 @@ def test_the_scores_with_duplicates_and_copies_are_those_of_the_definitions(case
     assert scores == pytest.approx(expected)
 
 
-# What is known of them
-
-
 @small
 @given(sets())
 def test_the_reference_itself_is_precise_complete_and_not_authentic(case):
@@ -118,9 +108,6 @@ def test_order_rotation_translation_and_scale_do_not_matter(case, seed, scale):
     assert manifold_scores(moved(x), moved(reference), k) == pytest.approx(scores)
     swapped = manifold_scores(reference, x, k)
     assert (swapped.recall, swapped.precision) == (scores.precision, scores.recall)
-
-
-# What is refused
 
 
 def test_too_few_images_are_refused_with_their_number_and_a_remedy():

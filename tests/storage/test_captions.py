@@ -23,29 +23,24 @@ def captions_of(folder):
     return found.source, {str(file.relative_to(folder)): text for file, text in found.of.items()}
 
 
-ALL = dict(zip(NAMES, ["a cat", "a dog, asleep", "a cat"], strict=True))
-
-
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "header", "lines", "captions"),
     [
-        ("metadata.csv", 'file_name,text\n0.png,a cat\n1.png,"a dog, asleep"\nmore/2.JPG,a cat\n'),
         (
-            "captions.csv",
-            "\ufeffimage,n,caption\n0.png,1,a cat\n0.png,2,another\n"
-            '1.png,3,"a dog, asleep"\nmore/2.JPG,4,a cat',
+            *("metadata.csv", "file_name,text"),
+            ["0.png,a cat", '1.png,"a dog, asleep"', "more/2.JPG,a cat"],
+            {"0.png": "a cat", "1.png": "a dog, asleep", "more/2.JPG": "a cat"},
+        ),
+        (
+            *("captions.csv", "\ufeffimage,n,caption"),
+            ["0.png,1,a cat", "0.png,2,another", "1.png,3,", "9.png,4,a cow", "more/0.png,5,a hen"],
+            {"0.png": "a cat"},
         ),
     ],
 )
-def test_a_table_names_files_and_captions(folder, name, text):
-    (folder / name).write_text(text)
-    assert captions_of(folder) == (name, ALL)
-
-
-def test_a_table_may_lack_some_images(folder):
-    lines = "file,caption\n0.png,a cat\n1.png,\n9.png,a cow\nelsewhere/0.png,a hen\n"
-    (folder / "captions.csv").write_text(lines)
-    assert captions_of(folder) == ("captions.csv", {"0.png": "a cat"})
+def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, lines, captions):
+    (folder / name).write_text("\n".join([header, *lines]))
+    assert captions_of(folder) == (name, captions)
 
 
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):

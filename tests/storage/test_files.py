@@ -37,32 +37,32 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
 
 def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
     def fill(text: str, error: BaseException | None = None) -> None:
-        with whole_folder(tmp_path / "new" / "folder") as temporary:
+        with whole_folder(folder) as temporary:
             (temporary / "a").write_text(text)
             if error is not None:
                 raise error
             (temporary / "b").write_text(text)
 
     def found() -> dict[str, str]:
-        folder = tmp_path / "new"
-        return {str(f.relative_to(folder)): f.read_text() for f in folder.rglob("*") if f.is_file()}
+        assert list(folder.parent.iterdir()) == [folder]
+        return {file.name: file.read_text() for file in folder.iterdir() if file.is_file()}
 
+    folder = tmp_path / "new" / "folder"
     with pytest.raises(KeyboardInterrupt):
         fill("half", KeyboardInterrupt())
-    assert not list((tmp_path / "new").iterdir())
+    assert not list(folder.parent.iterdir())
     fill("old")
-    (tmp_path / "new" / "folder" / "mine").write_text("mine")
+    (folder / "mine").write_text("mine")
     with pytest.raises(KeyboardInterrupt):
         fill("half", KeyboardInterrupt())
-    old = {"folder/a": "old", "folder/b": "old", "folder/mine": "mine"}
-    assert found() == old
+    assert found() == {"a": "old", "b": "old", "mine": "mine"}
     fill("new")
-    assert found() == old | {"folder/a": "new", "folder/b": "new"}
-    (tmp_path / "new" / "folder" / "b").unlink()
-    (tmp_path / "new" / "folder" / "b").mkdir()
+    assert found() == {"a": "new", "b": "new", "mine": "mine"}
+    (folder / "b").unlink()
+    (folder / "b").mkdir()
     with pytest.raises(IsADirectoryError, match="b is a folder"):
         fill("newer")
-    assert found() == {"folder/a": "new", "folder/mine": "mine"}
+    assert found() == {"a": "new", "mine": "mine"}
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):

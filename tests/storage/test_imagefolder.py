@@ -13,7 +13,6 @@ from vendi_guidance.storage.imagefolder import (
     TIMINGS,
     image_name,
     read_metadata,
-    remove_images,
     save_image,
 )
 from vendi_guidance.storage.images import open_image
@@ -64,26 +63,6 @@ def test_a_run_reads_back_as_it_was_written(tmp_path):
     text = (tmp_path / METADATA).read_text(encoding="utf-8")
     assert text.isascii()  # one line an image, whatever the prompt
     assert [json.loads(line)["prompt"] for line in text.splitlines()] == AWKWARD
-
-
-def test_an_image_that_cannot_be_written_leaves_no_trace(tmp_path):
-    class Broken:
-        def save(self, path, **_):
-            Path(path).write_bytes(b"half a pict")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        save_image(tmp_path / "000000.png", Broken())  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_removing_a_run_keeps_what_is_not_its_own(tmp_path):
-    write_run(tmp_path, ["cat"])
-    append_rows(tmp_path / TIMINGS, [{"file_name": "000000.png", "seconds": 1.5}])
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "comparison.png").write_bytes(b"mine")
-    remove_images(tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", "comparison.png"}
 
 
 @pytest.mark.parametrize(
