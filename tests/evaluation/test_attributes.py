@@ -23,6 +23,7 @@ from vendi_guidance.evaluation.attributes import (
 )
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.base import FromFunction
+from vendi_guidance.features.probe import Probe
 
 LIGHT = Attribute("light", ("dark", "bright"))
 
