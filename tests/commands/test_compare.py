@@ -153,7 +153,7 @@ def test_settings_of_a_method_are_a_run_and_a_curve_of_their_own(words, peace):
 @pytest.mark.parametrize(
     ("method", "named"),
     [
-        ("seed-variance:share=2", "share must lie between 0 and 1, got 2"),
+        ("seed-variance:share=2", "0 <= share <= 1 must hold, got 2"),
         ("seed-variance=8:stp=1", "got 'stp' (did you mean 'stop'?)"),
         ("select:pool=2", "the settings of select are preview_steps, guidance_scale, got 'pool'"),
         ("cads:tau1=low", "tau1 is a number, true or false, got 'low'"),
@@ -217,7 +217,7 @@ def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_p
     assert "limited-interval is left out" in result.output
     assert "limited-interval-0.3" not in rows_of(tmp_path / "out")
     refused = compared(bare, tmp_path / "other", "--method", "limited-interval")
-    assert_refused(refused, "--method limited-interval", "without the CFG")
+    assert_refused(refused, "--method limited-interval", "no CFG to change")
     assert not (tmp_path / "other").exists()
 
 

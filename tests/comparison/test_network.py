@@ -37,8 +37,7 @@ def draw(pipe, kind, method: Method, guided=True, undistilled=None, **changes):
     arguments = CASES[kind].arguments(PROMPTS, guided=guided) | {"num_inference_steps": STEPS}
     arguments |= changes
     generators = [torch.Generator().manual_seed(i) for i in range(len(PROMPTS))]
-    scale = arguments["guidance_scale"]
-    call = PipelineCall(pipe, ["p"] * len(PROMPTS), generators, scale, undistilled)
+    call = PipelineCall(pipe, ["p"] * len(PROMPTS), generators, undistilled)
     with rows_counted(pipe, undistilled) as rows, method.attached(call) as given:
         latents = pipe(**arguments | {"generator": generators}, **given)[0]
     return latents, rows

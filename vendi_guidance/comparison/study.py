@@ -115,22 +115,18 @@ class Study:
         Raises:
             ValueError: the model cannot be loaded.
         """
-        is_shown, is_ours = self.folder(entry).exists(), entry.family == OURS
-        pipe = None if is_shown or is_ours else self.runs.pipe
-        undistilled = self.runs.undistilled
-        sampling = self.runs.model.sampling
+        pipe, undistilled = self.runs.pipe, self.runs.undistilled
         try:
-            entry.check(sampling.guidance_scale)
-            if is_ours:
+            if entry.family == OURS:
                 settings = VendiGuidance(**entry.diversity).settings
                 check_prompts_are_seen(self.runs.model.pipeline, settings)
-            if pipe is not None:
+            elif not self.folder(entry).exists():
                 pipe.guidance = VendiGuidance(strength=0, undistilled=undistilled)
-                arguments = sampling.arguments([prompt] * 2) | {
+                arguments = self.runs.model.sampling.arguments([prompt] * 2) | {
                     "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
                     "num_inference_steps": SHORT,
                 }
-                entry.sampler(sampling.guidance_scale).generate(pipe, arguments)
+                entry.sampler().generate(pipe, arguments)
         except (ValueError, *BROKEN) as error:
             return reason(error)
         return None
@@ -148,8 +144,7 @@ class Study:
         """
         share = self.images_drawn(entry)
         self.runs.on_images = lambda kept: on_images(round(kept * share))
-        sampler = entry.sampler(self.runs.model.sampling.guidance_scale)
-        return self.runs.generate(entry.name, entry.diversity, sampler=sampler)
+        return self.runs.generate(entry.name, entry.diversity, sampler=entry.sampler())
 
     def judge(self, entries: Sequence[Entry]) -> Iterator[Compared]:
         """The finished runs of these entries, of which the first is the unguided one."""
