@@ -228,14 +228,6 @@ def test_a_wrong_prompt_file_output_or_model_is_named(make, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_without_the_demo_model_a_model_is_asked_for(tmp_path, monkeypatch):
-    [model] = (option for option in generate.main.params if option.name == "model")
-    monkeypatch.setattr(model, "default", None)  # as where the package is installed by itself
-    result = CliRunner().invoke(generate.main, ["cat", "--output", str(tmp_path / "out")])
-    assert_refused(result, "--model", "save_pretrained")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(make, tmp_path):
     window = SlidingWindow(3)
     window.append(torch.randn(2, 4, 8, 8), torch.randn(2, 7))

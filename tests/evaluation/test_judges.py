@@ -1,11 +1,10 @@
-"""Faithfulness by any judge: a column, numbers, a function, the most similar unguided image."""
+"""Faithfulness by any judge: a column, numbers, a function."""
 
 import pytest
 import torch
 
 from tests.helpers.batches_at_hand import (
     EMBEDDING,
-    greys,
     prompts,
     report_of,
     sample_images,
@@ -14,8 +13,6 @@ from tests.helpers.batches_at_hand import (
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
-from vendi_guidance.evaluation.judging import OwnPrompt
-from vendi_guidance.features.images import open_image_embedder
 
 
 @pytest.fixture
@@ -66,11 +63,3 @@ def test_numbers_are_taken_as_they_are_and_compared_in_pairs():
 def test_what_is_no_number_for_each_image_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         report_of(64, faithfulness=given)
-
-
-def test_an_image_is_recognised_by_the_most_similar_other_image_without_guidance():
-    embedder, prompts = open_image_embedder("pixels:2"), ["night", "night", "day", "day"]
-    judge = OwnPrompt(embedder, greys(0, 20, 220, 250), prompts)
-    assert judge(greys(30, 200, 30), ["night", "day", "day"]).tolist() == [1.0, 1.0, 0.0]
-    known, prompts = greys(0, 20, 100, 250), ["night", "night", "dusk", "day"]
-    assert OwnPrompt(embedder, known, prompts)(known, prompts).tolist() == [1.0, 1.0, 0.0, 0.0]

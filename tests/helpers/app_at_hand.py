@@ -16,7 +16,7 @@ from vendi_guidance.app.request import Request, read_request
 from vendi_guidance.app.scoring import Scorer, open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
-from vendi_guidance.commands.app import app_options
+from vendi_guidance.runs.options import RunOptions
 
 ENDS = ("process_completed", "unexpected_error", "refused")
 """Of what a server says about an action, the last message."""
@@ -24,8 +24,8 @@ ENDS = ("process_completed", "unexpected_error", "refused")
 
 def studio_of(folder: Path) -> Studio:
     """The model in a folder, on the CPU, with two steps unless a request says otherwise."""
-    given = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
-    return Studio(app_options(given | {"dtype": "float32"}))
+    given: dict[str, Any] = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
+    return Studio(RunOptions(**given, dtype="float32"))
 
 
 def scorer_of(studio: Studio, probe: Path) -> Scorer:

@@ -28,24 +28,16 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
-from vendi_guidance.commands.cli import Command, Option, Range, tell
+from vendi_guidance.commands.cli import Command, Option, tell
 from vendi_guidance.commands.judge_options import (
     FEATURES,
-    judge_options,
+    judged_run_options,
     open_judging,
     open_runs,
     progress,
     settings_of,
 )
-from vendi_guidance.commands.run_options import (
-    COUNT,
-    PATH,
-    machine_options,
-    model_options,
-    undistilled_option,
-    what,
-    where,
-)
+from vendi_guidance.commands.run_options import PATH, undistilled_option
 from vendi_guidance.comparison.entries import (
     FAMILIES,
     UNDISTILLED,
@@ -73,7 +65,6 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
 
 
 @click.command(cls=Command, common=COMMON, help=HELP, context_settings={"show_default": True})
-@click.argument("prompts")
 @click.option(
     "--method",
     "methods",
@@ -86,12 +77,8 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
     + "; ".join(f"{name}={','.join(map(str, of.strengths))}" for name, of in FAMILIES.items())
     + ". May be given more than once.",
 )
-@model_options
 @undistilled_option
-@what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
-@what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
-@judge_options
+@judged_run_options
 @attribute_options
 @judged(
     "--probe",
@@ -100,14 +87,6 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
     show_default=False,
     help="Classifier of a demo model's images, for the prompts that it knows.",
 )
-@judged(
-    "--keep",
-    type=Range(0, 1, min_open=True),
-    default=0.98,
-    help="Least faithfulness of the best, as a share of the unguided images'.",
-)
-@where("--output", type=PATH, required=True, help="Folder for the comparison.")
-@machine_options
 def main(
     methods: tuple[str, ...],
     attributes: Path | None,

@@ -4,13 +4,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import click
 import transformers
 from tqdm import tqdm
 
 from vendi_guidance.checks import check_device, counted, nearest
 from vendi_guidance.commands.attribute_options import judged, open_clip
-from vendi_guidance.commands.cli import tell
-from vendi_guidance.commands.run_options import model_of, together
+from vendi_guidance.commands.cli import Range, tell
+from vendi_guidance.commands.run_options import (
+    PATH,
+    machine_options,
+    model_options,
+    together,
+    what,
+    where,
+)
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges
 from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
@@ -25,9 +33,11 @@ from vendi_guidance.tuning.own_model import OwnModel
 FEATURES = ".features"
 """Folder beside the runs."""
 
-JUDGES = ("clip", "own-model", "own-prompt", "probe")
-
-judge_options = together(
+judged_run_options = together(
+    click.argument("prompts"),
+    model_options,
+    what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt."),
+    what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image."),
     judged(
         "--image-embedder",
         show_default="pixels for the demo model, else dinov2",
@@ -42,9 +52,16 @@ judge_options = together(
         "--faithfulness",
         show_default="own-model for the demo model, else clip",
         help="clip or clip:MODEL/PRETRAINED, their CLIPScore; own-model, whether the model itself "
-        "recognises the prompt of an image, or own-prompt, whether the most similar unguided image "
-        "has the same one, which need no weights; or probe:FOLDER.",
+        "recognises the prompt of an image, which needs no weights; or probe:FOLDER.",
     ),
+    judged(
+        "--keep",
+        type=Range(0, 1, min_open=True),
+        default=0.98,
+        help="Least faithfulness, as a share of the unguided images'.",
+    ),
+    where("--output", type=PATH, required=True, help="Folder for all runs and what they show."),
+    machine_options,
 )
 
 
@@ -52,7 +69,6 @@ def open_runs(given: dict[str, Any]) -> tuple[Sweep, dict[str, str]]:
     """The runs with these options of a command, and the names of their judges by option: those
     given, else those that suit the model."""
     transformers.utils.logging.disable_progress_bar()
-    given["model"] = model_of(given["model"])
     check_device(given["device"])
     asked = [given.pop(name) for name in ("image_embedder", "prompt_embedder", "faithfulness")]
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
@@ -100,23 +116,17 @@ def open_judging(
     """
     device, faithfulness = runs.options.device, names["faithfulness"]
     kind, _, which = faithfulness.partition(":")
-    judge: Any = None
+    judge: Any
     if kind == "clip":
         judge = open_clip(faithfulness, device)
     elif kind == "probe":
         judge = ProbeConcept(load_probe(which))
     elif faithfulness == "own-model":
         judge = OwnModel(runs, prompts)
-    elif faithfulness == "own-prompt":
-        if len(set(prompts)) < 2:
-            raise ValueError(
-                "--faithfulness own-prompt tells the images of different prompts apart, and there "
-                "is one prompt: give more, or another judge"
-            )
     else:
         raise ValueError(
-            "--faithfulness must be clip, clip:MODEL, own-model, own-prompt or probe:FOLDER, got "
-            f"{faithfulness!r}{nearest(kind, JUDGES)}"
+            "--faithfulness must be clip, clip:MODEL, own-model or probe:FOLDER, got "
+            f"{faithfulness!r}{nearest(kind, ('clip', 'own-model', 'probe'))}"
         )
     of_images = open_image_embedder(names["image_embedder"], device=device)
     of_prompts = open_prompt_embedder(names["prompt_embedder"], device=device)

@@ -23,28 +23,22 @@ output folder, the processes share the trials.
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from vendi_guidance.checks import counted
-from vendi_guidance.commands.cli import Command, Option, Range
+from vendi_guidance.commands.cli import Command, Option
 from vendi_guidance.commands.judge_options import (
-    judge_options,
+    judged_run_options,
     open_judging,
     open_runs,
     progress,
     settings_of,
 )
-from vendi_guidance.commands.run_options import (
-    COUNT,
-    PATH,
-    machine_options,
-    model_options,
-    what,
-    where,
-)
+from vendi_guidance.commands.run_options import COUNT
 from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.manifest import Manifest, versions
@@ -59,33 +53,14 @@ TRIALS = (8, 24)
 FRONTIER = "frontier.png"
 
 
-def search(*args: Any, **settings: Any) -> Any:
-    return click.option(*args, cls=Option, group="Search", **settings)
-
+search = partial(click.option, cls=Option, group="Search")
 
 COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "output", "device")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
-@click.argument("prompts")
-@model_options
-@what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
-@what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of images and search.")
-@search(
-    "--keep",
-    type=Range(0, 1, min_open=True),
-    default=0.98,
-    help="Least faithfulness, as a share of the unguided images'.",
-)
-@search(
-    "--images",
-    "--pictures",
-    "images",
-    type=COUNT,
-    default=2000,
-    help="Budget: images to generate in all.",
-)
+@judged_run_options
+@search("--images", type=COUNT, default=2000, help="Budget: images to generate in all.")
 @search(
     "--trials",
     type=COUNT,
@@ -94,9 +69,6 @@ COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "outpu
     "when it would try the same again.",
 )
 @search("--all", "expert", is_flag=True, help="Search budget, level and cfg too.")
-@judge_options
-@where("--output", type=PATH, required=True, help="Folder for the search.")
-@machine_options
 def main(
     keep: float,
     images: int,
