@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import httpx
 
-from vendi_guidance.app.request import Request, read_request
+from vendi_guidance.app.request import Request, read_prompts
 from vendi_guidance.app.scoring import Scorer, open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
@@ -33,9 +33,9 @@ def scorer_of(studio: Studio, probe: Path) -> Scorer:
 
 
 def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
-    fields = {"images": 2, "strength": 0.5, "seed": 0, "steps": 2}
+    fields: dict[str, Any] = {"images": 2, "strength": 0.5, "seed": 0, "steps": 2}
     fields |= {"guidance_scale": 5.0, "batch_size": 2}
-    return read_request(prompts, **{**fields, **changes})
+    return Request(read_prompts(prompts), **{**fields, **changes})
 
 
 def usual(**changes: Any) -> list[Any]:

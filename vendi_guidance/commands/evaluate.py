@@ -22,7 +22,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 import transformers
@@ -37,11 +37,9 @@ from vendi_guidance.commands.attribute_options import (
 )
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.embedding_options import (
-    Demo,
     demo_options,
     embedding_options,
     open_embedding,
-    open_references,
     scored,
 )
 from vendi_guidance.commands.run_options import DEVICE, PATH, where
@@ -54,6 +52,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
+from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.storage.files import UNFINISHED
 
@@ -103,6 +102,8 @@ def main(
     folders: tuple[Path, ...],
     output: Path | None,
     overwrite: bool,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
     truncation: int | None,
     reference: Path | None,
     clip: str | None,
@@ -115,7 +116,7 @@ def main(
     workers: int,
     on_bad_image: Literal["skip", "fail"],
     device: str,
-    **features: Any,  # of `open_embedding`
+    **sigmas: float | None,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -125,17 +126,22 @@ def main(
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    labeler = open_labeler(probe, prompts)
-    demo = Demo(probe, text_encoder) if labeler else None
-    embedding, fallen = open_embedding(bool(prompts), demo, device, **features)
+    labeler, mix = open_labeler(probe, prompts), None
+    if probe and labeler:  # the demo's own embedders and images, for prompts that it knows
+        mix, own = read_mix(probe), f"probe:{probe}"
+        image_embedder = image_embedder or own
+        prompt_embedder = prompt_embedder or (text_encoder and f"sdxl:{text_encoder}")
+        if reference is None and image_embedder == own:
+            reference = next(probe.glob("training_features.safetensors"), None)
+    names = image_embedder, prompt_embedder if prompts else "words"
+    embedding, fallen = open_embedding(*names, device, **sigmas)
     clips = None if clip is None else open_clip(clip, device)
     judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
-    mix = read_mix(probe) if probe and labeler else None
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
         replace(embedding, truncation=truncation),
         replace(judges, clip=clips, faithfulness=faithfulness, mix=mix),
-        open_references(reference, embedding, demo),
+        load_features(reference) if reference and reference.is_file() else reference,
         ImageReader(cache, workers, on_bad_image, progress=True),
     )
     for report in reports:
@@ -157,14 +163,8 @@ def evaluate_alike(
     """The reports of named batches, all by the kernels and the reference features of the first."""
     reports = []
     for name, batch in batches.items():
-        report = evaluate(
-            batch,
-            name=name,
-            embedding=embedding,
-            judges=judges,
-            references=references,
-            reader=reader,
-        )
+        given = {"embedding": embedding, "references": references}
+        report = evaluate(batch, name=name, judges=judges, reader=reader, **given)
         embedding = embedding.with_kernels_of(report.inputs)
         references = report.inputs.reference
         reports.append(report)

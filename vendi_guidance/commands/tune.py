@@ -117,7 +117,8 @@ def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
     """
     wanted = tuner.search
     for one in tuner.run():
-        bar.write(sentence(one), file=sys.stderr)
+        found = f"{one.outcome.diversity:.2f} x as diverse, keeps {one.outcome.kept:.3f}"
+        bar.write(f"{one.title}: {found}", file=sys.stderr)
         save_frontier(figure, wanted, tuner.finished())
     # asked before the trials are read: those that another process ends meanwhile count too
     finished = tuner.is_finished
@@ -138,21 +139,14 @@ def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
     return best
 
 
-def sentence(one: Trial) -> str:
-    settings = ", ".join(f"{name} {value:g}" for name, value in one.settings.items())
-    found = one.outcome
-    return f"{settings}: {found.diversity:.2f} x as diverse, keeps {found.kept:.3f}"
-
-
 def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
     """What was found, for the user."""
     interval = ""
     if outcome.kept_interval is not None:
         low, high = outcome.kept_interval
         interval = f" (95% confidence interval {low:.3f} to {high:.3f})"
-    settings = ", ".join(f"{name} {value:g}" for name, value in best.settings.items())
     text = (
-        f"{settings}: on new seeds {outcome.diversity:.2f} x as diverse as unguided, and keeps "
+        f"{best.title}: on new seeds {outcome.diversity:.2f} x as diverse as unguided, and keeps "
         f"{outcome.kept:.3f} of its faithfulness{interval}."
     )
     if outcome.kept < keep:

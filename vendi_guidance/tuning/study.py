@@ -34,36 +34,33 @@ FIRST: tuple[float, ...] = (STRENGTH, 1.0, 0.25, 0.75)
 
 WEAKEST = 0.02
 
-EXPERT = ("budget", "level", "cfg")
-"""What is searched beside the dial with `--all`."""
-
 
 @dataclass(frozen=True)
 class Trial:
     """A finished trial.
 
     Attributes:
-        folder: of its run.
         settings: by name, the dial as "strength".
     """
 
-    folder: Path
     settings: dict[str, Any]
     outcome: Outcome
 
     @classmethod
-    def read(
-        cls, parent: Path, folder: str, settings: dict[str, Any], outcome: dict[str, Any]
-    ) -> "Trial":
-        """From JSON values.
+    def read(cls, attributes: dict[str, Any]) -> "Trial":
+        """From what the journal says of it.
 
         Raises:
-            KeyError, TypeError, ValueError: they are of other kinds.
+            KeyError, TypeError, ValueError: these are JSON values of other kinds.
         """
-        Rounds().changed(**settings)
-        if "strength" not in settings:
-            raise KeyError("strength")
-        return cls(parent / folder, settings, Outcome.read(outcome))
+        settings, strength = attributes["settings"], attributes["settings"]["strength"]
+        Rounds(strength=strength).changed(**settings)
+        return cls(settings, Outcome.read(attributes["outcome"]))
+
+    @property
+    def title(self) -> str:
+        """Its settings, for people."""
+        return ", ".join(f"{name} {value:g}" for name, value in self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class Tuner:
         optuna = _optuna()
         with self._locked():  # the first to read the study puts its first trials there
             complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
-            return [Trial.read(self.folder, **one.user_attrs) for one in complete]
+            return [Trial.read(one.user_attrs) for one in complete]
 
     @property
     def is_finished(self) -> bool:
@@ -167,7 +164,7 @@ class Tuner:
                     self._study().tell(trial.number, outcome.diversity)
             finally:
                 lock.release()
-            yield Trial(self.folder / name, settings, outcome)
+            yield Trial(settings, outcome)
 
     def check(self, best: Trial, seed: int) -> Outcome:
         """How a setting does from a seed on that the search has not seen."""
@@ -224,8 +221,7 @@ class Tuner:
             load_if_exists=True,
         )
         if not study.get_trials(deepcopy=False):
-            defaults = vars(Rounds()) | {"budget": budget_of(Rounds())}
-            for first in first_trials(self.search.expert, defaults):
+            for first in first_trials(self.search.expert):
                 study.enqueue_trial(first)
         return study
 
@@ -268,12 +264,13 @@ def suggest(trial: Any, expert: bool) -> dict[str, Any]:
             "level": trial.suggest_float("level", 0.05, 0.8, log=True),
             "cfg": trial.suggest_float("cfg", 0.0, 1.0),
         }
-    return {name: round(it, 4) if isinstance(it, float) else it for name, it in settings.items()}
+    return {name: round(value, 4) for name, value in settings.items()}
 
 
-def first_trials(expert: bool, defaults: dict[str, Any]) -> list[dict[str, Any]]:
+def first_trials(expert: bool) -> list[dict[str, float]]:
     """What to try before anything is known."""
-    others = {name: defaults[name] for name in EXPERT} if expert else {}
+    usual = Rounds()
+    others = {"budget": budget_of(usual), "level": usual.level, "cfg": usual.cfg} if expert else {}
     return [{"strength": strength, **others} for strength in FIRST]
 
 
