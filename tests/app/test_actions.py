@@ -159,21 +159,3 @@ def test_an_uploaded_name_stays_in_its_folder(address, canary):
             error = visitor.call("load", sent)["output"]["error"]
             assert error.startswith("Not loaded: the file is not a readable safetensors file")
     assert canary.read_text() == SECRET
-
-
-def test_visitors_cannot_choose_one_anothers_images(address):
-    with visitors(address, 2) as [one, other]:
-        assert one.call("generate", *usual())["success"]
-        assert one.call("choose_with", event={"index": 0, "value": None})["success"]
-        refused = other.call("choose_with", event={"index": 0, "value": None})
-        assert "no such image" in refused["output"]["error"]
-        assert "Nothing is remembered" in other.call("save")["output"]["error"]
-
-
-def test_all_files_go_with_the_server(tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with served(tiny_sdxl_folder, tiny_probe_folder) as address:
-        with visitors(address) as [visitor]:
-            assert visitor.call("generate", *usual())["success"]
-        assert len(list(tmp_path.rglob("*.png"))) == 4  # two, each with a copy that is shown
-    assert list(tmp_path.iterdir()) == []

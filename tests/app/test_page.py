@@ -173,25 +173,23 @@ def test_visitors_see_nothing_of_one_another_but_that_they_wait(visit):
 
 
 MISTAKES = {
-    "Value 99 is greater than maximum value 16.": ("Images", ["99"]),
-    "A number is missing: fill in every field.": ("Images", [""]),
-    "Value -1 is less than minimum value 0.": ("Seed", ["-1"]),
-    "Prompt 2 has 501 characters": ("Prompts", ["cat\n" + "x" * 501]),
-    "Write a prompt first": ("Prompts", ["", " \n "]),
+    "Value 99 is greater than maximum value 16.": ("Images", "99"),
+    "A number is missing: fill in every field.": ("Images", ""),
+    "Value -1 is less than minimum value 0.": ("Seed", "-1"),
+    "Prompt 2 has 501 characters": ("Prompts", "cat\n" + "x" * 501),
+    "Write a prompt first": ("Prompts", " \n "),
 }
 RIGHT = {"Images": "1", "Seed": "0", "Prompts": "cat"}
 
 
 def test_after_every_mistake_a_visitor_goes_on(visit):
     page = visit()
-    for message, (label, values) in MISTAKES.items():
-        field = page.get_by_label(re.compile(label)).first
-        for value in values:
-            field.fill(value)
-            page.locator("#generate:enabled").click()
-            page.get_by_text(message).last.wait_for()
-            page.get_by_text("That did not work.").wait_for()
-            page.get_by_role("button", name="Close").or_(page.locator(".toast-close")).last.click()
+    for message, (label, value) in MISTAKES.items():
+        page.get_by_label(re.compile(label)).first.fill(value)
+        page.locator("#generate:enabled").click()
+        page.get_by_text(message).last.wait_for()
+        page.get_by_text("That did not work.").wait_for()
+        page.get_by_role("button", name="Close").or_(page.locator(".toast-close")).last.click()
         generate(page, **RIGHT)
         assert len(images(page, "with")) == 1
 

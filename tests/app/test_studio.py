@@ -60,18 +60,16 @@ def test_images_are_those_of_generate(studio, session, tiny_sdxl_folder, tmp_pat
 
 
 def test_the_memory_goes_on_from_generation_to_generation(studio, session):
-    request = request_of("cat")
-    finish(studio, session, request)
-    first = pixels(session.generation.arms["with"])
-    plain = pixels(session.generation.arms["without"])
-    assert len(session.window) == 2
-    finish(studio, session, request)
-    assert len(session.window) == 4
-    assert pixels(session.generation.arms["without"]) == plain
-    assert pixels(session.generation.arms["with"]) != first
-    session.forget()
-    finish(studio, session, request)
-    assert pixels(session.generation.arms["with"]) == first
+    found, remembered = [], []
+    for forget in (False, False, True):
+        if forget:
+            session.forget()
+        finish(studio, session, request_of("cat"))
+        found.append([pixels(arm) for arm in session.generation.arms.values()])
+        remembered.append(len(session.window))
+    assert remembered == [2, 4, 2]
+    (plain, first), (plain_again, later), (_, forgotten) = found
+    assert plain_again == plain and later != first == forgotten
 
 
 def test_sessions_share_no_memory(studio, session, tmp_path):
@@ -82,7 +80,6 @@ def test_sessions_share_no_memory(studio, session, tmp_path):
         finish(studio, session, request_of("dog"))  # in turn, with the same model
     assert pixels(other.generation.arms["with"]) != []
     assert (len(session.window), len(other.window)) == (2 + 2 * 2, 2)
-    finish(studio, session, request_of("dog"))
     assert other.generation.folder.is_dir()
 
 

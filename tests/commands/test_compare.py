@@ -21,7 +21,7 @@ from tests.helpers.commands import (
     repeatable,
 )
 from tests.helpers.runs import read_run
-from vendi_guidance.commands import attribute_options, compare, generate
+from vendi_guidance.commands import compare, generate, scoring_options
 from vendi_guidance.runs.runner import Runner
 
 RUNS = ("unguided", "ours-0.5", "ours-1", "seed-variance-8", "limited-interval-0.3", "select-2")
@@ -126,28 +126,22 @@ def test_a_comparison_that_was_killed_generates_only_what_is_missing(
         assert whole == again
 
 
-def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, peace, monkeypatch):
+def test_other_judges_and_methods_more_need_no_image_that_is_there(words, peace):
     before = {name: contents(peace / name) for name in RUNS}
-    result = compared(words, peace, *METHODS, "--method", "cads=1", "--image-embedder", "pixels:2")
+    asked = ("cads=1", "seed-variance=8:tokens_from=0.5:stop=0.5", "select=2:preview_steps=1")
+    more = [word for one in asked for word in ("--method", one)]
+    result = compared(words, peace, *METHODS, *more, "--image-embedder", "pixels:2")
     assert result.exit_code == 0, result.output
     assert {name: contents(peace / name) for name in RUNS} == before
-    assert [*rows_of(peace)] == [*RUNS, "cads-1"]
-    assert compared(words, peace, *METHODS).exit_code == 0
-
-
-def test_settings_of_a_method_are_a_run_and_a_curve_of_their_own(words, peace):
-    asked = ("seed-variance=8:tokens_from=0.5:stop=0.5", "select=2:preview_steps=1")
-    more = [word for one in asked for word in ("--method", one)]
-    result = compared(words, peace, *METHODS, *more)
-    assert result.exit_code == 0, result.output
-    names = ["seed-variance-8-stop-0.5-tokens_from-0.5", "select-2-preview_steps-1"]
+    names = "seed-variance-8-stop-0.5-tokens_from-0.5", "select-2-preview_steps-1"
     rows = rows_of(peace)
-    assert [*rows] == [*RUNS, *names]
+    assert [*rows] == [*RUNS, "cads-1", *names]
     assert rows[names[0]]["settings"] == {"stop": 0.5, "tokens_from": 0.5}
     assert rows[names[1]]["evaluations_per_image"] == 2 * 2 + 4
     assert read_run(peace / names[0]).rows[0]["method_stop"] == 0.5
     page = (peace / "comparison.html").read_text()
     assert "seed-variance noise, stop 0.5, tokens_from 0.5 (strength 8)" in page
+    assert compared(words, peace, *METHODS).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -185,7 +179,7 @@ def test_an_undistilled_network_adds_its_method_and_predicts_in_the_rounds(words
 def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):
     file = tmp_path / "attributes.json"
     file.write_text('{"fur": ["red", "grey"]}')
-    monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
+    monkeypatch.setattr(scoring_options, "open_judge", lambda *_: _halves)
     result = compared(words, peace, *METHODS, "--attributes", file)
     assert result.exit_code == 0, result.output
     for row in rows_of(peace).values():  # of three coins all are alike once in four times
@@ -194,16 +188,6 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
         assert spread["value"] == pytest.approx(exp(entropy), abs=0.15)
     page = (peace / "comparison.html").read_text()
     assert "effective values" in page
-
-
-def test_an_attribute_of_no_prompt_is_refused_before_anything_is_generated(
-    words, tmp_path, monkeypatch
-):
-    file = tmp_path / "attributes.json"
-    file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
-    monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
-    assert_refused(compared(words, tmp_path / "out", "--attributes", file), "'a cow'")
-    assert not (tmp_path / "out").exists()
 
 
 def _halves(images: Sequence[Any], *_: Any) -> torch.Tensor:

@@ -131,13 +131,6 @@ def test_two_processes_share_the_trials(words, peace, tmp_path):
     assert sorted(tried(folder))[-1] == sorted(tried(peace))[-1]  # of the full strength
 
 
-def test_expert_settings_are_searched_if_asked(words, tmp_path):
-    result = search(words, tmp_path / "out", "--all", "--trials", 2)
-    assert result.exit_code == 0, result.output
-    settings = load_settings(tmp_path / "out" / "settings.json", prefix="")
-    assert settings.keys() == {"strength", "budget", "level", "cfg"}
-
-
 def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
     folder = tmp_path / "out"

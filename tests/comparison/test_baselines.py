@@ -18,11 +18,10 @@ from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
     UndistilledFirst,
-    Unguided,
     repulsion,
 )
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
-from vendi_guidance.comparison.methods import PipelineCall
+from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.comparison.selection import Select
 
 STEPS = 10
@@ -104,7 +103,7 @@ def named(methods):
     return [pytest.param(method, id=str(method)) for method in methods]
 
 
-@pytest.mark.parametrize("method", named([Unguided(), *WEAKEST]))
+@pytest.mark.parametrize("method", named([Method(), *WEAKEST]))
 def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method):
     assert torch.equal(draw(pipe, method), stock(pipe))
 
@@ -304,7 +303,7 @@ def test_particle_guidance_does_to_a_step_what_the_authors_do_to_its_noise(
         latents = reference.step(noise, timestep, latents).prev_sample
     assert 2 <= sum(moved) <= STEPS - 3
     torch.testing.assert_close(result, latents, atol=1e-4, rtol=1e-4)
-    unmoved = draw(pipe, Unguided(), ["a cat"] * 3)
+    unmoved = draw(pipe, Method(), ["a cat"] * 3)
     assert not torch.allclose(result, unmoved, atol=0.01)
 
 

@@ -3,16 +3,16 @@
 import pytest
 import torch
 from diffusers import PixArtSigmaPipeline
-from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
 from tests.adapter.test_undistilled import base, distilled, state
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
-from vendi_guidance.comparison.baselines import LimitedInterval, UndistilledFirst, Unguided
+from vendi_guidance.comparison.baselines import LimitedInterval, UndistilledFirst
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.comparison.network import rows_counted
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
 STEPS = 4
 PROMPTS = [0, 0, 1]
@@ -49,11 +49,11 @@ def test_a_method_changes_samples_unless_at_its_weakest_and_leaves_the_pipeline_
     kind, strong, weakest
 ):
     pipe = make(kind)
-    plain, _ = draw(pipe, kind, Unguided())
+    plain, _ = draw(pipe, kind, Method())
     changed, _ = draw(pipe, kind, strong)
     assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
     assert torch.equal(draw(pipe, kind, weakest)[0], plain)
-    assert torch.equal(draw(pipe, kind, Unguided())[0], plain)
+    assert torch.equal(draw(pipe, kind, Method())[0], plain)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
@@ -77,7 +77,7 @@ def test_the_undistilled_network_makes_the_first_steps_and_every_evaluation_coun
     else:
         assert sum(expected) == min(steps, STEPS)
     assert state(pipe) == before
-    alone, _ = draw(plain if steps > STEPS else pipe, "SDXL", Unguided(), False)
+    alone, _ = draw(plain if steps > STEPS else pipe, "SDXL", Method(), False)
     assert torch.allclose(latents, alone, atol=1e-5) == (steps > STEPS)
 
 

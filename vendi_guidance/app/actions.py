@@ -15,14 +15,13 @@ from markupsafe import Markup, escape
 
 from vendi_guidance.app.request import Request, read_prompts
 from vendi_guidance.app.scoring import Scorer, table_of
-from vendi_guidance.app.session import ARMS, MOST_MARKS, Generation, Session, Sessions
+from vendi_guidance.app.session import ARMS, Generation, Session, Sessions
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
 
 MOST_IN_A_ROW = 8
-AGAIN = "Press Generate to see them; Forget takes all marks back."
 
 
 @contextmanager
@@ -105,36 +104,25 @@ class Actions:
                 scores = self._score(session, generation)
             yield *unchanged, status_text(text), scores, memory_text(session)
 
-    def choose(self, arm: str, request: gr.Request, number: Any) -> str:
-        with plain_errors():
-            session = self._session(request)
-            session.choose(arm, number)
-            return status_text(f"Selected: {session.selected}.")
-
     def choose_without(self, request: gr.Request, event: gr.SelectData) -> str:
-        return self.choose(ARMS[0], request, event.index)
+        with plain_errors():
+            return status_text(self._session(request).choose(ARMS[0], event.index))
 
     def choose_with(self, request: gr.Request, event: gr.SelectData) -> str:
-        return self.choose(ARMS[1], request, event.index)
+        with plain_errors():
+            return status_text(self._session(request).choose(ARMS[1], event.index))
 
     def more_like_it(self, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.more_like_it()
-            text = f"Example {len(session.liked)} of at most {MOST_MARKS}: {session.selected}. "
-            text += f"The next images with guidance will be more like it. {AGAIN}"
-            return status_text(text), memory_text(session)
+            return status_text(session.more_like_it()), memory_text(session)
 
     def not_like_it(self, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.not_like_it()
-            text = f"To avoid: {session.selected}. The next images of similar prompts with "
-            text += f"guidance will be less like it. {AGAIN}"
-            return status_text(text), memory_text(session)
+            return status_text(session.not_like_it()), memory_text(session)
 
     def forget(self, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.forget()
-            return status_text("Forgotten."), memory_text(session)
+            return status_text(session.forget()), memory_text(session)
 
     def save(self, request: gr.Request) -> str:
         """The file with the memory."""

@@ -163,7 +163,11 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
                 seed = whole(0, 0, LARGEST_SEED, label="Seed", elem_id="seed")
             random = gr.Button("Random seed", size="sm", elem_id="random")
             random.click(None, None, seed, js=RANDOM_SEED)
-    limits = {"minimum": 0, "maximum": LARGEST_SCALE, "info": f"0 to {LARGEST_SCALE}"}
+    limits: dict[str, Any] = {
+        "minimum": 0,
+        "maximum": LARGEST_SCALE,
+        "info": f"0 to {LARGEST_SCALE}",
+    }
     scale = options.guidance_scale
     with gr.Accordion("Expert settings", open=False, elem_id="expert"), gr.Row():
         expert = [
@@ -176,7 +180,7 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
 
 def whole(value: int | None, least: int, most: int, **about: Any) -> gr.Number:
     """A field for a whole number."""
-    limits = {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
+    limits: dict[str, Any] = {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
     return gr.Number(value, precision=0, min_width=120, **limits, **about)
 
 

@@ -24,6 +24,7 @@ from vendi_guidance.storage.imagefolder import image_name
 ARMS = ("without", "with")
 """The two kinds of images, by the names of their folders."""
 
+AGAIN = "Press Generate to see them; Forget takes all marks back."
 MOST_MARKS = 16
 COPIES = 2
 """How many more times an image is remembered that others must not be like. More have no more
@@ -148,8 +149,8 @@ class Session:
         self.generation, self.chosen = None, None
         return Path(mkdtemp(prefix="generation-", dir=self.folder))
 
-    def choose(self, arm: str, number: Any) -> None:
-        """Select an image.
+    def choose(self, arm: str, number: Any) -> str:
+        """Select an image; returns which, for the visitor.
 
         Raises:
             ValueError: there is no such image.
@@ -158,6 +159,7 @@ class Session:
         if type(number) is not int or not 0 <= number < done:
             raise ValueError("There is no such image any more: choose another one.")
         self.chosen = arm, number
+        return f"Selected: {self.selected}."
 
     @property
     def selected(self) -> str:
@@ -170,8 +172,8 @@ class Session:
         request = generation.request
         return f"“{request.prompt(number)}”, seed {request.seed + number}, {arm} guidance"
 
-    def more_like_it(self) -> None:
-        """Let later images be like the selected one.
+    def more_like_it(self) -> str:
+        """Let later images be like the selected one; returns what was done, for the visitor.
 
         Raises:
             ValueError: none is selected, or too many are marked.
@@ -180,9 +182,12 @@ class Session:
         if len(self.liked) >= MOST_MARKS:
             raise ValueError(f"At most {MOST_MARKS} images can be marked: forget them first.")
         self.liked.append(features)
+        text = f"Example {len(self.liked)} of at most {MOST_MARKS}: {self.selected}. "
+        return f"{text}The next images with guidance will be more like it. {AGAIN}"
 
-    def not_like_it(self) -> None:
-        """Let later images of similar prompts differ from the selected one more than from others.
+    def not_like_it(self) -> str:
+        """Let later images of similar prompts differ from the selected one more than from others;
+        returns what was done, for the visitor.
 
         Raises:
             ValueError: none is selected.
@@ -191,12 +196,15 @@ class Session:
         prompts = None if prompt is None else prompt.expand(COPIES, *prompt.shape)
         self.window.append(features.expand(COPIES, *features.shape), prompts)
         self.disliked += 1
+        text = f"To avoid: {self.selected}. The next images of similar prompts with guidance"
+        return f"{text} will be less like it. {AGAIN}"
 
-    def forget(self) -> None:
+    def forget(self) -> str:
         """Empty the memory, marks included."""
         self.window = SlidingWindow(WINDOW)
         self.liked: list[Tensor] = []
         self.disliked = 0
+        return "Forgotten."
 
     def _sample(self) -> tuple[Tensor, Tensor | None]:
         generation, arm, number = self._selected()

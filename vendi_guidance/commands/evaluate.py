@@ -22,27 +22,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import transformers
 from rich.console import Console
 
 from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.attribute_options import (
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.run_options import DEVICE, PATH, where
+from vendi_guidance.commands.scoring_options import (
     attribute_options,
+    embedding_options,
     judged,
     open_attributes,
     open_clip,
-)
-from vendi_guidance.commands.cli import Command
-from vendi_guidance.commands.embedding_options import (
-    demo_options,
-    embedding_options,
     open_embedding,
     scored,
 )
-from vendi_guidance.commands.run_options import DEVICE, PATH, where
 from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
@@ -54,6 +51,7 @@ from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import open_labeler
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import UNFINISHED
 
 NAMED = 10  # of the files that cannot be read
@@ -81,7 +79,6 @@ COMMON = (
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
 @attribute_options
-@demo_options
 @where(
     "--output",
     type=PATH,
@@ -111,12 +108,11 @@ def main(
     attributes: Path | None,
     attribute_judge: str | None,
     probe: Path | None,
-    text_encoder: Path | None,
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
     device: str,
-    **sigmas: float | None,
+    **sigmas: Any,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -130,7 +126,8 @@ def main(
     if probe and labeler:  # the demo's own embedders and images, for prompts that it knows
         mix, own = read_mix(probe), f"probe:{probe}"
         image_embedder = image_embedder or own
-        prompt_embedder = prompt_embedder or (text_encoder and f"sdxl:{text_encoder}")
+        encoder = asset("demo-sdxl")
+        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
         if reference is None and image_embedder == own:
             reference = next(probe.glob("training_features.safetensors"), None)
     names = image_embedder, prompt_embedder if prompts else "words"
@@ -163,7 +160,7 @@ def evaluate_alike(
     """The reports of named batches, all by the kernels and the reference features of the first."""
     reports = []
     for name, batch in batches.items():
-        given = {"embedding": embedding, "references": references}
+        given: dict[str, Any] = {"embedding": embedding, "references": references}
         report = evaluate(batch, name=name, judges=judges, reader=reader, **given)
         embedding = embedding.with_kernels_of(report.inputs)
         references = report.inputs.reference

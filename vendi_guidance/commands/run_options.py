@@ -1,7 +1,7 @@
 """Options of the commands that generate with a model."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def together(*options: Decorator) -> Decorator:
     """Several options as one decorator, in this order."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return lambda command: reduce(lambda it, option: option(it), reversed(options), command)
 
 
 model_options = together(

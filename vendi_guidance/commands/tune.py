@@ -29,14 +29,11 @@ from typing import Any
 
 import click
 
-from vendi_guidance.checks import counted
 from vendi_guidance.commands.cli import Command, Option
 from vendi_guidance.commands.judge_options import (
     judged_run_options,
-    open_judging,
-    open_runs,
+    open_judged_runs,
     progress,
-    settings_of,
 )
 from vendi_guidance.commands.run_options import COUNT
 from vendi_guidance.evaluation.judging import Outcome
@@ -49,7 +46,6 @@ from vendi_guidance.tuning.frontier import save_frontier
 from vendi_guidance.tuning.study import PROMPTS, Search, Trial, Tuner, begin
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
-TRIALS = (8, 24)
 FRONTIER = "frontier.png"
 
 
@@ -64,20 +60,12 @@ COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "outpu
 @search(
     "--trials",
     type=COUNT,
-    show_default=f"{TRIALS[0]}, or {TRIALS[1]} with --all",
-    help="Most settings to try; more trials mean fewer images in each. The search ends sooner "
+    default=8,
+    help="Most strengths to try; more trials mean fewer images in each. The search ends sooner "
     "when it would try the same again.",
 )
-@search("--all", "expert", is_flag=True, help="Search budget, level and cfg too.")
-def main(
-    keep: float,
-    images: int,
-    trials: int | None,
-    expert: bool,
-    **given: Any,
-) -> None:
+def main(keep: float, images: int, trials: int, **given: Any) -> None:
     output, each = given["output"], given["images_per_prompt"]
-    trials = trials or TRIALS[expert]
     affordable = images // (trials + RUNS_BESIDE) // each
     if not affordable:
         raise ValueError(
@@ -85,17 +73,16 @@ def main(
             f"them take {(trials + RUNS_BESIDE) * each} for one prompt"
         )
     prompts = open_prompts(given["prompts"]).spread(affordable)
-    runs, names = open_runs(given | {"prompts": str(output / PROMPTS)})
+    given["prompts"] = str(output / PROMPTS)
+    runs, judging, about = open_judged_runs(given, prompts)
     check_prompts_are_seen(runs.model.pipeline, Rounds())
-    judging = open_judging(runs, names, prompts)
-    wanted = Search(keep, trials, expert, given["seed"])
-    settings = asdict(wanted) | settings_of(runs, names, prompts)
+    wanted = Search(keep, trials, given["seed"])
+    # expert, for searches that version 0.3 began
+    settings = {"expert": False, **asdict(wanted), **about}
     inputs = inputs_of(runs.model)
     begin(output, Manifest(settings, {**inputs}, versions()), prompts)
     count = len(prompts) * each
-    total = count * (trials + RUNS_BESIDE)
-    with progress(runs, counted(trials, "trial"), len(prompts), total) as bar:
-        runs.on_images = bar.update
+    with progress(runs, trials + RUNS_BESIDE, len(prompts)) as bar:
         tuner = Tuner(runs, wanted, judging)
         bar.update(count * len(tuner.finished()))
         best = best_of(tuner, output / FRONTIER, bar)
@@ -104,7 +91,7 @@ def main(
         outcome = tuner.check(best, runs.options.seed + count)
     about = {"model": runs.options.model, "keep": keep, "search": asdict(best.outcome)}
     about |= {"check": asdict(outcome), "images": count, "prompts": len(prompts)}
-    save_settings(output / "settings.json", best.settings, about)
+    save_settings(output / "settings.json", {"strength": best.strength}, about)
     click.echo(verdict(best, outcome, keep))
     click.echo(f"wrote {output / 'settings.json'} and {output / FRONTIER}")
 
@@ -118,7 +105,7 @@ def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
     wanted = tuner.search
     for one in tuner.run():
         found = f"{one.outcome.diversity:.2f} x as diverse, keeps {one.outcome.kept:.3f}"
-        bar.write(f"{one.title}: {found}", file=sys.stderr)
+        bar.write(f"strength {one.strength:g}: {found}", file=sys.stderr)
         save_frontier(figure, wanted, tuner.finished())
     # asked before the trials are read: those that another process ends meanwhile count too
     finished = tuner.is_finished
@@ -133,7 +120,7 @@ def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
         closest = max(tried, key=lambda one: one.outcome.kept)
         raise ValueError(
             f"no strength that was tried keeps {wanted.keep:g} of the unguided faithfulness; the "
-            f"closest is {closest.settings['strength']:g}, which keeps {closest.outcome.kept:.3f}: "
+            f"closest is {closest.strength:g}, which keeps {closest.outcome.kept:.3f}: "
             "in another folder, lower --keep, or try more with --trials"
         )
     return best
@@ -146,8 +133,8 @@ def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
         low, high = outcome.kept_interval
         interval = f" (95% confidence interval {low:.3f} to {high:.3f})"
     text = (
-        f"{best.title}: on new seeds {outcome.diversity:.2f} x as diverse as unguided, and keeps "
-        f"{outcome.kept:.3f} of its faithfulness{interval}."
+        f"strength {best.strength:g}: on new seeds {outcome.diversity:.2f} x as diverse as "
+        f"unguided, and keeps {outcome.kept:.3f} of its faithfulness{interval}."
     )
     if outcome.kept < keep:
         text += f" That is less than --keep {keep:g}: search with more --images, elsewhere."

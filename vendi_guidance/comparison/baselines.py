@@ -32,11 +32,6 @@ LEAST_SIGMA = 1.0
 
 
 @dataclass(frozen=True)
-class Unguided(Method):
-    """Classifier-free guidance only."""
-
-
-@dataclass(frozen=True)
 class LimitedInterval(PerStep):
     """Classifier-free guidance in the middle of the steps, the conditional prediction elsewhere.
 

@@ -14,7 +14,6 @@ from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
     UndistilledFirst,
-    Unguided,
 )
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
@@ -43,7 +42,7 @@ class MethodFamily:
     title: str
     knob: str
     strengths: tuple[float, ...]
-    kind: type[Method] = Unguided
+    kind: type[Method] = Method
     fixed: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,12 +117,12 @@ class Entry:
             ValueError: the strength or a setting is out of its range, or not the method's.
         """
         if self.strength is None:
-            return Unguided()
+            return Method()
         family, strength = FAMILIES[self.family], self.strength
         try:
             if self.family == OURS:
                 Rounds(strength=strength)
-                return Unguided()
+                return Method()
             if float(strength).is_integer():
                 strength = int(strength)
             return family.kind(**{family.knob: strength, **family.fixed, **dict(self.settings)})

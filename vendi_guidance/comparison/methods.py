@@ -47,7 +47,7 @@ class Generate(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A way to sample."""
+    """A way to sample; the base is the pipeline's own, with classifier-free guidance only."""
 
     @contextmanager
     def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
@@ -57,10 +57,6 @@ class Method:
     def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
         """The images of one batch, one a sample; with more than one call if the method selects."""
         return generate(samples)
-
-    def steps_per_image(self, steps: int) -> int:
-        """How many denoising steps an image takes, with those of images that are not kept."""
-        return steps
 
 
 def check_not_negative(name: str, value: float) -> None:

@@ -1,6 +1,6 @@
-"""Options of the commands that count how images spread over attributes."""
+"""Options of what images are scored by: features, attributes and the demo's probe."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vendi_guidance.commands.cli import Option
+from vendi_guidance.commands.cli import Option, Range
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attributes import (
     Attribute,
@@ -17,13 +17,64 @@ from vendi_guidance.evaluation.attributes import (
     attributes_of_probe,
     load_attributes,
 )
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.storage.assets import asset
 
+FALLBACKS = {
+    "dinov2": (
+        "pixels",
+        "DINOv2 is not at hand, so images are compared by their pixels: scores then say how "
+        "much colours and layout differ, not what is shown, and cannot be compared with "
+        "scores by other embedders.",
+    ),
+    "clip": (
+        "words",
+        "CLIP is not at hand, so prompts are compared by their words: two that say the same "
+        "in other words count as different.",
+    ),
+}
+"""By the embedder that is used if none is named: what replaces it where it is not at hand, and what
+that costs."""
+
+scored = partial(click.option, cls=Option, group="Features and scores")
 judged = partial(click.option, cls=Option, group="Judges")
+
+
+def sigma(what: str) -> Any:
+    """The option of a kernel's bandwidth."""
+    return scored(
+        f"--sigma-{what}",
+        type=Range(0, min_open=True),
+        show_default="the embedder's usual one, else the median distance",
+        help=f"Bandwidth of the Gaussian kernel on {what} features.",
+    )
+
+
+embedding_options = together(
+    scored(
+        "--image-embedder",
+        show_default="probe for the demo's prompts, else dinov2",
+        help="Features of images: dinov2, clip:MODEL, timm:NAME, pixels, ...",
+    ),
+    scored(
+        "--prompt-embedder",
+        show_default="sdxl for the demo's prompts, else clip",
+        help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
+    ),
+    sigma("image"),
+    sigma("prompt"),
+    scored(
+        "--truncation",
+        type=click.IntRange(1),
+        help="How many eigenvalues the truncated scores keep; without it, these are left out.",
+    ),
+)
 
 attribute_options = together(
     judged(
@@ -38,7 +89,48 @@ attribute_options = together(
         help="What tells values: clip, clip:MODEL/PRETRAINED; or, of finished images, labels, "
         "columns of metadata.jsonl.",
     ),
+    judged(
+        "--probe",
+        type=PATH,
+        default=asset("demo-probe"),
+        show_default=False,
+        help="Classifier of a demo model's images, for the prompts that it knows.",
+    ),
 )
+
+
+def open_embedding(
+    image: str | None,
+    prompt: str | None,
+    device: str,
+    sigma_image: float | None,
+    sigma_prompt: float | None,
+) -> tuple[Embedding, list[str]]:
+    """The embedders of these names, None for the usual ones, and what it costs if they are not at
+    hand.
+
+    Raises:
+        ValueError: there is no such embedder.
+        FileNotFoundError: the weights of one that is named are missing.
+    """
+    notes: list[str] = []
+
+    def opened(open: Callable[..., Any], name: str | None, usual: str) -> Any:
+        if name is not None:
+            return open(name, device=device)
+        try:
+            return open(usual, device=device)
+        except (ImportError, OSError) as error:
+            fallback, note = FALLBACKS[usual]
+            notes.append(note)
+            click.echo(f"{note}\nTo have it: {error}", err=True)
+            return open(fallback, device=device)
+
+    of_images = opened(open_image_embedder, image, "dinov2")
+    of_prompts = opened(open_prompt_embedder, prompt, "clip")
+    sigmas = sigma_image, sigma_prompt
+    kernel_x, kernel_t = (None if sigma is None else Gaussian(sigma) for sigma in sigmas)
+    return Embedding(of_images, of_prompts, kernel_x, kernel_t), notes
 
 
 def open_attributes(
