@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tests.helpers.batches_at_hand import sample_images, save_batch
-from tests.helpers.commands import assert_refused, contents, invoke
+from tests.helpers.commands import assert_refused, contents, invoke, said_by
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate
 from vendi_guidance.features.probe import load_probe
@@ -53,13 +53,12 @@ def content(folder: Path) -> dict:
 def test_two_runs_are_compared(evaluated, emoji, tmp_path, monkeypatch):
     monkeypatch.undo()  # figures are rendered
     other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1, seconds=0.5)
-    result = evaluated(emoji, other, "--sigma-image", 3, "--truncation", 5)
-    assert result.exit_code == 0, result.output
+    said = said_by(evaluated(emoji, other, "--sigma-image", 3, "--truncation", 5))
     for title in ("change", "prompt fidelity", "Conditional-Vendi", "looks per prompt"):
-        assert title in result.output
-    assert "Gaussian σ = 3" in result.output
-    assert "Too few images to tell “other” from “emoji”" in result.output
-    assert "A verdict needs 20 images, or 8 prompts, in each run; there are 16." in result.output
+        assert title in said
+    assert "Gaussian σ = 3" in said
+    assert "Too few images to tell “other” from “emoji”" in said
+    assert "A verdict needs 20 images, or 8 prompts, in each run; there are 16." in said
     for run, name in zip(content(tmp_path / "report")["runs"], ("emoji", "other"), strict=True):
         assert run["name"] == name
         assert run["settings"]["images"] == COUNT
@@ -76,8 +75,7 @@ def test_the_papers_scores_of_two_runs_come_with_intervals_from_one_command(eval
     runs = [save_run(tmp_path / f"run-{seed}", asked, seed=seed) for seed in (0, 1)]
     (tmp_path / "clip").mkdir()
     save_open_clip(tmp_path / "clip")
-    result = evaluated(*runs, "--clip", f"clip:{tmp_path / 'clip'}")
-    assert result.exit_code == 0, result.output
+    said_by(evaluated(*runs, "--clip", f"clip:{tmp_path / 'clip'}"))
     both = content(tmp_path / "report")
     for name in ("kernel_distance", "conditional_vendi", "vendi", "in_batch_similarity"):
         for run in both["runs"]:
@@ -96,9 +94,8 @@ def test_images_of_other_things_are_evaluated_with_any_embedders(
 ):
     castles = save_run(tmp_path / "castles", ["castle", "moat"])
     texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
-    result = evaluated(castles, *PIXELS, *texts, "--reference", castles)
-    assert result.exit_code == 0, result.output
-    assert "prompt fidelity and looks are left out" in result.output
+    said = said_by(evaluated(castles, *PIXELS, *texts, "--reference", castles))
+    assert "prompt fidelity and looks are left out" in said
     [run] = content(tmp_path / "report")["runs"]
     without = (*PIXELS, *texts, "--output", tmp_path / "without")
     assert evaluated(emoji, *without).exit_code == 0  # the demo's references suit its probe alone
@@ -111,8 +108,7 @@ def test_images_of_other_things_are_evaluated_with_any_embedders(
 def test_reference_features_may_come_from_a_file(evaluated, tmp_path):
     castles = save_run(tmp_path / "castles", [None])
     np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(8, 48)))
-    result = evaluated(castles, *PIXELS, "--reference", tmp_path / "features.npy")
-    assert result.exit_code == 0, result.output
+    said_by(evaluated(castles, *PIXELS, "--reference", tmp_path / "features.npy"))
     [run] = content(tmp_path / "report")["runs"]
     assert run["settings"]["references"] == 8 and "recall" in run["scores"]
     assert_refused(evaluated(castles, *PIXELS, "--reference", castles / "0.png"), "0.png", ".npy")
@@ -123,9 +119,8 @@ def test_images_without_prompts_are_evaluated(evaluated, tmp_path, has_metadata)
     folder = save_run(tmp_path / "run", [None])
     if not has_metadata:
         (folder / "metadata.jsonl").unlink()
-    result = evaluated(folder, *PIXELS)
-    assert result.exit_code == 0, result.output
-    assert "without prompts: conditional scores are left out" in result.output
+    said = said_by(evaluated(folder, *PIXELS))
+    assert "without prompts: conditional scores are left out" in said
     assert set(content(tmp_path / "report")["runs"][0]["scores"]) == {"vendi", "rke"}
 
 
@@ -178,9 +173,8 @@ def test_images_of_every_shape_are_shown(evaluated, tmp_path, monkeypatch):
     (folder / "odd").mkdir(parents=True)
     for number, size in enumerate(sizes):
         Image.new("RGB", size, "red").save(folder / "odd" / f"{number}.png")
-    result = evaluated(folder, *PIXELS, "--prompt-embedder", "words")
-    assert result.exit_code == 0, result.output
-    assert "left out: " not in result.output
+    said = said_by(evaluated(folder, *PIXELS, "--prompt-embedder", "words"))
+    assert "left out: " not in said
     assert content(tmp_path / "report")["runs"][0]["settings"]["images"] == len(sizes)
     assert (tmp_path / "report" / "comparison.png").is_file()  # the contact sheet
     page = (tmp_path / "report" / "report.html").read_text()
@@ -247,14 +241,13 @@ def test_a_folder_without_a_report_is_never_written_to(evaluated, emoji, tmp_pat
 
 
 def test_it_ends_with_an_answer_and_what_the_rest_needs(evaluated, tmp_path):
-    result = evaluated(save_run(tmp_path / "few", ["cat"]))
-    assert result.exit_code == 0, result.output
-    assert "few: 16 images of 1 prompt." in result.output
+    said = said_by(evaluated(save_run(tmp_path / "few", ["cat"])))
+    assert "few: 16 images of 1 prompt." in said
     assert (
         "There are 16 images, too few for confidence intervals (they need 20 images, or 8 prompts),"
         " convergence curves (40 images)."
-    ) in result.output
-    answer = result.output.splitlines()[-2]
+    ) in said
+    answer = said.splitlines()[-2]
     assert answer.startswith("“few” has ") and "(Conditional-Vendi), of 16 images" in answer
     assert "1 prompts" not in (tmp_path / "report" / "report.html").read_text()
 

@@ -5,7 +5,6 @@ import torch
 from diffusers import PixArtSigmaPipeline
 
 from tests.adapter.test_undistilled import base, distilled, state
-from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison.baselines import LimitedInterval, UndistilledFirst
@@ -79,31 +78,6 @@ def test_the_undistilled_network_makes_the_first_steps_and_every_evaluation_coun
     assert state(pipe) == before
     alone, _ = draw(plain if steps > STEPS else pipe, "SDXL", Method(), False)
     assert torch.allclose(latents, alone, atol=1e-5) == (steps > STEPS)
-
-
-@pytest.mark.parametrize("phase", [0, 1, "decoder"])
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_adapters_are_on_again_after_an_error(phase, error, monkeypatch):
-    pipe, made = distilled("style", "lightning"), []
-    pipe.register_modules(vae=unet.vae())
-    before = state(pipe)
-
-    def fail(*_, **__):
-        made.append(state(pipe)[0][0][0])
-        if phase in (len(made) - 1, "decoder"):
-            raise error("an error")
-
-    target, name = (pipe.vae, "decode") if phase == "decoder" else (pipe.unet.mid_block, "forward")
-    inner = getattr(target, name)
-    monkeypatch.setattr(target, name, lambda *a, **b: fail() or inner(*a, **b))
-    with pytest.raises(error, match="an error"):
-        draw(pipe, "SDXL", UndistilledFirst(), False, output_type="pil")
-    assert made[0] == (phase != "decoder") and state(pipe) == before
-
-
-def test_a_pipeline_without_an_undistilled_network_is_refused():
-    with pytest.raises(ValueError, match="has none loaded: load one"):
-        draw(base(), "SDXL", UndistilledFirst(), False)
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])

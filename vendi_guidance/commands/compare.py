@@ -17,7 +17,6 @@ The same command goes on after a kill, and generates only what is missing. With 
 method more, it goes on with the images that are there.
 """
 
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,7 @@ def check_folder(output: Path, entries: list[Entry]) -> None:
 
 
 def possible(runs: Sweep, entries: list[Entry], prompt: str, *, has_choice: bool) -> list[Entry]:
-    """The entries that the model can be sampled by; the others are named, each method once.
+    """The entries that the model can be sampled by; the others are named.
 
     Args:
         has_choice: the user has chosen them.
@@ -133,15 +132,14 @@ def possible(runs: Sweep, entries: list[Entry], prompt: str, *, has_choice: bool
         ValueError: one of the user's choice is impossible, or the unguided is.
     """
     found = []
-    for family, some in groupby(entries, key=lambda entry: entry.family):
-        same = list(some)
-        reasons = [reason for one in same if (reason := refusal(runs, one, prompt)) is not None]
-        if not reasons:
-            found += same
-            continue
-        if family == UNGUIDED:
-            raise ValueError(f"the model cannot be sampled: {reasons[0]}")
-        if has_choice:
-            raise ValueError(f"--method {family} cannot be compared: {reasons[0]}")
-        tell(f"{family} is left out: {reasons[0]}")
+    for entry in entries:
+        why = refusal(runs, entry, prompt)
+        if why is None:
+            found.append(entry)
+        elif entry.family == UNGUIDED:
+            raise ValueError(f"the model cannot be sampled: {why}")
+        elif has_choice:
+            raise ValueError(f"--method {entry.family} cannot be compared: {why}")
+        else:
+            tell(f"{entry.name} is left out: {why}")
     return found

@@ -151,20 +151,17 @@ def open_attributes(
         ValueError: there is no such judge, or the file is no list of attributes.
         FileNotFoundError: the file or the judge's weights are missing.
     """
+    own = attributes_of_probe(labeler.probe, prompts) if labeler and prompts else []
     if file is None:
         if judge is not None:
             raise ValueError("--attribute-judge needs --attributes FILE, which says what to judge")
-        if labeler is None or not prompts:
-            return Judges(labels=labeler)
-        attributes = attributes_of_probe(labeler.probe, prompts)
-        return Judges(
-            labels=labeler, attributes=attributes, attribute_judge=ProbeJudge(labeler.probe)
-        )
-    attributes = load_attributes(file)
-    if judge is None and labeler is not None and prompts:
-        own = {one.name: one for one in attributes_of_probe(labeler.probe, prompts)}
-        attributes = [_as_asked(one, own.get(one.name), prompts) for one in attributes]
-    opened = open_judge(judge, labeler, device)
+        attributes = own
+    else:
+        attributes = load_attributes(file)
+        if judge is None:
+            known = {one.name: one for one in own}
+            attributes = [_as_asked(one, known.get(one.name), prompts) for one in attributes]
+    opened = open_judge(judge, labeler, device) if attributes else None
     return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
 
 
