@@ -3,6 +3,7 @@
 import pytest
 import torch
 from diffusers import PixArtSigmaPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
 from tests.adapter.test_undistilled import base, distilled, state
 from tests.helpers.tiny_pipelines import CASES
@@ -11,7 +12,6 @@ from vendi_guidance.comparison.baselines import LimitedInterval, UndistilledFirs
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.comparison.network import rows_counted
-from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
 STEPS = 4
 PROMPTS = [0, 0, 1]
