@@ -205,7 +205,7 @@ def measure(model: str, folder: Path) -> Result:
 def methods_of(model: str, names: Iterable[str]) -> list[str]:
     """Those methods that a model can be sampled by."""
     has_cfg = MODELS[model].guidance_scale > 1
-    return [name for name in names if has_cfg or not FAMILIES[name].needs_cfg]
+    return [name for name in names if has_cfg or name != "limited-interval"]
 
 
 def even_looks(model: str) -> float:

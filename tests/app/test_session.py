@@ -1,49 +1,22 @@
-"""Sessions: their number, their folders and their end."""
+"""Sessions: their folders, their end, and one thing at a time."""
 
 import pytest
 
-from vendi_guidance.app import session as room
-from vendi_guidance.app.session import MOST_SESSIONS, Sessions
+from vendi_guidance.app.session import Sessions
 
 
-def test_a_session_ends_with_its_folder(tmp_path):
-    sessions = Sessions(tmp_path)
-    one, other = sessions.of("one"), sessions.of("other")
+def test_a_session_ends_with_its_folder_and_a_key_names_none(tmp_path):
+    sessions = Sessions(tmp_path / "in")
+    one, other = sessions.of("one"), sessions.of("../../out")
     assert sessions.of("one") is one and one is not other
-    assert one.folder.is_dir() and one.folder != other.folder
+    assert one.folder != other.folder
+    assert one.folder.is_dir() and one.folder.parent == other.folder.parent == tmp_path / "in"
     sessions.end("one")
     sessions.end("nobody")
     assert one.stop.is_set() and not one.folder.exists() and other.folder.is_dir()
     assert sessions.of("one") is not one
     sessions.end_all()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_key_names_no_folder(tmp_path):
-    assert Sessions(tmp_path / "in").of("../../out").folder.parent == tmp_path / "in"
-
-
-def test_only_sessions_long_idle_make_room(tmp_path, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(room, "monotonic", lambda: now)
-    sessions = Sessions(tmp_path)
-    made = [sessions.of(str(number)) for number in range(MOST_SESSIONS)]
-    with pytest.raises(ValueError, match="Too many people"):
-        sessions.of("one more")
-    now = room.IDLE + 1
-    assert sessions.of("1") is made[1]
-    with made[0].alone():  # it is generating
-        sessions.of("one more")
-    assert sessions.of("0") is made[0] and sessions.of("1") is made[1]
-    assert not made[2].folder.exists()
-
-
-def test_the_others_are_told_of_a_busy_session(tmp_path):
-    sessions = Sessions(tmp_path)
-    one, other = sessions.of("one"), sessions.of("other")
-    with one.alone():
-        assert sessions.is_another_busy(other) and not sessions.is_another_busy(one)
-    assert not sessions.is_another_busy(other)
+    assert list((tmp_path / "in").iterdir()) == []
 
 
 def test_a_session_does_one_thing_at_a_time(tmp_path):
@@ -51,4 +24,4 @@ def test_a_session_does_one_thing_at_a_time(tmp_path):
     with session.alone(), pytest.raises(ValueError, match="wait"), session.alone():
         pass
     with session.alone():
-        pass
+        assert session.is_busy

@@ -19,9 +19,10 @@ from tests.helpers.commands import (
     invoke,
     judged_runs,
     repeatable,
+    said_by,
 )
 from tests.helpers.runs import read_run
-from vendi_guidance.commands import attribute_options, compare, generate
+from vendi_guidance.commands import compare, generate, scoring_options
 from vendi_guidance.runs.runner import Runner
 
 RUNS = ("unguided", "ours-0.5", "ours-1", "seed-variance-8", "limited-interval-0.3", "select-2")
@@ -49,8 +50,7 @@ def compared(words: list[str], output: Path, *more: object) -> Result:
 def peace(words, tmp_path_factory) -> Path:
     """The folder of a comparison that was not interrupted."""
     folder = tmp_path_factory.mktemp("compare") / "peace"
-    result = compared(words, folder, *METHODS)
-    assert result.exit_code == 0, result.output
+    said_by(compared(words, folder, *METHODS))
     return folder
 
 
@@ -118,42 +118,34 @@ def test_a_comparison_that_was_killed_generates_only_what_is_missing(
     with pytest.raises(Killed):
         compare.main([*words, *METHODS, "--output", str(folder)], standalone_mode=False)
     assert not (folder / "comparison.json").exists()
-    result = compared(words, folder, *METHODS)
-    assert result.exit_code == 0, result.output
+    said_by(compared(words, folder, *METHODS))
     assert sum(made) == len(RUNS) * 9
     for name in RUNS:
         whole, again = repeatable(peace / name), repeatable(folder / name)
         assert whole == again
 
 
-def test_other_judges_and_one_method_more_need_no_image_that_is_there(words, peace, monkeypatch):
+def test_other_judges_and_methods_more_need_no_image_that_is_there(words, peace):
     before = {name: contents(peace / name) for name in RUNS}
-    result = compared(words, peace, *METHODS, "--method", "cads=1", "--image-embedder", "pixels:2")
-    assert result.exit_code == 0, result.output
-    assert {name: contents(peace / name) for name in RUNS} == before
-    assert [*rows_of(peace)] == [*RUNS, "cads-1"]
-    assert compared(words, peace, *METHODS).exit_code == 0
-
-
-def test_settings_of_a_method_are_a_run_and_a_curve_of_their_own(words, peace):
-    asked = ("seed-variance=8:tokens_from=0.5:stop=0.5", "select=2:preview_steps=1")
+    asked = ("cads=1", "seed-variance=8:tokens_from=0.5:stop=0.5", "select=2:preview_steps=1")
     more = [word for one in asked for word in ("--method", one)]
-    result = compared(words, peace, *METHODS, *more)
-    assert result.exit_code == 0, result.output
-    names = ["seed-variance-8-stop-0.5-tokens_from-0.5", "select-2-preview_steps-1"]
+    said_by(compared(words, peace, *METHODS, *more, "--image-embedder", "pixels:2"))
+    assert {name: contents(peace / name) for name in RUNS} == before
+    names = "seed-variance-8-stop-0.5-tokens_from-0.5", "select-2-preview_steps-1"
     rows = rows_of(peace)
-    assert [*rows] == [*RUNS, *names]
+    assert [*rows] == [*RUNS, "cads-1", *names]
     assert rows[names[0]]["settings"] == {"stop": 0.5, "tokens_from": 0.5}
     assert rows[names[1]]["evaluations_per_image"] == 2 * 2 + 4
     assert read_run(peace / names[0]).rows[0]["method_stop"] == 0.5
     page = (peace / "comparison.html").read_text()
     assert "seed-variance noise, stop 0.5, tokens_from 0.5 (strength 8)" in page
+    assert compared(words, peace, *METHODS).exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("method", "named"),
     [
-        ("seed-variance:share=2", "share must lie between 0 and 1, got 2"),
+        ("seed-variance:share=2", "0 <= share <= 1 must hold, got 2"),
         ("seed-variance=8:stp=1", "got 'stp' (did you mean 'stop'?)"),
         ("select:pool=2", "the settings of select are preview_steps, guidance_scale, got 'pool'"),
         ("cads:tau1=low", "tau1 is a number, true or false, got 'low'"),
@@ -170,8 +162,7 @@ def test_what_a_method_cannot_be_given_is_refused(words, tmp_path, method, named
 def test_an_undistilled_network_adds_its_method_and_predicts_in_the_rounds(words, tmp_path):
     model = words[words.index("--model") + 1]
     few = ["--guidance-scale", 0, "--images-per-prompt", 2, "--steps", 3]
-    result = compared(words, tmp_path / "out", *few, "--undistilled", model)
-    assert result.exit_code == 0, result.output
+    said_by(compared(words, tmp_path / "out", *few, "--undistilled", model))
     rows = rows_of(tmp_path / "out")
     assert rows["undistilled-first-1"]["evaluations_per_image"] == 3
     assert rows["ours-0.5"]["evaluations_per_image"] == 6
@@ -185,9 +176,8 @@ def test_an_undistilled_network_adds_its_method_and_predicts_in_the_rounds(words
 def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeypatch):
     file = tmp_path / "attributes.json"
     file.write_text('{"fur": ["red", "grey"]}')
-    monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
-    result = compared(words, peace, *METHODS, "--attributes", file)
-    assert result.exit_code == 0, result.output
+    monkeypatch.setattr(scoring_options, "open_judge", lambda *_: _halves)
+    said_by(compared(words, peace, *METHODS, "--attributes", file))
     for row in rows_of(peace).values():  # of three coins all are alike once in four times
         [spread] = row["effective_values"]
         entropy = 0.75 * (log(3) - log(4) / 3)
@@ -196,28 +186,17 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     assert "effective values" in page
 
 
-def test_an_attribute_of_no_prompt_is_refused_before_anything_is_generated(
-    words, tmp_path, monkeypatch
-):
-    file = tmp_path / "attributes.json"
-    file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
-    monkeypatch.setattr(attribute_options, "open_judge", lambda *_: _halves)
-    assert_refused(compared(words, tmp_path / "out", "--attributes", file), "'a cow'")
-    assert not (tmp_path / "out").exists()
-
-
 def _halves(images: Sequence[Any], *_: Any) -> torch.Tensor:
     return torch.full((len(images), 2), 0.5)
 
 
 def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_path):
     bare = [*words, "--guidance-scale", "1"]
-    result = compared(bare, tmp_path / "out", "--images-per-prompt", 2)
-    assert result.exit_code == 0, result.output
-    assert "limited-interval is left out" in result.output
+    said = said_by(compared(bare, tmp_path / "out", "--images-per-prompt", 2))
+    assert "limited-interval-0.3 is left out" in said
     assert "limited-interval-0.3" not in rows_of(tmp_path / "out")
     refused = compared(bare, tmp_path / "other", "--method", "limited-interval")
-    assert_refused(refused, "--method limited-interval", "without the CFG")
+    assert_refused(refused, "--method limited-interval", "no CFG to change")
     assert not (tmp_path / "other").exists()
 
 

@@ -7,7 +7,6 @@ import runpy
 import shutil
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,12 +35,17 @@ GUIDED = ("--diversity-sigma-latent", 2)
 def make(tiny_sdxl_folder, tmp_path):
     """Run the command: `make(prompts, *options)`, with the tiny model, into tmp_path / "out"."""
 
-    def run(prompts: str, *options: object, output: Path = tmp_path / "out") -> Result:
-        words = [prompts, "--model", tiny_sdxl_folder, "--output", output, "--steps", STEPS]
-        words += ["--device", "cpu", *options]
-        return invoke(generate.main, *words)
+    def run(prompts: object, *options: object, output: str = "out") -> Result:
+        words = [prompts, "--model", tiny_sdxl_folder, "--output", tmp_path / output]
+        return invoke(generate.main, *words, "--steps", STEPS, "--device", "cpu", *options)
 
     return run
+
+
+@pytest.fixture
+def run_of(make, tmp_path):
+    """The run of a command that succeeded: `run_of(prompts, *options)`."""
+    return lambda *words, output="out": made(make(*words, output=output), tmp_path / output)
 
 
 def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_path):
@@ -62,12 +66,9 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
 
 
 @pytest.mark.parametrize("option", ["--diversity", "--diversity-scale"])
-def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(
-    make, tmp_path, tiny_sdxl_folder, option
-):
+def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(run_of, tiny_sdxl_folder, option):
     same = ("--images-per-prompt", 3, "--batch-size", 3, "--dtype", "float32")
-    result = make("cat", option, 0, *same)
-    run = made(result, tmp_path / "out")
+    run = run_of("cat", option, 0, *same)
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
     stock.set_progress_bar_config(disable=True)
     expected = stock(
@@ -100,8 +101,8 @@ NONE = {"sigma_latent": None, "sigma_prompt": None, "truncation": None}
     ],
     ids=["dial", "preset", "words for None"],
 )
-def test_settings_are_the_dials_or_a_presets_but_for_those_given(make, tmp_path, options, expected):
-    [row] = made(make("cat", *options.split()), tmp_path / "out").rows
+def test_settings_are_the_dials_or_a_presets_but_for_those_given(run_of, options, expected):
+    [row] = run_of("cat", *options.split()).rows
     assert {name: row.get(f"diversity_{name}", ...) for name in expected} == expected
 
 
@@ -113,66 +114,55 @@ def test_the_words_for_none_belong_to_their_settings(make):
     assert "--diversity-truncation [NUMBER|all]" in text
 
 
-def test_with_the_memory_of_a_call_batches_do_not_know_of_earlier_ones(make, tmp_path):
-    options = ("--images-per-prompt", 4, "--batch-size", 2, "--diversity-memory", "call")
-    whole = made(make("cat", *options), tmp_path / "out")
-    later = made(
-        make("cat", *options, "--images-per-prompt", 2, "--seed", 2, output=tmp_path / "later"),
-        tmp_path / "later",
-    )
-    assert np.array_equal(whole.pixels[2:], later.pixels)
-    options = (*options[:-1], "session")
-    known = made(make("cat", *options, output=tmp_path / "known"), tmp_path / "known")
-    assert np.array_equal(whole.pixels[:2], known.pixels[:2])
-    assert not np.array_equal(whole.pixels[2:], known.pixels[2:])
+def test_with_the_memory_of_a_call_batches_do_not_know_of_earlier_ones(run_of):
+    options = ("--images-per-prompt", 4, "--batch-size", 2)
+    call, session = ((*options, "--diversity-memory", memory) for memory in ("call", "session"))
+    whole = run_of("cat", *call).pixels
+    later = run_of("cat", *call, "--images-per-prompt", 2, "--seed", 2, output="later").pixels
+    assert np.array_equal(whole[2:], later)
+    known = run_of("cat", *session, output="known").pixels
+    assert np.array_equal(whole[:2], known[:2]) and not np.array_equal(whole[2:], known[2:])
 
 
-def test_unguided_images_do_not_depend_on_the_batch_size(make, tmp_path):
+def test_unguided_images_do_not_depend_on_the_batch_size(run_of):
     # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
-    options = ("--diversity-scale", 0, "--images-per-prompt", 5)
-    large, small = tmp_path / "large", tmp_path / "small"
-    at_once = made(make("cat", *options, "--batch-size", 5, output=large), large)
-    in_parts = made(make("cat", *options, "--batch-size", 2, output=small), small)
-    assert np.abs(at_once.pixels - in_parts.pixels).max() <= 1
+    options = ("--diversity-scale", 0, "--images-per-prompt", 5, "--batch-size")
+    large, small = (run_of("cat", *options, size, output=f"{size}").pixels for size in (5, 2))
+    assert np.abs(large - small).max() <= 1
 
 
-def test_a_saved_window_makes_two_runs_one(make, tmp_path):
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("cat\ncat\ndog\ndog\n")
+def test_a_saved_window_makes_two_runs_one(run_of, tmp_path):
+    prompts, window = tmp_path / "prompts.txt", tmp_path / "window.safetensors"
     options = ("--batch-size", 2, "--diversity-objective", "rke", *GUIDED)
-    whole = made(make(prompts, *options), tmp_path / "out")
+    prompts.write_text("cat\ncat\ndog\ndog\n")
+    whole = run_of(prompts, *options).pixels
     prompts.write_text("cat\ncat\n")
-    window = tmp_path / "window.safetensors"
-    made(make(prompts, *options, "--window-out", window, "--overwrite"), tmp_path / "out")
+    run_of(prompts, *options, "--window-out", window, "--overwrite")
     assert len(SlidingWindow.load(window)) == 2
     prompts.write_text("dog\ndog\n")
-    options += ("--seed", 2)
-    alone = made(make(prompts, *options, output=tmp_path / "alone"), tmp_path / "alone")
-    knowing = made(
-        make(prompts, *options, "--window-in", window, output=tmp_path / "knowing"),
-        tmp_path / "knowing",
-    )
-    assert np.abs(knowing.pixels - whole.pixels[2:]).max() <= 1
+    alone = run_of(prompts, *options, "--seed", 2, output="alone")
+    knowing = run_of(prompts, *options, "--seed", 2, "--window-in", window, output="knowing")
+    assert np.abs(knowing.pixels - whole[2:]).max() <= 1
     assert not np.array_equal(knowing.pixels, alone.pixels)
     assert knowing.rows[0]["diversity_window"] == 300
 
 
-def test_an_unguided_run_can_fill_a_window(make, tmp_path):
+def test_an_unguided_run_can_fill_a_window(run_of, tmp_path):
     window = tmp_path / "window.safetensors"
     options = ("--diversity-scale", 0, "--diversity-window", 2, "--window-out", window)
-    made(make("cat", "--images-per-prompt", 3, *options), tmp_path / "out")
+    run_of("cat", "--images-per-prompt", 3, *options)
     loaded = SlidingWindow.load(window)
     assert (len(loaded), loaded.size) == (2, 2)
 
 
-def test_overwrite_replaces_a_run_and_nothing_else(make, tmp_path):
+def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
     folder = tmp_path / "out"
-    made(make("cat", "--images-per-prompt", 3), folder)
+    run_of("cat", "--images-per-prompt", 3)
     (folder / "notes.md").write_text("mine")
     before = contents(folder)
     assert_refused(make("dog"), str(folder), "--overwrite")
     assert contents(folder) == before
-    assert made(make("dog", "--overwrite"), folder).prompts == ["dog"]
+    assert run_of("dog", "--overwrite").prompts == ["dog"]
     checkpoint = ".checkpoints/000000000001-000000000001.safetensors"
     own = {METADATA, TIMINGS, MANIFEST, checkpoint, "000000.png"}
     assert set(contents(folder)) == {*own, "notes.md"}
@@ -218,53 +208,40 @@ def test_a_wrong_option_is_named_and_leaves_earlier_output_untouched(
 
 
 def test_a_wrong_prompt_file_output_or_model_is_named(make, tmp_path):
-    empty = tmp_path / "empty.txt"
-    empty.touch()
-    assert_refused(make(empty), "empty.txt", "no prompts")
+    (tmp_path / "empty.txt").touch()
+    assert_refused(make(tmp_path / "empty.txt"), "empty.txt", "no prompts")
     assert_refused(make(tmp_path / "none.csv"), "none.csv")
-    assert_refused(make("cat", output=empty), "empty.txt", "is a file")
+    assert_refused(make("cat", output="empty.txt"), "empty.txt", "is a file")
     (tmp_path / "model_index.json").write_text("{")
     assert_refused(make("cat", "--model", tmp_path), "model_index.json")
     assert not (tmp_path / "out").exists()
 
 
-def test_without_the_demo_model_a_model_is_asked_for(tmp_path, monkeypatch):
-    [model] = (option for option in generate.main.params if option.name == "model")
-    monkeypatch.setattr(model, "default", None)  # as where the package is installed by itself
-    result = CliRunner().invoke(generate.main, ["cat", "--output", str(tmp_path / "out")])
-    assert_refused(result, "--model", "save_pretrained")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(make, tmp_path):
+def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(
+    make, run_of, tmp_path
+):
     window = SlidingWindow(3)
     window.append(torch.randn(2, 4, 8, 8), torch.randn(2, 7))
     window.save(tmp_path / "other.safetensors")
-    made(make("cat"), tmp_path / "out")
+    run_of("cat")
     before = contents(tmp_path / "out")
     options = ("--overwrite", "--diversity-every", 1, "--window-in", tmp_path / "other.safetensors")
     assert_refused(make("cat", *options), "width 7")
     assert contents(tmp_path / "out") == before
 
 
-def run_script(folder: Path, *words: object) -> tuple[int, str]:
-    """Exit status and output of generate.py started in a folder."""
-
-    def act() -> None:
-        os.chdir(folder)
-        sys.argv = [str(SCRIPTS / "generate.py"), *map(str, words)]
-        runpy.run_path(sys.argv[0], run_name="__main__")
-
-    log = folder.with_suffix(".log")
-    return wait(fork(act, log)), log.read_text()
-
-
 @needs_fork
 def test_generate_runs_as_a_process_from_any_folder(tiny_sdxl_folder, tmp_path):
     words = ("cat", "--model", tiny_sdxl_folder, "--output", "out", "--steps", STEPS)
-    status, said = run_script(tmp_path, *words, "--device", "cpu")
-    assert status == 0, said
-    *bars, last = said.split("\n")[:-1]
+
+    def act() -> None:
+        os.chdir(tmp_path)
+        sys.argv = [str(SCRIPTS / "generate.py"), *map(str, words), "--device", "cpu"]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+    log = tmp_path.with_suffix(".log")
+    assert wait(fork(act, log)) == 0, log.read_text()
+    *bars, last = log.read_text().split("\n")[:-1]
     assert last.startswith("1 image in out, ")
     bars = [bar for line in bars for bar in line.split("\r") if "%|" in bar]
     assert "1/1" in bars[-1]
@@ -286,43 +263,35 @@ def base(tiny_sdxl_folder, tmp_path):
     return folder
 
 
-def test_a_run_from_before_there_was_a_budget_goes_on_with_its_rounds(make, tmp_path):
+def test_a_run_from_before_there_was_a_budget_goes_on_with_its_rounds(make, run_of):
     older = ("--diversity-rounds", 8, "--diversity-candidates", 2, *GUIDED)
-    usual = ("--images-per-prompt", 2, "--batch-size", 2)
-    first = made(make("cat", *usual, *older, "--seed", 3), tmp_path / "out").rows[0]
+    usual = ("cat", "--images-per-prompt", 2, "--batch-size", 2, "--seed", 3)
+    first = run_of(*usual, *older).rows[0]
     assert first["diversity_rounds"] == 8 and "diversity_budget" not in first
     for given in (older, GUIDED):
-        again = make("cat", *usual, *given, "--seed", 3, "--resume")
+        again = make(*usual, *given, "--resume")
         assert again.exit_code == 0 and "nothing was left to do" in again.output
-    again = make("cat", *usual, *GUIDED, "--diversity-budget", 2, "--seed", 3, "--resume")
-    assert again.exit_code == 2 and "--diversity-budget" in again.output
+    again = make(*usual, *GUIDED, "--diversity-budget", 2, "--resume")
+    assert_refused(again, "--diversity-budget")
 
 
-def test_another_network_makes_the_rounds_and_the_run_says_which(make, base, tmp_path):
-    options = ("--images-per-prompt", 4, *GUIDED)
-    own = made(make("a cat", *options), tmp_path / "out").pixels
-    result = make("a cat", *options, "--undistilled", base, output=tmp_path / "other")
+def test_another_network_makes_the_rounds_and_the_run_says_which(make, run_of, base, tmp_path):
+    usual = ("a cat", "--images-per-prompt", 4, *GUIDED)
+    own = run_of(*usual).pixels
+    result = make(*usual, "--undistilled", base, output="other")
     other = made(result, tmp_path / "other")
     assert (other.pixels != own).any()
     assert {row["undistilled"] for row in other.rows} == {str(base)}
     assert re.search(rf"the rounds' network, {base}: [0-9.e-]+ GB beside the model", result.output)
-    unet = make("a cat", *options, "--undistilled", base / "unet", output=tmp_path / "unet")
-    assert (made(unet, tmp_path / "unet").pixels == other.pixels).all()
-    again = make("a cat", *options, "--resume", output=tmp_path / "other")
-    assert again.exit_code == 2 and "--undistilled is none, was" in again.output
-    again = make("a cat", *options, "--resume", "--undistilled", base, output=tmp_path / "other")
+    unet = run_of(*usual, "--undistilled", base / "unet", output="unet")
+    assert (unet.pixels == other.pixels).all()
+    assert_refused(make(*usual, "--resume", output="other"), "--undistilled is none, was")
+    again = make(*usual, "--resume", "--undistilled", base, output="other")
     assert again.exit_code == 0 and "nothing was left to do" in again.output
 
 
-def test_a_network_that_predicts_something_else_is_refused(make, base):
-    file = base / "scheduler" / "scheduler_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"prediction_type": "v_prediction"}))
-    result = make("a cat", "--undistilled", base)
-    assert result.exit_code == 2 and "predicts v_prediction, and the model epsilon" in result.output
-
-
-def test_undistilled_does_nothing_at_0(make, tmp_path):
-    made(make("a cat", "--undistilled", "adapters", "--diversity", 0), tmp_path / "out")
+def test_undistilled_does_nothing_at_0(run_of):
+    run_of("a cat", "--undistilled", "adapters", "--diversity", 0)
 
 
 @pytest.mark.parametrize(
@@ -332,10 +301,12 @@ def test_undistilled_does_nothing_at_0(make, tmp_path):
         ("nothing-here", "nothing-here is neither a folder nor in the cache"),
         ("{}", "there is no unet/diffusion_pytorch_model"),
         ("{}/net", "is a SD3Transformer2DModel, and the model has a UNet2DConditionModel"),
+        ("{}/base", "predicts v_prediction, and the model epsilon"),
     ],
 )
-def test_what_is_no_undistilled_network_is_refused(make, tmp_path, name, message):
+def test_what_is_no_undistilled_network_is_refused(make, base, tmp_path, name, message):
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "config.json").write_text('{"_class_name": "SD3Transformer2DModel"}')
-    result = make("a cat", "--undistilled", name.format(tmp_path))
-    assert result.exit_code == 2 and message in " ".join(result.output.split())
+    file = base / "scheduler" / "scheduler_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"prediction_type": "v_prediction"}))
+    assert_refused(make("a cat", "--undistilled", name.format(tmp_path)), message)

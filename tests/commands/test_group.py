@@ -86,7 +86,8 @@ def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
 @pytest.mark.parametrize("name", ["app", "compare", "evaluate", "generate", "tune"])
 def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    for part in ("run_options", name):  # import them as on such a machine, for this test alone
+    # import them as on such a machine, for this test alone
+    for part in ("run_options", "judge_options", name):
         module = f"vendi_guidance.commands.{part}"
         monkeypatch.setattr(commands, part, import_module(module))
         monkeypatch.delitem(sys.modules, module)

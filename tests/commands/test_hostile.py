@@ -72,7 +72,7 @@ COMMANDS = {
     ),
     "evaluate": Hostile(
         evaluate.main,
-        ("run", *JUDGED, "--probe", "probe", "--text-encoder", "model"),
+        ("run", *JUDGED, "--probe", "probe"),
         "report",
         (
             ("run/*", ()),

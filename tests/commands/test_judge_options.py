@@ -9,7 +9,7 @@ COMMANDS = {"tune": tune.main, "compare": compare.main}
 
 WRONG = [
     (["--keep", "nan"], ("--keep", "nan")),
-    (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-prompt")),
+    (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-model")),
     (["--image-embedder", "eyes"], ("eyes",)),
     (["--model", "no/such/model"], ("no/such/model",)),
     (["--offload", "sequential"], ("--offload sequential keeps parts", "--device is cpu")),
@@ -18,8 +18,7 @@ WRONG = [
 
 WRONG_OF = {
     "tune": [
-        (["--images", 3], ("--images 3", "too small", "take 22")),  # the option's earlier name
-        (["--images", 22], ("own-prompt", "one prompt")),
+        (["--images", 3], ("--images 3", "too small", "take 22")),
         (["--keep", 0], ("--keep",)),
     ],
     "compare": [

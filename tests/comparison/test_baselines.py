@@ -18,11 +18,11 @@ from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
     UndistilledFirst,
-    Unguided,
     repulsion,
 )
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
-from vendi_guidance.comparison.methods import PipelineCall
+from vendi_guidance.comparison.methods import Method, PipelineCall
+from vendi_guidance.comparison.selection import Select
 
 STEPS = 10
 SCALE = 3.0
@@ -83,7 +83,7 @@ def seeds(first, count):
 
 
 def draw(pipe, method, prompts=PROMPTS, first_seed=0, guidance_scale=SCALE, steps=STEPS):
-    call = PipelineCall(pipe, prompts, seeds(first_seed, len(prompts)), guidance_scale)
+    call = PipelineCall(pipe, prompts, seeds(first_seed, len(prompts)))
     options = {"num_inference_steps": steps, "output_type": "latent", "generator": call.generators}
     with nullcontext({}) if method is None else method.attached(call) as given:
         return pipe(prompts, guidance_scale=guidance_scale, **given, **options).images
@@ -103,7 +103,7 @@ def named(methods):
     return [pytest.param(method, id=str(method)) for method in methods]
 
 
-@pytest.mark.parametrize("method", named([Unguided(), *WEAKEST]))
+@pytest.mark.parametrize("method", named([Method(), *WEAKEST]))
 def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method):
     assert torch.equal(draw(pipe, method), stock(pipe))
 
@@ -116,7 +116,7 @@ def test_a_method_changes_samples_but_neither_their_start_nor_pipeline_and_gener
     start = seen[0].sample[-len(PROMPTS) :]
     seen.clear()
     generators, untouched = seeds(0, 3), seeds(0, 3)
-    with method.attached(PipelineCall(pipe, PROMPTS, generators, SCALE)):
+    with method.attached(PipelineCall(pipe, PROMPTS, generators)):
         states = zip(generators, untouched, strict=True)
         assert all(torch.equal(a.get_state(), b.get_state()) for a, b in states)
     changed = draw(pipe, method)
@@ -134,13 +134,16 @@ def test_a_sample_does_not_depend_on_the_batch_it_is_drawn_in(pipe, method):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", named(STRONG))
+@pytest.mark.parametrize("method", named(STRONG[1:]))
 def test_a_method_works_without_classifier_free_guidance(pipe, seen, method):
     images = draw(pipe, method, guidance_scale=1.0)
-    assert images.isfinite().all()
-    assert len(seen[0].sample) == len(PROMPTS)
-    unlike_stock = not torch.allclose(images, stock(pipe, guidance_scale=1.0), atol=1e-3)
-    assert unlike_stock == (not isinstance(method, LimitedInterval))  # it has nothing to limit
+    assert images.isfinite().all() and len(seen[0].sample) == len(PROMPTS)
+    assert not torch.allclose(images, stock(pipe, guidance_scale=1.0), atol=1e-3)
+
+
+def test_an_interval_of_cfg_is_refused_where_the_network_gets_no_rows_without_prompts(pipe):
+    with pytest.raises(ValueError, match="no CFG to change"):
+        draw(pipe, LimitedInterval(0.3, 1.0), guidance_scale=1.0)
 
 
 def test_guidance_is_on_in_its_interval_and_not_evaluated_elsewhere(pipe, seen):
@@ -202,12 +205,17 @@ def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_promp
         assert correlation(given[4].flatten(1), plain.flatten(1)) > 0.5
 
 
-def test_variance_noise_is_the_same_at_the_first_steps_and_gone_after_them(pipe, seen):
-    draw(pipe, SeedVariance(3.0, stop=0.3))
+@pytest.mark.parametrize(
+    ("stop", "steps", "noised"), [(0.3, 10, 3), (0.2, 4, 1), (0.5, 4, 2), (0.75, 4, 3), (1.0, 4, 4)]
+)
+def test_variance_noise_is_the_same_at_the_first_steps_and_gone_after_them(
+    pipe, seen, stop, steps, noised
+):
+    draw(pipe, SeedVariance(3.0, stop=stop), steps=steps)
     for given, plain in embeddings_seen(pipe, seen):
         assert not torch.equal(given[0], plain)
-        assert all(torch.equal(one, given[0]) for one in given[:3])
-        assert all(torch.equal(one, plain) for one in given[3:])
+        assert all(torch.equal(one, given[0]) for one in given[:noised])
+        assert all(torch.equal(one, plain) for one in given[noised:])
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
@@ -245,13 +253,6 @@ def test_variance_noise_may_leave_some_tokens_and_the_pooled_embedding_alone(
     assert changed.shape == (3, 32) and changed[:, noised].all()
     assert changed.sum() == changed[:, noised].numel()
     assert torch.equal(seen[0].pooled.chunk(2)[1], pooled) == ("pooled" in about)
-
-
-@pytest.mark.parametrize(("stop", "steps"), [(0.2, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
-def test_of_few_steps_the_first_ones_have_variance_noise(pipe, seen, stop, steps):
-    draw(pipe, SeedVariance(3.0, stop=stop), steps=4, guidance_scale=0)
-    plain, _ = own_embeddings(pipe)
-    assert [torch.equal(it.tokens, plain) for it in seen] == [step >= steps for step in range(4)]
 
 
 def test_a_methods_noise_is_not_that_of_the_initial_latents(pipe, seen):
@@ -302,7 +303,7 @@ def test_particle_guidance_does_to_a_step_what_the_authors_do_to_its_noise(
         latents = reference.step(noise, timestep, latents).prev_sample
     assert 2 <= sum(moved) <= STEPS - 3
     torch.testing.assert_close(result, latents, atol=1e-4, rtol=1e-4)
-    unmoved = draw(pipe, Unguided(), ["a cat"] * 3)
+    unmoved = draw(pipe, Method(), ["a cat"] * 3)
     assert not torch.allclose(result, unmoved, atol=0.01)
 
 
@@ -320,9 +321,8 @@ def test_particle_guidance_moves_half_precision_latents_as_it_does_others(pipe):
     latents = 5 * random(3, 4, 96, 96).float()  # their squared distances overflow in half precision
     pipe.scheduler.set_timesteps(STEPS)
     stub = SimpleNamespace(scheduler=pipe.scheduler, num_timesteps=STEPS)
-    with ParticleGuidance(1e4).attached(
-        PipelineCall(pipe, ["a cat"] * 3, seeds(0, 3), SCALE)
-    ) as given:
+    call = PipelineCall(pipe, ["a cat"] * 3, seeds(0, 3))
+    with ParticleGuidance(1e4).attached(call) as given:
         moved = [
             given["callback_on_step_end"](stub, 0, None, {"latents": latents.to(dtype)})["latents"]
             for dtype in (torch.float32, torch.float16)
@@ -339,31 +339,26 @@ def test_particle_guidance_names_a_scheduler_it_does_not_know(pipe, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "message"),
+    ("method", "settings", "message"),
     [
         (LimitedInterval, {"start": 0.6, "stop": 0.5}, "start <= stop.* got 0.6 and 0.5"),
         (LimitedInterval, {"start": -0.1}, "got -0.1 and"),
-        (LimitedInterval, {"stop": 1.5}, "got .* and 1.5"),
-        (CADS, {"scale": -1.0}, "scale must be .* got -1.0"),
         (CADS, {"scale": math.inf}, "scale must be .* got inf"),
         (CADS, {"tau1": 0.9, "tau2": 0.8}, "tau1 <= tau2.* got 0.9 and 0.8"),
-        (CADS, {"tau2": 1.2}, "got .* and 1.2"),
         (SeedVariance, {"strength": math.nan}, "strength must be .* got nan"),
-        (SeedVariance, {"share": 1.5}, "share must .* got 1.5"),
-        (SeedVariance, {"stop": -0.5}, "stop must .* got -0.5"),
+        (SeedVariance, {"share": 1.5}, "share <= 1 .* got 1.5"),
+        (SeedVariance, {"stop": math.nan}, "stop <= 1 .* got nan"),
         (SeedVariance, {"tokens_to": 2.0}, "tokens_from <= tokens_to .* got 0.0 and 2.0"),
-        (
-            SeedVariance,
-            {"tokens_from": 0.5, "tokens_to": 0.4},
-            "tokens_from <= tokens_to .* got 0.5 and",
-        ),
         (UndistilledFirst, {"steps": 0}, "steps must .* got 0"),
         (ParticleGuidance, {"scale": -2.0}, "scale must be .* got -2.0"),
+        (Select, {"pool": 0}, "pool must .* got 0"),
+        (Select, {"preview_steps": 0}, "preview_steps must .* got 0"),
+        (Select, {"guidance_scale": -1}, "guidance_scale must .* got -1"),
     ],
 )
-def test_a_bad_setting_is_named(method, options, message):
+def test_a_bad_setting_is_named(method, settings, message):
     with pytest.raises(ValueError, match=message):
-        method(**options)
+        method(**settings)
 
 
 def random(*shape, seed=0):
@@ -374,10 +369,3 @@ def correlation(a, b):
     """Of two sets of rows, each row taken for itself; the mean."""
     a, b = (rows.double() - rows.double().mean(dim=-1, keepdim=True) for rows in (a, b))
     return float(torch.nn.functional.cosine_similarity(a, b, dim=-1).mean())
-
-
-def test_an_interval_of_cfg_is_refused_where_the_scale_is_only_told_to_the_network(pipe):
-    """As by FLUX.1-dev, whose usual scale is above 1."""
-    call = PipelineCall(pipe, PROMPTS, seeds(0, len(PROMPTS)), guidance_scale=3.5)
-    with LimitedInterval(0.3, 1.0).attached(call), pytest.raises(ValueError, match="no CFG to cha"):
-        pipe(PROMPTS, guidance_scale=1.0, num_inference_steps=2)

@@ -67,25 +67,15 @@ def test_previews_take_few_steps_and_what_they_select_is_generated_from_the_same
     assert [sample.seed for sample in generate.calls[-1][0]] == [7, OTHER, 9]
 
 
-def test_a_pool_of_one_is_a_plain_call_and_steps_of_images_that_are_not_kept_count():
+def test_a_pool_of_one_is_a_plain_call():
     generate = Generate({})
     assert len(Select(pool=1).images(generate, SAMPLES)) == 3
     assert generate.calls == [(SAMPLES, None)]
-    assert Select(pool=4).steps_per_image(16) == 64
-    assert Select(pool=4, preview_steps=4).steps_per_image(16) == 32
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("pool", 0), ("preview_steps", 0), ("guidance_scale", -1)]
-)
-def test_a_bad_setting_is_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must .* got {value}"):
-        Select(**{name: value})
 
 
 def test_candidates_are_generated_with_a_scale_of_cfg_of_their_own():
     [entry] = entries_of(["select=4:guidance_scale=2"])[1:]
-    call = PipelineCall(None, [EAR], [torch.Generator()], 5.0)
+    call = PipelineCall(None, [EAR], [torch.Generator()])
     for method, given in ((Select(), {}), (entry.build(), {"guidance_scale": 2})):
         with method.attached(call) as found:
             assert found == given

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import SCRIPTS
-from vendi_guidance.commands.attribute_options import open_attributes
+from vendi_guidance.commands.scoring_options import open_attributes
 from vendi_guidance.evaluation.attribute_diversity import (
     MIX,
     attribute_scores,

@@ -1,15 +1,13 @@
-"""Faithfulness by any judge: a column, numbers, a function, the most similar unguided image."""
+"""Faithfulness by any judge: a column, numbers, a function."""
 
 import pytest
 import torch
 
 from tests.helpers import batches_at_hand as at_hand
-from tests.helpers.batches_at_hand import greys, report_of
+from tests.helpers.batches_at_hand import report_of
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
-from vendi_guidance.evaluation.judging import OwnPrompt
-from vendi_guidance.features.images import open_image_embedder
 
 
 def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
@@ -59,11 +57,3 @@ def test_numbers_are_taken_as_they_are_and_compared_in_pairs():
 def test_what_is_no_number_for_each_image_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         report_of(64, faithfulness=given)
-
-
-def test_an_image_is_recognised_by_the_most_similar_other_image_without_guidance():
-    embedder, prompts = open_image_embedder("pixels:2"), ["night", "night", "day", "day"]
-    judge = OwnPrompt(embedder, greys(0, 20, 220, 250), prompts)
-    assert judge(greys(30, 200, 30), ["night", "day", "day"]).tolist() == [1.0, 1.0, 0.0]
-    known, prompts = greys(0, 20, 100, 250), ["night", "night", "dusk", "day"]
-    assert OwnPrompt(embedder, known, prompts)(known, prompts).tolist() == [1.0, 1.0, 0.0, 0.0]

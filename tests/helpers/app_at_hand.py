@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import httpx
 
-from vendi_guidance.app.request import Request, read_request
+from vendi_guidance.app.request import Request, read_prompts
 from vendi_guidance.app.scoring import Scorer, open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
-from vendi_guidance.commands.app import app_options
+from vendi_guidance.runs.options import RunOptions
 
 ENDS = ("process_completed", "unexpected_error", "refused")
 """Of what a server says about an action, the last message."""
@@ -24,8 +24,8 @@ ENDS = ("process_completed", "unexpected_error", "refused")
 
 def studio_of(folder: Path) -> Studio:
     """The model in a folder, on the CPU, with two steps unless a request says otherwise."""
-    given = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
-    return Studio(app_options(given | {"dtype": "float32"}))
+    given: dict[str, Any] = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
+    return Studio(RunOptions(**given, dtype="float32"))
 
 
 def scorer_of(studio: Studio, probe: Path) -> Scorer:
@@ -33,9 +33,9 @@ def scorer_of(studio: Studio, probe: Path) -> Scorer:
 
 
 def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
-    fields = {"images": 2, "strength": 0.5, "seed": 0, "steps": 2}
+    fields: dict[str, Any] = {"images": 2, "strength": 0.5, "seed": 0, "steps": 2}
     fields |= {"guidance_scale": 5.0, "batch_size": 2}
-    return read_request(prompts, **{**fields, **changes})
+    return Request(read_prompts(prompts), **{**fields, **changes})
 
 
 def usual(**changes: Any) -> list[Any]:

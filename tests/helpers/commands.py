@@ -16,11 +16,17 @@ def invoke(command: click.Command, *words: object) -> Result:
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
+def said_by(result: Result) -> str:
+    """The output of a command, which succeeded."""
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 def judged_runs(model: Path, prompts: Path, *more: object) -> list[str]:
-    """Words of `tune` or `compare` with a tiny model, and judges that need no weights."""
+    """Words of `tune` or `compare` with a tiny model, and judges that need no other weights."""
     words = [prompts, "--model", model, "--device", "cpu", "--steps", 2, *more]
     words += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{model}"]
-    return [str(word) for word in [*words, "--faithfulness", "own-prompt"]]
+    return [str(word) for word in [*words, "--faithfulness", "own-model"]]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -58,8 +58,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--clip": (*IMAGE_EMBEDDERS[:12], "clip:", "clip:probe", "clip:\udcff"),
     "--attribute-judge": ("clip", "clip:model", "labels", "", "probe", "clip:", "\udcff"),
     "--faithfulness": (
-        *("own-prompt", "own-model", "clip", "clip:no/such", "probe:", "probe:probe", "probe:run"),
-        *("beauty", "", ":", "own-prompt:x", "seed", "prompt", "seconds", "diversity_scale"),
+        *("own-model", "clip", "clip:no/such", "probe:", "probe:probe", "probe:run"),
+        *("beauty", "", ":", "own-model:x", "seed", "prompt", "seconds", "diversity_scale"),
         *("diversity_objective", "file_name", "\udcff"),
     ),
     "--method": (

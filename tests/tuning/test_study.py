@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from vendi_guidance.evaluation.judging import Outcome
-from vendi_guidance.tuning.study import FIRST, JOURNAL, Search, Trial, Tuner, first_trials
+from vendi_guidance.tuning.study import FIRST, JOURNAL, Search, Trial, Tuner
 
 AT_ONCE = 8
 
@@ -19,7 +19,7 @@ def test_processes_that_begin_together_enqueue_the_first_trials_once(tmp_path):
     ready = Barrier(AT_ONCE)
 
     def begin(_: int) -> list:
-        tuner = Tuner(SimpleNamespace(options=options), Search(0.98, 8, False, 0), None)
+        tuner = Tuner(SimpleNamespace(options=options), Search(0.98, 8, 0), None)
         ready.wait()
         return tuner.finished()
 
@@ -34,26 +34,18 @@ def outcome(diversity: float, kept: float) -> Outcome:
     return Outcome(diversity, (1.0, 9.0), kept, None, 2 * diversity, 0.5)
 
 
-def test_the_best_is_the_most_diverse_that_keeps_enough(tmp_path):
-    search = Search(keep=0.9, trials=8, expert=False, seed=0)
+def test_the_best_is_the_most_diverse_that_keeps_enough():
+    search = Search(keep=0.9, trials=8, seed=0)
     found = [(3.0, 0.89), (2.0, 0.9), (1.5, 1.0)]
-    trials = [Trial(tmp_path, {"strength": 1.0}, outcome(*one)) for one in found]
+    trials = [Trial(1.0, outcome(*one)) for one in found]
     assert search.best(trials) is trials[1]
     assert search.best(trials[:1]) is None
 
 
-def test_a_trial_is_read_from_what_the_journal_says(tmp_path):
-    about = {"folder": "trial-000", "settings": {"strength": 0.5}}
-    found = Trial.read(tmp_path, **about, outcome=json.loads(json.dumps(asdict(outcome(2.0, 1.0)))))
-    assert found.folder == tmp_path / "trial-000" and found.outcome.diversity == 2.0
-    for settings, numbers in (({}, {}), ({"strength": 0.5, "colour": 1}, {}), ({}, {"kept": "x"})):
-        wrong = {"settings": settings, "outcome": asdict(outcome(2.0, 1.0)) | numbers}
+def test_a_trial_is_read_from_what_the_journal_says():
+    said = {"settings": {"strength": 0.5}, "outcome": asdict(outcome(2.0, 1.0)), "folder": "a"}
+    assert Trial.read(json.loads(json.dumps(said))).outcome.diversity == 2.0
+    wrong = said["outcome"] | {"kept": "x"}
+    for other in ({"settings": {}}, {"settings": {"strength": 2}}, {"outcome": wrong}):
         with pytest.raises((KeyError, TypeError, ValueError)):
-            Trial.read(tmp_path, **about | wrong)
-
-
-def test_first_trials_try_the_default_before_all():
-    defaults = {"budget": 1.0, "level": 0.2, "cfg": 0.5, "other": 1}
-    assert first_trials(False, defaults)[0] == {"strength": 0.5}
-    assert "other" not in first_trials(True, defaults)[0]
-    assert first_trials(True, defaults)[0]["level"] == 0.2
+            Trial.read(said | other)

@@ -13,17 +13,15 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup, escape
 
-from vendi_guidance.app.request import Request, read_request
+from vendi_guidance.app.request import Request, read_prompts
 from vendi_guidance.app.scoring import Scorer, table_of
-from vendi_guidance.app.session import ARMS, MOST_MARKS, Generation, Session, Sessions
+from vendi_guidance.app.session import ARMS, Generation, Session, Sessions
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
 
 MOST_IN_A_ROW = 8
-WAITING = "Another visitor is generating. Yours begins when they are done."
-AGAIN = "Press Generate to see them; Forget takes all marks back."
 
 
 @contextmanager
@@ -52,15 +50,13 @@ class Actions:
         with plain_errors():
             return memory_text(self._session(request))
 
-    def begin(self, request: gr.Request) -> tuple[Any, Any, Any]:
+    def begin(self, request: gr.Request) -> tuple[Any, Any]:
         """Before a generation, which may have to wait: let Stop be pressed."""
         with plain_errors():
             session = self._session(request)
             if not session.is_busy:
                 session.stop.clear()
-            is_waiting = self._sessions.is_another_busy(session)
-        text = status_text(WAITING) if is_waiting else gr.skip()
-        return gr.update(interactive=False), gr.update(interactive=True), text
+        return gr.update(interactive=False), gr.update(interactive=True)
 
     def end(self) -> tuple[Any, Any]:
         """After a generation that was finished or stopped."""
@@ -79,67 +75,54 @@ class Actions:
     def generate(
         self,
         prompts: str,
-        images: float,
+        images: int,
         strength: float,
-        seed: float,
-        steps: float,
-        guidance_scale: float,
-        batch_size: float,
+        seed: int,
+        steps: int,
+        guidance_scale: float | None,
+        batch_size: int,
         request: gr.Request,
         progress: Any = gr.Progress(),  # noqa: B008
     ) -> Iterator[tuple[Any, ...]]:
         """Both kinds of images as they are made, what they show, the scores and the memory."""
         with plain_errors():
             session = self._session(request)
-            scale = guidance_scale if self._studio.options.guidance_scale is not None else None
-            asked = read_request(prompts, images, strength, seed, steps, scale, batch_size)
-            empty = gr.Gallery([], visible=False)
-            about = request_text(asked, self._studio)
+            numbers = images, strength, seed, steps, guidance_scale, batch_size
+            asked = Request(read_prompts(prompts), *numbers)
+            empty, about = gr.Gallery([], visible=False), request_text(asked, self._studio)
             yield empty, empty, about, status_text("Generating."), "", memory_text(session)
-            for made in self._studio.generate(session, asked, progress):
-                shown = galleries(made, self._studio.name)
-                yield *shown, gr.skip(), gr.skip(), gr.skip(), memory_text(session)
-            generation = session.generation
-            if generation is None or not any(arm.done for arm in generation.arms.values()):
-                text, scores = "Stopped: no image is finished.", ""
-            else:
-                is_stopped = not generation.is_complete
-                done = "Stopped: what is finished stays." if is_stopped else "Generated."
-                text = f"{done} Select an image to say what others should be like."
-                scores = self._score(session, generation)
             unchanged = (gr.skip(),) * 3
+            text, scores = "Stopped: no image is finished.", ""
+            generation = None
+            for generation in self._studio.generate(session, asked, progress):
+                shown = galleries(generation, self._studio.name)
+                yield *shown, *unchanged, memory_text(session)
+            if generation is not None:
+                is_whole = all(arm.done == asked.total for arm in generation.arms.values())
+                text = "Generated." if is_whole else "Stopped: what is finished stays."
+                text += " Select an image to say what others should be like."
+                scores = self._score(session, generation)
             yield *unchanged, status_text(text), scores, memory_text(session)
 
-    def choose(self, arm: str, request: gr.Request, number: Any) -> str:
-        with plain_errors():
-            session = self._session(request)
-            session.choose(arm, number)
-            return status_text(f"Selected: {session.selected}.")
-
     def choose_without(self, request: gr.Request, event: gr.SelectData) -> str:
-        return self.choose(ARMS[0], request, event.index)
+        with plain_errors():
+            return status_text(self._session(request).choose(ARMS[0], event.index))
 
     def choose_with(self, request: gr.Request, event: gr.SelectData) -> str:
-        return self.choose(ARMS[1], request, event.index)
+        with plain_errors():
+            return status_text(self._session(request).choose(ARMS[1], event.index))
 
     def more_like_it(self, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.more_like_it()
-            text = f"Example {len(session.liked)} of at most {MOST_MARKS}: {session.selected}. "
-            text += f"The next images with guidance will be more like it. {AGAIN}"
-            return status_text(text), memory_text(session)
+            return status_text(session.more_like_it()), memory_text(session)
 
     def not_like_it(self, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.not_like_it()
-            text = f"To avoid: {session.selected}. The next images of similar prompts with "
-            text += f"guidance will be less like it. {AGAIN}"
-            return status_text(text), memory_text(session)
+            return status_text(session.not_like_it()), memory_text(session)
 
     def forget(self, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.forget()
-            return status_text("Forgotten."), memory_text(session)
+            return status_text(session.forget()), memory_text(session)
 
     def save(self, request: gr.Request) -> str:
         """The file with the memory."""
@@ -153,9 +136,8 @@ class Actions:
     def load(self, uploaded: str | None, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
             session.window = read_window(uploaded)
-            return status_text(
-                "Memory loaded: what is generated now differs from it."
-            ), memory_text(session)
+            text = "Memory loaded: what is generated now differs from it."
+            return status_text(text), memory_text(session)
 
     def pack(self, request: gr.Request) -> str:
         """The file with the images and their report."""
@@ -207,12 +189,12 @@ def read_window(uploaded: str | None) -> SlidingWindow:
 
 def galleries(generation: Generation, model: str) -> list[Any]:
     """The finished images of both kinds with their descriptions, a prompt in each row."""
-    columns = min(generation.request.images, MOST_IN_A_ROW)
-    first = generation.request.seed
+    request, first = generation.request, generation.request.seed
+    columns = min(request.images, MOST_IN_A_ROW)
     return [
         gr.Gallery(
             [
-                (path, f"Seed {first + i}, {model}, {name} guidance: “{generation.prompt(i)}”")
+                (path, f"Seed {first + i}, {model}, {name} guidance: “{request.prompt(i)}”")
                 for i, path in enumerate(arm.paths())
             ],
             columns=columns,
@@ -225,11 +207,11 @@ def galleries(generation: Generation, model: str) -> list[Any]:
 def request_text(request: Request, studio: Studio) -> Markup:
     """The model, and for each prompt its seeds and what is not done as it was written."""
     rows = []
-    for place, prompt in enumerate(request.prompts):
+    for place, (prompt, times) in enumerate(request.prompts.items()):
         first = request.seed + place * request.images
         last = first + request.images - 1
         text = f"“{prompt}”, " + (f"seed {first}" if first == last else f"seeds {first} to {last}")
-        if prompt in request.repeated:
+        if times > 1:
             text += "; given more than once, generated once"
         room, rest = studio.unread(prompt)
         if rest:

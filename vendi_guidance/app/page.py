@@ -1,21 +1,13 @@
 """The page: its parts and what they do."""
 
 import logging
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from vendi_guidance.app.actions import Actions
-from vendi_guidance.app.request import (
-    LARGEST_SCALE,
-    LARGEST_SEED,
-    LONGEST_PROMPT,
-    MOST_IMAGES,
-    MOST_PROMPTS,
-    MOST_STEPS,
-)
+from vendi_guidance.app.request import LONGEST_PROMPT, MOST_IMAGES, MOST_PROMPTS
 from vendi_guidance.guidance.settings import STRENGTH
 from vendi_guidance.runs.options import RunOptions
 
@@ -23,8 +15,9 @@ logger = logging.getLogger(__name__)
 
 STYLE = Path(__file__).with_name("style.css")
 IMAGES = 8  # of a prompt, unless the visitor says otherwise
-MODEL = "model"
-"""What uses the model waits in one line."""
+LARGEST_SEED = 2**31 - 1
+MOST_STEPS = 100
+LARGEST_SCALE = 30
 
 INTRO = """# Vendi Guidance
 
@@ -86,7 +79,8 @@ class Page(gr.Blocks):
     async def process_api(self, *args: Any, **named: Any) -> dict[str, Any]:
         try:
             return await super().process_api(*args, **named)
-        except gr.Error:
+        except gr.Error as error:
+            error.print_exception = False
             raise
         except Exception as error:
             logger.warning("a call was refused: %s", type(error).__name__)
@@ -126,16 +120,8 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
         page.load(actions.open, None, memory, **AT_ONCE)
         page.load(None, js=KEYS_AND_WARNING)
         outputs = [*shown, about, status, scores, memory]
-        generation = generate.click(
-            actions.begin, None, [generate, stop, status], **AT_ONCE
-        ).success(
-            actions.generate,
-            inputs,
-            outputs,
-            preprocess=False,  # the request checks what browsers send, and says what is wrong
-            show_progress_on=progress,
-            concurrency_id=MODEL,
-            concurrency_limit=1,
+        generation = generate.click(actions.begin, None, [generate, stop], **AT_ONCE).success(
+            actions.generate, inputs, outputs, show_progress_on=progress
         )
         generation.success(actions.end, None, [generate, stop], **AT_ONCE)
         generation.failure(actions.fail, None, [generate, stop, status], **AT_ONCE)
@@ -150,7 +136,7 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
 
 
 def request_fields(options: RunOptions, examples: str) -> list[Any]:
-    """The fields of a request, in the order of `read_request`."""
+    """The fields of a request, in the order of `Actions.generate`."""
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             prompts = gr.Textbox(
@@ -173,20 +159,29 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
                 elem_id="dial",
             )
             with gr.Row():
-                each = f"per prompt, 1 to {MOST_IMAGES}"
-                number = partial(gr.Number, min_width=120)
-                images = number(IMAGES, label="Images", info=each, elem_id="images")
-                seed = number(0, label="Seed", info="of the first image", elem_id="seed")
+                images = whole(IMAGES, 1, MOST_IMAGES, label="Images per prompt", elem_id="images")
+                seed = whole(0, 0, LARGEST_SEED, label="Seed", elem_id="seed")
             random = gr.Button("Random seed", size="sm", elem_id="random")
             random.click(None, None, seed, js=RANDOM_SEED)
-    scale, largest = options.guidance_scale, f"0 to {LARGEST_SCALE:g}"
+    limits: dict[str, Any] = {
+        "minimum": 0,
+        "maximum": LARGEST_SCALE,
+        "info": f"0 to {LARGEST_SCALE}",
+    }
+    scale = options.guidance_scale
     with gr.Accordion("Expert settings", open=False, elem_id="expert"), gr.Row():
         expert = [
-            gr.Number(options.steps, label="Steps", info=f"1 to {MOST_STEPS}"),
-            gr.Number(scale, label="Guidance scale (CFG)", info=largest, visible=scale is not None),
-            gr.Number(options.batch_size, label="Images at a time", info=f"1 to {MOST_IMAGES}"),
+            whole(options.steps, 1, MOST_STEPS, label="Steps"),
+            gr.Number(scale, label="Guidance scale (CFG)", visible=scale is not None, **limits),
+            whole(options.batch_size, 1, MOST_IMAGES, label="Images at a time"),
         ]
     return [prompts, images, strength, seed, *expert]
+
+
+def whole(value: int | None, least: int, most: int, **about: Any) -> gr.Number:
+    """A field for a whole number."""
+    limits: dict[str, Any] = {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
+    return gr.Number(value, precision=0, min_width=120, **limits, **about)
 
 
 def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:

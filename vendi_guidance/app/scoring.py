@@ -49,7 +49,7 @@ class Scorer:
             ValueError: there are too few images for any score.
         """
         labeler, images = None, self.images
-        if self.of_known and any(self.of_known[0].probe.asked(generation.request.prompts)):
+        if self.of_known and any(self.of_known[0].probe.asked(list(generation.request.prompts))):
             labeler, images = self.of_known
         embedding, judges = Embedding(images, self.prompts), Judges(labels=labeler)
         reports = []

@@ -18,8 +18,6 @@ from vendi_guidance.app.studio import Studio
 LARGEST_UPLOAD = 2**28
 """Bytes of a memory that is loaded: that of 300 SDXL images takes 80 million."""
 
-MOST_WAITING = 32
-
 PREFIX = "vendi-guidance-app-"
 LOCK = ".lock"
 """Held by the server whose temporary folder it is in."""
@@ -34,18 +32,9 @@ def workspace() -> Iterator[Path]:
     """
     remove_abandoned(Path(gettempdir()))
     with TemporaryDirectory(prefix=PREFIX) as folder, FileLock(Path(folder, LOCK)):
-        wanted = {
-            "GRADIO_TEMP_DIR": str(Path(folder, "shown")),
-            "GRADIO_ANALYTICS_ENABLED": "False",
-        }
-        before = {name: os.environ[name] for name in wanted if name in os.environ}
-        os.environ |= wanted
-        try:
-            yield Path(folder)
-        finally:
-            for name in wanted:
-                del os.environ[name]
-            os.environ |= before
+        os.environ["GRADIO_TEMP_DIR"] = str(Path(folder, "shown"))
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+        yield Path(folder)
 
 
 def remove_abandoned(folder: Path) -> None:
@@ -84,22 +73,16 @@ def serving(
 
     sessions = Sessions(folder / "sessions")
     page = build(Actions(studio, scorer, sessions), studio.options, examples)
-    page.queue(max_size=MOST_WAITING)
     look: dict[str, Any] = {"theme": theme(), "css_paths": STYLE, "footer_links": []}
     try:
         _, address, _ = page.launch(
             server_name=host,
             server_port=port,
             share=False,
-            inbrowser=False,
             quiet=True,
             prevent_thread_lock=True,
-            show_error=False,
             max_file_size=LARGEST_UPLOAD,
             ssr_mode=False,
-            pwa=False,
-            mcp_server=False,
-            enable_monitoring=False,
             run_history=False,
             **look,
         )

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from threading import Event, Lock, RLock
-from time import monotonic
+from threading import Event, Lock
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
 
@@ -18,18 +17,14 @@ from torch import Tensor
 
 from vendi_guidance.app.request import Request
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
-from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.files import whole_file
-from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
+from vendi_guidance.storage.imagefolder import image_name
 
 ARMS = ("without", "with")
 """The two kinds of images, by the names of their folders."""
 
-MOST_SESSIONS = 32
-IDLE = 1800.0
-"""Seconds after which a session may end to make room for another."""
-
+AGAIN = "Press Generate to see them; Forget takes all marks back."
 MOST_MARKS = 16
 COPIES = 2
 """How many more times an image is remembered that others must not be like. More have no more
@@ -44,7 +39,6 @@ class Arm:
 
     Attributes:
         guidance: the run's, which the pipeline has when it is the run's turn.
-        window: what remembers the finished images.
         rounds: makes the images.
     """
 
@@ -86,14 +80,6 @@ class Generation:
     arms: dict[str, Arm]
     comparison: Any = None  # a `Comparison`, once the images are scored
 
-    def prompt(self, number: int) -> str:
-        """That of an image."""
-        return self.request.prompts[number // self.request.images]
-
-    @property
-    def is_complete(self) -> bool:
-        return all(arm.done == self.request.total for arm in self.arms.values())
-
     def pack(self) -> Path:
         """A zip file of the finished images: an imagefolder of each kind, and the report if they
         are scored.
@@ -102,21 +88,17 @@ class Generation:
             ValueError: there is no finished image.
             OSError: it cannot be written.
         """
-        arms = {name: arm for name, arm in self.arms.items() if arm.done}
-        if not arms:
+        folders = [arm.folder for arm in self.arms.values() if arm.done]
+        if not folders:
             raise ValueError("There are no images yet: generate some first.")
-        report = self.folder / "report"
-        is_reported = (report / "report.html").exists()  # the page is written last
-        if self.comparison is not None and not is_reported:
-            self.comparison.save(report)
+        if self.comparison is not None:
+            folders.append(self.folder / "report")
+            self.comparison.save(folders[-1])
         path = self.folder / "images.zip"
         with whole_file(path) as temporary, ZipFile(temporary, "w", ZIP_STORED) as packed:
-            for name, arm in arms.items():
-                beside = (arm.folder / one for one in (METADATA, TIMINGS, MANIFEST))
-                for file in (*beside, *arm.paths()):
-                    packed.write(file, f"{name}/{file.name}")
-            for file in sorted(report.iterdir()) if report.exists() else ():
-                packed.write(file, f"report/{file.name}")
+            for folder in folders:
+                for file in sorted(folder.glob("[!.]*")):
+                    packed.write(file, f"{folder.name}/{file.name}")
         return path
 
 
@@ -132,13 +114,11 @@ class Session:
         generation: the images on the page.
         chosen: arm and number of the image that the visitor has selected.
         stop: set to end the generation after the current denoising step.
-        used: when the visitor last did something, in seconds.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.stop = Event()
-        self.used = monotonic()
         self.generation: Generation | None = None
         self.chosen: tuple[str, int] | None = None
         self._busy = Lock()
@@ -163,23 +143,23 @@ class Session:
         return self._busy.locked()
 
     def new_folder(self) -> Path:
-        """An empty folder for a generation; those of earlier ones are deleted."""
+        """An empty folder for a generation; that of the earlier one is deleted."""
+        if self.generation is not None:
+            shutil.rmtree(self.generation.folder, ignore_errors=True)
         self.generation, self.chosen = None, None
-        for old in self.folder.iterdir():
-            if old.is_dir():
-                shutil.rmtree(old, ignore_errors=True)
         return Path(mkdtemp(prefix="generation-", dir=self.folder))
 
-    def choose(self, arm: Any, number: Any) -> None:
-        """Select an image.
+    def choose(self, arm: str, number: Any) -> str:
+        """Select an image; returns which, for the visitor.
 
         Raises:
             ValueError: there is no such image.
         """
-        done = self.generation.arms[arm].done if self.generation and arm in ARMS else 0
+        done = self.generation.arms[arm].done if self.generation else 0
         if type(number) is not int or not 0 <= number < done:
             raise ValueError("There is no such image any more: choose another one.")
         self.chosen = arm, number
+        return f"Selected: {self.selected}."
 
     @property
     def selected(self) -> str:
@@ -188,12 +168,12 @@ class Session:
         Raises:
             ValueError: none is.
         """
-        generation, (arm, number) = self._selected()
-        seed = generation.request.seed + number
-        return f"“{generation.prompt(number)}”, seed {seed}, {arm} guidance"
+        generation, arm, number = self._selected()
+        request = generation.request
+        return f"“{request.prompt(number)}”, seed {request.seed + number}, {arm} guidance"
 
-    def more_like_it(self) -> None:
-        """Let later images be like the selected one.
+    def more_like_it(self) -> str:
+        """Let later images be like the selected one; returns what was done, for the visitor.
 
         Raises:
             ValueError: none is selected, or too many are marked.
@@ -202,9 +182,12 @@ class Session:
         if len(self.liked) >= MOST_MARKS:
             raise ValueError(f"At most {MOST_MARKS} images can be marked: forget them first.")
         self.liked.append(features)
+        text = f"Example {len(self.liked)} of at most {MOST_MARKS}: {self.selected}. "
+        return f"{text}The next images with guidance will be more like it. {AGAIN}"
 
-    def not_like_it(self) -> None:
-        """Let later images of similar prompts differ from the selected one more than from others.
+    def not_like_it(self) -> str:
+        """Let later images of similar prompts differ from the selected one more than from others;
+        returns what was done, for the visitor.
 
         Raises:
             ValueError: none is selected.
@@ -213,21 +196,24 @@ class Session:
         prompts = None if prompt is None else prompt.expand(COPIES, *prompt.shape)
         self.window.append(features.expand(COPIES, *features.shape), prompts)
         self.disliked += 1
+        text = f"To avoid: {self.selected}. The next images of similar prompts with guidance"
+        return f"{text} will be less like it. {AGAIN}"
 
-    def forget(self) -> None:
+    def forget(self) -> str:
         """Empty the memory, marks included."""
         self.window = SlidingWindow(WINDOW)
         self.liked: list[Tensor] = []
         self.disliked = 0
+        return "Forgotten."
 
     def _sample(self) -> tuple[Tensor, Tensor | None]:
-        generation, (arm, number) = self._selected()
+        generation, arm, number = self._selected()
         return generation.arms[arm].sample(number)
 
-    def _selected(self) -> tuple[Generation, tuple[str, int]]:
+    def _selected(self) -> tuple[Generation, str, int]:
         if self.chosen is None or self.generation is None:
             raise ValueError("Select an image first: click on one.")
-        return self.generation, self.chosen
+        return self.generation, *self.chosen
 
 
 class Sessions:
@@ -240,43 +226,21 @@ class Sessions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions: dict[str, Session] = {}
-        self._lock = RLock()
+        self._lock = Lock()
 
     def of(self, key: str) -> Session:
-        """The session with this key, which is made if there is none. It may take the place of one
-        that has long been idle.
-
-        Raises:
-            ValueError: there are too many; the message is for the visitor.
-        """
+        """The session with this key, which is made if there is none."""
         with self._lock:
             if key not in self._sessions:
-                self._make_room()
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._sessions[key] = Session(Path(mkdtemp(dir=self._folder)))
-            self._sessions[key].used = monotonic()
             return self._sessions[key]
-
-    def is_another_busy(self, session: Session) -> bool:
-        """Whether some other session generates."""
-        with self._lock:
-            return any(one.is_busy for one in self._sessions.values() if one is not session)
-
-    def _make_room(self) -> None:
-        if len(self._sessions) < MOST_SESSIONS:
-            return
-        idle = {key: one.used for key, one in self._sessions.items() if not one.is_busy}
-        oldest = min(idle, key=idle.__getitem__, default=None)
-        if oldest is None or monotonic() - idle[oldest] < IDLE:
-            raise ValueError("Too many people use this page: try again later.")
-        self.end(oldest)
 
     def end(self, key: str) -> None:
         """End a session, if there is one; what it generates stops."""
-        with self._lock:
-            if session := self._sessions.pop(key, None):
-                session.stop.set()
-                shutil.rmtree(session.folder, ignore_errors=True)
+        if session := self._sessions.pop(key, None):
+            session.stop.set()
+            shutil.rmtree(session.folder, ignore_errors=True)
 
     def end_all(self) -> None:
         for key in list(self._sessions):

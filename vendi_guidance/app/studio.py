@@ -63,7 +63,7 @@ class Studio:
     def unread(self, prompt: str) -> tuple[int, str]:
         """How many tokens of a prompt the model can read, and the text beyond them, "" if none."""
         call = inspect.signature(type(self._pipe).__call__).parameters
-        longest = getattr(call.get("max_sequence_length"), "default", inspect.Parameter.empty)
+        longest = getattr(call.get("max_sequence_length"), "default", None)
         found = []
         for part in self._pipe.components.values():
             if isinstance(part, PreTrainedTokenizerBase):
@@ -92,11 +92,18 @@ class Studio:
             session.generation = generation
             session.window = generation.arms[ARMS[-1]].window
             batches = len(ARMS) * -(-request.total // request.batch_size)
-            made, unfinished = 0, dict(generation.arms)
+            made, name = 0, ""
+
+            def on_step(step: int, steps: int) -> None:
+                if session.stop.is_set():
+                    raise StopGenerating
+                share = min(1.0, (made + step / steps) / batches)  # batches may be halved
+                on_progress(share, f"{name} guidance, step {step} of {steps}")
+
+            unfinished = dict(generation.arms)
             while unfinished:
                 for name, arm in list(unfinished.items()):
-                    where = f"{name} guidance, step"
-                    arm.run.on_step = _reporter(session, on_progress, where, made, batches)
+                    arm.run.on_step = on_step
                     with self._lock:
                         self._pipe.guidance = arm.guidance
                         try:
@@ -137,17 +144,3 @@ class Studio:
         with self._lock:
             group = ProcessGroup(0, 1, options.device)
             return Arm(open_run(options, group, Stop(), stack, self._pipe))
-
-
-def _reporter(
-    session: Session, on_progress: OnProgress, where: str, made: int, batches: int
-) -> Callable[[int, int], None]:
-    """What a run calls after each denoising step."""
-
-    def on_step(step: int, steps: int) -> None:
-        if session.stop.is_set():
-            raise StopGenerating
-        share = min(1.0, (made + step / steps) / batches)  # batches are halved if memory is short
-        on_progress(share, f"{where} {step} of {steps}")
-
-    return on_step

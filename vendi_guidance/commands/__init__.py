@@ -23,19 +23,9 @@ COMMANDS = {
 class _Lazy(click.Group):
     """A group that imports a command when it is called, so that `--help` stays fast."""
 
-    def list_commands(self, context: click.Context) -> list[str]:
-        return list(COMMANDS)
-
     def invoke(self, context: click.Context) -> Any:
         end_with_launcher()  # before imports that take seconds
         return super().invoke(context)
-
-    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
-        try:
-            return super().resolve_command(context, args)
-        except click.NoSuchCommand as error:
-            name = error.command_name
-            raise click.NoSuchCommand(name, possibilities=COMMANDS, ctx=context) from None
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = f"vendi_guidance.commands.{name}"
@@ -46,7 +36,7 @@ class _Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_Lazy)
+@click.group(cls=_Lazy, commands={name: click.Command(name) for name in COMMANDS})
 @click.version_option(package_name="vendi-guidance")
 def main() -> None:
     """Generate diverse images for a prompt, and measure how diverse a set of images is.

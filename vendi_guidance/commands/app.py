@@ -25,10 +25,8 @@ from vendi_guidance.app.studio import Studio
 from vendi_guidance.checks import optional_import
 from vendi_guidance.commands.cli import Command, tell
 from vendi_guidance.commands.run_options import (
-    COUNT,
     PATH,
     machine_options,
-    model_of,
     model_options,
     undistilled_option,
     what,
@@ -51,7 +49,6 @@ COMMON = (
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @model_options
-@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @undistilled_option
 @what(
     "--image-embedder",
@@ -80,11 +77,10 @@ def main(
     probe: Path | None,
     **given: Any,
 ) -> None:
-    given["model"] = model_of(given["model"])
     transformers.utils.logging.disable_progress_bar()
     with workspace() as folder:
         optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
-        studio = Studio(app_options(given))
+        studio = Studio(RunOptions(**given))
         for remark in studio.model.remarks:
             tell(remark)
         probe = probe or probe_beside(studio.model.folder)
@@ -106,11 +102,6 @@ def probe_beside(model: Path) -> Path | None:
     """The classifier of what a demo model generates, in the same folder as the model."""
     places = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
     return next((place for place in places if place.is_dir()), None)
-
-
-def app_options(given: dict[str, Any]) -> RunOptions:
-    """The options of all runs that visitors make."""
-    return RunOptions(**given)
 
 
 if __name__ == "__main__":

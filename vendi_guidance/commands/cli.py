@@ -1,7 +1,6 @@
 """What the commands have in common."""
 
 import os
-import re
 from collections.abc import Collection
 from inspect import cleandoc
 from typing import Any
@@ -43,11 +42,6 @@ class Option(click.Option):
         if none is not None and self.metavar is None:
             choices = getattr(self.type, "choices", ["NUMBER"])
             self.metavar = f"[{'|'.join([*choices, none])}]"
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Without the option's earlier names, which stay valid."""
-        record = super().get_help_record(ctx)
-        return record and (re.sub(r"^(--[a-z-]+)(, --[a-z-]+)+", r"\1", record[0]), record[1])
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         extra = super().get_help_extra(ctx)

@@ -17,35 +17,21 @@ The same command goes on after a kill, and generates only what is missing. With 
 method more, it goes on with the images that are there.
 """
 
-from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
-from PIL import Image
 from tqdm import tqdm
 
-from vendi_guidance.checks import counted
-from vendi_guidance.commands.attribute_options import attribute_options, judged, open_attributes
-from vendi_guidance.commands.cli import Command, Option, Range, tell
+from vendi_guidance.commands.cli import Command, Option, tell
 from vendi_guidance.commands.judge_options import (
     FEATURES,
-    judge_options,
-    open_judging,
-    open_runs,
+    judged_run_options,
+    open_judged_runs,
     progress,
-    settings_of,
 )
-from vendi_guidance.commands.run_options import (
-    COUNT,
-    PATH,
-    machine_options,
-    model_options,
-    undistilled_option,
-    what,
-    where,
-)
+from vendi_guidance.commands.run_options import undistilled_option
+from vendi_guidance.commands.scoring_options import attribute_options, open_attributes
 from vendi_guidance.comparison.entries import (
     FAMILIES,
     UNDISTILLED,
@@ -55,13 +41,10 @@ from vendi_guidance.comparison.entries import (
     entries_of,
 )
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
-from vendi_guidance.comparison.study import Results, Study
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
-from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.comparison.study import Results, judged, refusal
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
-from vendi_guidance.storage.assets import asset
+from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.prompt_files import open_prompts
 
 SETTINGS = "; ".join(
@@ -73,7 +56,6 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
 
 
 @click.command(cls=Command, common=COMMON, help=HELP, context_settings={"show_default": True})
-@click.argument("prompts")
 @click.option(
     "--method",
     "methods",
@@ -86,28 +68,9 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
     + "; ".join(f"{name}={','.join(map(str, of.strengths))}" for name, of in FAMILIES.items())
     + ". May be given more than once.",
 )
-@model_options
 @undistilled_option
-@what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
-@what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image.")
-@judge_options
+@judged_run_options
 @attribute_options
-@judged(
-    "--probe",
-    type=PATH,
-    default=asset("demo-probe"),
-    show_default=False,
-    help="Classifier of a demo model's images, for the prompts that it knows.",
-)
-@judged(
-    "--keep",
-    type=Range(0, 1, min_open=True),
-    default=0.98,
-    help="Least faithfulness of the best, as a share of the unguided images'.",
-)
-@where("--output", type=PATH, required=True, help="Folder for the comparison.")
-@machine_options
 def main(
     methods: tuple[str, ...],
     attributes: Path | None,
@@ -118,32 +81,27 @@ def main(
 ) -> None:
     output = given["output"]
     entries = entries_of(methods or USUAL + (UNDISTILLED,) * (given["undistilled"] is not None))
-    runs, names = open_runs(given)
-    options = runs.options
-    prompts = list(open_prompts(options.prompts))
+    prompts = list(open_prompts(given["prompts"]))
     labeler = open_labeler(probe, prompts)
     if attribute_judge == "labels":
         raise ValueError("--attribute-judge labels: new images have no labels yet")
-    judges = open_attributes(attributes, attribute_judge, labeler, options.device)
-    if attributes is not None:
-        check_attributes(judges.attributes, judges.attribute_judge, prompts)
-    study = Study(runs, open_judging(runs, names, prompts, judges))
+    judges = open_attributes(attributes, attribute_judge, labeler, given["device"])
+    runs, judging, settings = open_judged_runs(given, prompts, judges)
+    options = runs.options
     check_folder(output, entries)
     with runs.stop:
-        entries = possible(study, entries, prompts[0], has_choice=bool(methods))
-    count = len(prompts) * options.images_per_prompt
-    total = round(sum(map(study.images_drawn, entries)) * count)
-    with progress(runs, counted(len(entries), "run"), len(prompts), total) as bar:
+        entries = possible(runs, entries, prompts[0], has_choice=bool(methods))
+    with progress(runs, len(entries), len(prompts)) as bar:
         for entry in entries:
             bar.set_postfix_str(entry.name)
-            study.generate(entry, bar.update)
-    judged_runs = tqdm(study.judge(entries), "judged", total=len(entries), unit="run")
-    results = Results(list(judged_runs), keep)
+            runs.generate(entry.name, entry.diversity, sampler=entry.sampler())
+    judging_all = judged(output, entries, judging)
+    results = Results(list(tqdm(judging_all, "judged", total=len(entries), unit="run")), keep)
     besides = {"lora": options.lora, "undistilled": options.undistilled}
     about: dict[str, Any] = {"model": options.model}
     about |= {name: value for name, value in besides.items() if value is not None}
-    about |= {**settings_of(runs, names, prompts), "seed": options.seed}
-    page = save_comparison(output, results, {**about, "versions": versions()})
+    about |= {**settings, "seed": options.seed, "versions": versions()}
+    page = save_comparison(output, results, about)
     for run in results.runs:
         found = run.outcome
         click.echo(
@@ -152,16 +110,6 @@ def main(
         )
     click.echo(results.verdict())
     click.echo(f"wrote {page} and, beside it, {JSON_FILE} and figures")
-
-
-def check_attributes(
-    attributes: Sequence[Attribute], judge: AttributeJudge | None, prompts: list[str]
-) -> None:
-    """Raise ValueError before anything is generated if the judge does not know some attribute, or
-    it is for a prompt that is not among these."""
-    asked = [prompts[0], *(one.prompt for one in attributes if one.prompt in prompts)]
-    blank = [Image.new("RGB", (64, 64), "white")] * len(asked)
-    attribute_scores(as_batch(blank, [str(prompt) for prompt in asked]), attributes, judge)
 
 
 def check_folder(output: Path, entries: list[Entry]) -> None:
@@ -174,8 +122,8 @@ def check_folder(output: Path, entries: list[Entry]) -> None:
         )
 
 
-def possible(study: Study, entries: list[Entry], prompt: str, *, has_choice: bool) -> list[Entry]:
-    """The entries that the model can be sampled by; the others are named, each method once.
+def possible(runs: Sweep, entries: list[Entry], prompt: str, *, has_choice: bool) -> list[Entry]:
+    """The entries that the model can be sampled by; the others are named.
 
     Args:
         has_choice: the user has chosen them.
@@ -184,15 +132,14 @@ def possible(study: Study, entries: list[Entry], prompt: str, *, has_choice: boo
         ValueError: one of the user's choice is impossible, or the unguided is.
     """
     found = []
-    for family, some in groupby(entries, key=lambda entry: entry.family):
-        same = list(some)
-        reasons = [reason for one in same if (reason := study.refusal(one, prompt)) is not None]
-        if not reasons:
-            found += same
-            continue
-        if family == UNGUIDED:
-            raise ValueError(f"the model cannot be sampled: {reasons[0]}")
-        if has_choice:
-            raise ValueError(f"--method {family} cannot be compared: {reasons[0]}")
-        tell(f"{family} is left out: {reasons[0]}")
+    for entry in entries:
+        why = refusal(runs, entry, prompt)
+        if why is None:
+            found.append(entry)
+        elif entry.family == UNGUIDED:
+            raise ValueError(f"the model cannot be sampled: {why}")
+        elif has_choice:
+            raise ValueError(f"--method {entry.family} cannot be compared: {why}")
+        else:
+            tell(f"{entry.name} is left out: {why}")
     return found

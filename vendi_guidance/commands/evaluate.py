@@ -29,22 +29,17 @@ import transformers
 from rich.console import Console
 
 from vendi_guidance.checks import check_device, counted
-from vendi_guidance.commands.attribute_options import (
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.run_options import DEVICE, PATH, where
+from vendi_guidance.commands.scoring_options import (
     attribute_options,
+    embedding_options,
     judged,
     open_attributes,
     open_clip,
-)
-from vendi_guidance.commands.cli import Command
-from vendi_guidance.commands.embedding_options import (
-    Demo,
-    demo_options,
-    embedding_options,
     open_embedding,
-    open_references,
     scored,
 )
-from vendi_guidance.commands.run_options import DEVICE, PATH, where
 from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
@@ -54,7 +49,9 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
+from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import open_labeler
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import UNFINISHED
 
 NAMED = 10  # of the files that cannot be read
@@ -82,7 +79,6 @@ COMMON = (
     help="Column of numbers in metadata.jsonl to report as faithfulness: a VQAScore, HPS, ...",
 )
 @attribute_options
-@demo_options
 @where(
     "--output",
     type=PATH,
@@ -103,6 +99,8 @@ def main(
     folders: tuple[Path, ...],
     output: Path | None,
     overwrite: bool,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
     truncation: int | None,
     reference: Path | None,
     clip: str | None,
@@ -110,12 +108,11 @@ def main(
     attributes: Path | None,
     attribute_judge: str | None,
     probe: Path | None,
-    text_encoder: Path | None,
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
     device: str,
-    **features: Any,  # of `open_embedding`
+    **sigmas: Any,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -125,17 +122,23 @@ def main(
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    labeler = open_labeler(probe, prompts)
-    demo = Demo(probe, text_encoder) if labeler else None
-    embedding, fallen = open_embedding(bool(prompts), demo, device, **features)
+    labeler, mix = open_labeler(probe, prompts), None
+    if probe and labeler:  # the demo's own embedders and images, for prompts that it knows
+        mix, own = read_mix(probe), f"probe:{probe}"
+        image_embedder = image_embedder or own
+        encoder = asset("demo-sdxl")
+        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
+        if reference is None and image_embedder == own:
+            reference = next(probe.glob("training_features.safetensors"), None)
+    names = image_embedder, prompt_embedder if prompts else "words"
+    embedding, fallen = open_embedding(*names, device, **sigmas)
     clips = None if clip is None else open_clip(clip, device)
     judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
-    mix = read_mix(probe) if probe and labeler else None
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
         replace(embedding, truncation=truncation),
         replace(judges, clip=clips, faithfulness=faithfulness, mix=mix),
-        open_references(reference, embedding, demo),
+        load_features(reference) if reference and reference.is_file() else reference,
         ImageReader(cache, workers, on_bad_image, progress=True),
     )
     for report in reports:
@@ -157,14 +160,8 @@ def evaluate_alike(
     """The reports of named batches, all by the kernels and the reference features of the first."""
     reports = []
     for name, batch in batches.items():
-        report = evaluate(
-            batch,
-            name=name,
-            embedding=embedding,
-            judges=judges,
-            references=references,
-            reader=reader,
-        )
+        given: dict[str, Any] = {"embedding": embedding, "references": references}
+        report = evaluate(batch, name=name, judges=judges, reader=reader, **given)
         embedding = embedding.with_kernels_of(report.inputs)
         references = report.inputs.reference
         reports.append(report)
@@ -195,9 +192,7 @@ def show(reports: Sequence[Report], comparison: Comparison | None, said: Sequenc
 def default_output(folders: Sequence[Path]) -> Path:
     """The folder of the report, where none is named: beside the first of those evaluated."""
     places = [Path(os.path.abspath(folder)) for folder in folders]  # links keep their names
-    name = f"{'-'.join(place.name for place in places)}-report"
-    is_named = folders[0].name == places[0].name  # "." is not
-    return (folders[0] if is_named else places[0]).parent / name
+    return places[0].with_name(f"{'-'.join(place.name for place in places)}-report")
 
 
 def check_earlier(output: Path, folders: Sequence[Path], overwrite: bool) -> None:

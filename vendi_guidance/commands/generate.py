@@ -55,7 +55,6 @@ from vendi_guidance.commands.run_options import (
     PATH,
     how,
     machine_options,
-    model_of,
     model_options,
     undistilled_option,
     what,
@@ -107,7 +106,6 @@ COMMON = (
 @click.argument("prompts")
 @model_options
 @what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
 @what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
 @how(
     "--diversity",
@@ -149,7 +147,6 @@ COMMON = (
 @where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
 @machine_options
 def main(**given: Any) -> None:
-    given["model"] = model_of(given["model"])
     names = [field.name for field in fields(RunOptions) if field.name in given]
     named = {name: given.pop(name) for name in names}
     diversity = {

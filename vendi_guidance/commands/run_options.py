@@ -1,7 +1,7 @@
 """Options of the commands that generate with a model."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,6 @@ SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-DEMO = asset("demo-sdxl") and "the demo model, a small SDXL that generates emoji"
-"""What `--help` calls the default of `--model`."""
-
 what = partial(click.option, cls=Option, group="Model and sampling")
 how = partial(click.option, cls=Option, group="Diversity guidance")
 where = partial(click.option, cls=Option, group="Output and machine")
@@ -29,20 +26,16 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def together(*options: Decorator) -> Decorator:
     """Several options as one decorator, in this order."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return lambda command: reduce(lambda it, option: option(it), reversed(options), command)
 
 
 model_options = together(
     what(
         "--model",
+        type=str,
         default=asset("demo-sdxl"),
-        show_default=DEMO,
+        required=asset("demo-sdxl") is None,
+        show_default="the demo model, a small SDXL that generates emoji",
         help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
     ),
     what(
@@ -66,6 +59,7 @@ model_options = together(
     what("--negative-prompt", metavar="TEXT", help="What CFG leads away from."),
     what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
     what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
+    what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time."),
 )
 
 undistilled_option = how(
@@ -96,17 +90,3 @@ machine_options = together(
     ),
     where("--vae-slicing", is_flag=True, help="Decode images one by one: less memory."),
 )
-
-
-def model_of(given: Any) -> str:
-    """The model that `--model` names.
-
-    Raises:
-        ValueError: none is given, and there is no demo model.
-    """
-    if given is None:
-        raise ValueError(
-            "--model is missing, and the demo model is not installed: give a folder that "
-            "diffusers' save_pretrained wrote, or the name of a model on the Hugging Face hub"
-        )
-    return str(given)

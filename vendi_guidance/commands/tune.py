@@ -23,28 +23,19 @@ output folder, the processes share the trials.
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vendi_guidance.checks import counted
-from vendi_guidance.commands.cli import Command, Option, Range
+from vendi_guidance.commands.cli import Command, Option
 from vendi_guidance.commands.judge_options import (
-    judge_options,
-    open_judging,
-    open_runs,
+    judged_run_options,
+    open_judged_runs,
     progress,
-    settings_of,
 )
-from vendi_guidance.commands.run_options import (
-    COUNT,
-    PATH,
-    machine_options,
-    model_options,
-    what,
-    where,
-)
+from vendi_guidance.commands.run_options import COUNT
 from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.manifest import Manifest, versions
@@ -55,57 +46,26 @@ from vendi_guidance.tuning.frontier import save_frontier
 from vendi_guidance.tuning.study import PROMPTS, Search, Trial, Tuner, begin
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
-TRIALS = (8, 24)
 FRONTIER = "frontier.png"
 
 
-def search(*args: Any, **settings: Any) -> Any:
-    return click.option(*args, cls=Option, group="Search", **settings)
-
+search = partial(click.option, cls=Option, group="Search")
 
 COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "output", "device")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
-@click.argument("prompts")
-@model_options
-@what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt.")
-@what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time.")
-@what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of images and search.")
-@search(
-    "--keep",
-    type=Range(0, 1, min_open=True),
-    default=0.98,
-    help="Least faithfulness, as a share of the unguided images'.",
-)
-@search(
-    "--images",
-    "--pictures",
-    "images",
-    type=COUNT,
-    default=2000,
-    help="Budget: images to generate in all.",
-)
+@judged_run_options
+@search("--images", type=COUNT, default=2000, help="Budget: images to generate in all.")
 @search(
     "--trials",
     type=COUNT,
-    show_default=f"{TRIALS[0]}, or {TRIALS[1]} with --all",
-    help="Most settings to try; more trials mean fewer images in each. The search ends sooner "
+    default=8,
+    help="Most strengths to try; more trials mean fewer images in each. The search ends sooner "
     "when it would try the same again.",
 )
-@search("--all", "expert", is_flag=True, help="Search budget, level and cfg too.")
-@judge_options
-@where("--output", type=PATH, required=True, help="Folder for the search.")
-@machine_options
-def main(
-    keep: float,
-    images: int,
-    trials: int | None,
-    expert: bool,
-    **given: Any,
-) -> None:
+def main(keep: float, images: int, trials: int, **given: Any) -> None:
     output, each = given["output"], given["images_per_prompt"]
-    trials = trials or TRIALS[expert]
     affordable = images // (trials + RUNS_BESIDE) // each
     if not affordable:
         raise ValueError(
@@ -113,17 +73,16 @@ def main(
             f"them take {(trials + RUNS_BESIDE) * each} for one prompt"
         )
     prompts = open_prompts(given["prompts"]).spread(affordable)
-    runs, names = open_runs(given | {"prompts": str(output / PROMPTS)})
+    given["prompts"] = str(output / PROMPTS)
+    runs, judging, about = open_judged_runs(given, prompts)
     check_prompts_are_seen(runs.model.pipeline, Rounds())
-    judging = open_judging(runs, names, prompts)
-    wanted = Search(keep, trials, expert, given["seed"])
-    settings = asdict(wanted) | settings_of(runs, names, prompts)
+    wanted = Search(keep, trials, given["seed"])
+    # expert, for searches that version 0.3 began
+    settings = {"expert": False, **asdict(wanted), **about}
     inputs = inputs_of(runs.model)
     begin(output, Manifest(settings, {**inputs}, versions()), prompts)
     count = len(prompts) * each
-    total = count * (trials + RUNS_BESIDE)
-    with progress(runs, counted(trials, "trial"), len(prompts), total) as bar:
-        runs.on_images = bar.update
+    with progress(runs, trials + RUNS_BESIDE, len(prompts)) as bar:
         tuner = Tuner(runs, wanted, judging)
         bar.update(count * len(tuner.finished()))
         best = best_of(tuner, output / FRONTIER, bar)
@@ -132,7 +91,7 @@ def main(
         outcome = tuner.check(best, runs.options.seed + count)
     about = {"model": runs.options.model, "keep": keep, "search": asdict(best.outcome)}
     about |= {"check": asdict(outcome), "images": count, "prompts": len(prompts)}
-    save_settings(output / "settings.json", best.settings, about)
+    save_settings(output / "settings.json", {"strength": best.strength}, about)
     click.echo(verdict(best, outcome, keep))
     click.echo(f"wrote {output / 'settings.json'} and {output / FRONTIER}")
 
@@ -145,7 +104,8 @@ def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
     """
     wanted = tuner.search
     for one in tuner.run():
-        bar.write(sentence(one), file=sys.stderr)
+        found = f"{one.outcome.diversity:.2f} x as diverse, keeps {one.outcome.kept:.3f}"
+        bar.write(f"strength {one.strength:g}: {found}", file=sys.stderr)
         save_frontier(figure, wanted, tuner.finished())
     # asked before the trials are read: those that another process ends meanwhile count too
     finished = tuner.is_finished
@@ -160,16 +120,10 @@ def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
         closest = max(tried, key=lambda one: one.outcome.kept)
         raise ValueError(
             f"no strength that was tried keeps {wanted.keep:g} of the unguided faithfulness; the "
-            f"closest is {closest.settings['strength']:g}, which keeps {closest.outcome.kept:.3f}: "
+            f"closest is {closest.strength:g}, which keeps {closest.outcome.kept:.3f}: "
             "in another folder, lower --keep, or try more with --trials"
         )
     return best
-
-
-def sentence(one: Trial) -> str:
-    settings = ", ".join(f"{name} {value:g}" for name, value in one.settings.items())
-    found = one.outcome
-    return f"{settings}: {found.diversity:.2f} x as diverse, keeps {found.kept:.3f}"
 
 
 def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
@@ -178,10 +132,9 @@ def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
     if outcome.kept_interval is not None:
         low, high = outcome.kept_interval
         interval = f" (95% confidence interval {low:.3f} to {high:.3f})"
-    settings = ", ".join(f"{name} {value:g}" for name, value in best.settings.items())
     text = (
-        f"{settings}: on new seeds {outcome.diversity:.2f} x as diverse as unguided, and keeps "
-        f"{outcome.kept:.3f} of its faithfulness{interval}."
+        f"strength {best.strength:g}: on new seeds {outcome.diversity:.2f} x as diverse as "
+        f"unguided, and keeps {outcome.kept:.3f} of its faithfulness{interval}."
     )
     if outcome.kept < keep:
         text += f" That is less than --keep {keep:g}: search with more --images, elsewhere."

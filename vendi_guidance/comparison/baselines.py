@@ -22,18 +22,13 @@ from vendi_guidance.comparison.methods import (
     Method,
     PipelineCall,
     check_not_negative,
-    check_ordered,
+    check_shares,
 )
 from vendi_guidance.comparison.network import Evaluation, PerStep
 from vendi_guidance.scores.groups import rows_by_label
 
 LEAST_SIGMA = 1.0
 """Particle guidance leaves samples alone that are less noisy than this."""
-
-
-@dataclass(frozen=True)
-class Unguided(Method):
-    """Classifier-free guidance only."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +43,17 @@ class LimitedInterval(PerStep):
             the 25 of the demo model.
 
     Raises:
-        ValueError: not 0 <= start <= stop <= 1.
+        ValueError: not 0 <= start <= stop <= 1; on use, the pipeline is called without CFG.
     """
 
     start: float = 0.2
     stop: float = 0.9
 
     def __post_init__(self) -> None:
-        check_ordered(start=self.start, stop=self.stop)
+        check_shares(start=self.start, stop=self.stop)
 
     def evaluate(self, evaluation: Evaluation) -> Any:
-        has_cfg = evaluation.call.guidance_scale > 1
-        is_on = self.start <= evaluation.done < self.stop or not has_cfg
+        is_on = self.start <= evaluation.done < self.stop
         return evaluation.output() if is_on else evaluation.output_without_cfg()
 
 

@@ -13,12 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.comparison.methods import (
-    PipelineCall,
-    check_not_negative,
-    check_ordered,
-    check_share,
-)
+from vendi_guidance.comparison.methods import PipelineCall, check_not_negative, check_shares
 from vendi_guidance.comparison.network import Evaluation, PerStep
 
 
@@ -46,7 +41,7 @@ class CADS(PerStep):
 
     def __post_init__(self) -> None:
         check_not_negative("scale", self.scale)
-        check_ordered(tau1=self.tau1, tau2=self.tau2)
+        check_shares(tau1=self.tau1, tau2=self.tau2)
 
     def gamma(self, t: float) -> float:
         """How much of the condition is left at time t, 0 to 1."""
@@ -104,9 +99,9 @@ class SeedVariance(PerStep):
 
     def __post_init__(self) -> None:
         check_not_negative("strength", self.strength)
-        check_share("share", self.share)
-        check_share("stop", self.stop)
-        check_ordered(tokens_from=self.tokens_from, tokens_to=self.tokens_to)
+        check_shares(share=self.share)
+        check_shares(stop=self.stop)
+        check_shares(tokens_from=self.tokens_from, tokens_to=self.tokens_to)
 
     def evaluate(self, evaluation: Evaluation) -> Any:
         if evaluation.done >= self.stop:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from vendi_guidance.comparison.baselines import (
     LimitedInterval,
     ParticleGuidance,
     UndistilledFirst,
-    Unguided,
 )
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
@@ -37,15 +37,13 @@ class MethodFamily:
         strengths: what is compared unless other ones are asked for, from weak to strong.
         kind: its class.
         fixed: its other settings, where they are not the defaults of the class.
-        needs_cfg: whether it changes classifier-free guidance.
     """
 
     title: str
     knob: str
     strengths: tuple[float, ...]
-    kind: type[Method] = Unguided
+    kind: type[Method] = Method
     fixed: dict[str, Any] = field(default_factory=dict)
-    needs_cfg: bool = False
 
     @property
     def settings(self) -> list[str]:
@@ -57,7 +55,7 @@ FAMILIES = {
     OURS: MethodFamily("Vendi guidance", "strength", (0.25, 0.5, 1.0)),
     "seed-variance": MethodFamily("seed-variance noise", "strength", (8.0, 16.0), SeedVariance),
     "limited-interval": MethodFamily(
-        "limited interval", "start", (0.3, 0.6), LimitedInterval, {"stop": 1.0}, needs_cfg=True
+        "limited interval", "start", (0.3, 0.6), LimitedInterval, {"stop": 1.0}
     ),
     "select": MethodFamily("select from more", "pool", (4,), Select),
     "select-previews": MethodFamily(
@@ -119,58 +117,45 @@ class Entry:
             ValueError: the strength or a setting is out of its range, or not the method's.
         """
         if self.strength is None:
-            return Unguided()
+            return Method()
         family, strength = FAMILIES[self.family], self.strength
         try:
             if self.family == OURS:
                 Rounds(strength=strength)
-                return Unguided()
+                return Method()
             if float(strength).is_integer():
                 strength = int(strength)
             return family.kind(**{family.knob: strength, **family.fixed, **dict(self.settings)})
         except ValueError as error:
             raise ValueError(f"{self.family}={self.strength:g}: {error}") from None
 
-    def sampler(self, guidance_scale: float | None) -> Sampler:
-        """How its images are made.
-
-        Args:
-            guidance_scale: of classifier-free guidance; None where the model has none.
-        """
-        scale = guidance_scale or 0.0
-
-        def generate(pipe: Any, arguments: dict[str, Any]) -> Generated:
-            undistilled = pipe.guidance.undistilled
-
-            def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
-                generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
-                prompts = [sample.prompt for sample in samples]
-                changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
-                if steps is not None:
-                    changed["num_inference_steps"] = steps
-                call = PipelineCall(pipe, prompts, generators, scale, undistilled)
-                with method.attached(call) as given:
-                    return pipe(**{**arguments, **changed, **given}).images
-
-            pairs = zip(arguments["prompt"], arguments["generator"], strict=True)
-            samples = [Sample(prompt, generator.initial_seed()) for prompt, generator in pairs]
-            with rows_counted(pipe, undistilled) as rows:
-                images = method.images(generate, samples)
-            return Generated(images, sum(rows))
-
-        method = self.build()
+    def sampler(self) -> Sampler:
+        """How its images are made."""
         about: dict[str, Any] = {"method": self.family}
         if self.strength is not None:
             about["method_strength"] = self.strength
         about |= {f"method_{name}": value for name, value in self.settings}
-        return Sampler(generate, about)
+        return Sampler(partial(_generate, self.build()), about)
 
-    def check(self, guidance_scale: float | None) -> None:
-        """Raise ValueError if a model with this scale of CFG leaves it nothing to do."""
-        if self.strength is None or not FAMILIES[self.family].needs_cfg:
-            return
-        if guidance_scale is None or guidance_scale <= 1:
-            raise ValueError("the model is called without the CFG that it changes")
+
+def _generate(method: Method, pipe: Any, arguments: dict[str, Any]) -> Generated:
+    """The images of a method, for the arguments of a pipeline's call."""
+    undistilled = pipe.guidance.undistilled
+
+    def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
+        prompts = [sample.prompt for sample in samples]
+        generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
+        call = PipelineCall(pipe, prompts, generators, undistilled)
+        changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
+        if steps is not None:
+            changed["num_inference_steps"] = steps
+        with method.attached(call) as given:
+            return pipe(**{**arguments, **changed, **given}).images
+
+    seeds = [generator.initial_seed() for generator in arguments["generator"]]
+    with rows_counted(pipe, undistilled) as rows:
+        images = method.images(generate, list(map(Sample, arguments["prompt"], seeds)))
+    return Generated(images, sum(rows))
 
 
 def entries_of(methods: Sequence[str]) -> list[Entry]:

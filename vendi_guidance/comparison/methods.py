@@ -1,9 +1,10 @@
 """The base of all methods: what is asked for, and how a method generates it."""
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -13,12 +14,7 @@ from vendi_guidance.adapter.undistilled import Undistilled
 
 
 class Sample(NamedTuple):
-    """An image to generate.
-
-    Attributes:
-        prompt: what is asked for.
-        seed: of its noise.
-    """
+    """An image to generate, from the noise of its seed."""
 
     prompt: str
     seed: int
@@ -32,14 +28,12 @@ class PipelineCall(NamedTuple):
         prompts: one for each sample.
         generators: one for each sample, from which only the pipeline draws. A method's own noise
             is seeded by their `initial_seed()`, so it depends on the sample alone.
-        guidance_scale: of classifier-free guidance.
         undistilled: what the pipeline's network was distilled from: see `VendiGuidance`.
     """
 
     pipe: Any
     prompts: list[str]
     generators: list[torch.Generator]
-    guidance_scale: float
     undistilled: Undistilled = None
 
 
@@ -53,7 +47,7 @@ class Generate(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A way to sample."""
+    """A way to sample; the base is the pipeline's own, with classifier-free guidance only."""
 
     @contextmanager
     def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
@@ -64,23 +58,14 @@ class Method:
         """The images of one batch, one a sample; with more than one call if the method selects."""
         return generate(samples)
 
-    def steps_per_image(self, steps: int) -> int:
-        """How many denoising steps an image takes, with those of images that are not kept."""
-        return steps
-
 
 def check_not_negative(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value < inf:
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
 
 
-def check_ordered(**shares: float) -> None:
-    """Raise ValueError unless the two are shares, the first at most the second."""
-    (one, low), (other, high) = shares.items()
-    if not 0 <= low <= high <= 1:
-        raise ValueError(f"0 <= {one} <= {other} <= 1 must hold, got {low} and {high}")
-
-
-def check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must lie between 0 and 1, got {value}")
+def check_shares(**shares: float) -> None:
+    """Raise ValueError unless these are shares, none smaller than the one before it."""
+    if not all(low <= high for low, high in pairwise((0, *shares.values(), 1))):
+        names, values = " <= ".join(shares), " and ".join(map(str, shares.values()))
+        raise ValueError(f"0 <= {names} <= 1 must hold, got {values}")

@@ -5,15 +5,15 @@ the same batch, mostly before these rows, without them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, tensor_of
+from vendi_guidance.adapter.arguments import in_form_of, tensor_of
+from vendi_guidance.adapter.cfg import Evaluation as Asked
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.nearby import with_tokens
@@ -30,23 +30,19 @@ class Evaluation(NamedTuple):
 
     Attributes:
         call: of the pipeline.
-        network, forward: what evaluates it.
-        args, kwargs: as the pipeline gives them.
+        asked: the network, and its arguments.
         step: its number in the call, from 0.
         done: the share of the steps before it.
     """
 
     call: PipelineCall
-    network: nn.Module
-    forward: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    asked: Asked
     step: int
     done: float
 
     def output(self) -> Any:
         """The network's output."""
-        return self.forward(*self.args, **self.kwargs)
+        return self.asked.forward(*self.asked.args, **self.asked.kwargs)
 
     def output_without_cfg(self) -> Any:
         """The output for the prompts, for rows without them too: the pipeline's classifier-free
@@ -55,16 +51,15 @@ class Evaluation(NamedTuple):
         Raises:
             ValueError: there are no others.
         """
-        rows, own = self._rows()
-        if own == slice(0, rows):
+        own = self._prompt_rows()
+        times = self.asked.rows // len(own)
+        if times == 1:
             raise ValueError(
                 f"{_name(self.call.pipe)} gives its network the rows of the prompts alone: it has "
                 "no CFG to change, whatever its guidance scale"
             )
-        args, kwargs = only_rows(self.args, self.kwargs, rows, own)
-        raw = self.forward(*args, **kwargs)
-        output = tensor_of(raw)
-        return in_form_of(raw, torch.cat([output] * (rows // len(output))))
+        raw = self._replace(asked=self.asked.of_rows(slice(own.start, own.stop))).output()
+        return in_form_of(raw, torch.cat([tensor_of(raw)] * times))
 
     def output_for(self, change: Callable[[Tensor, int], Tensor]) -> Any:
         """The output where `change` is made to each sample's embeddings of the prompt: to the
@@ -77,9 +72,9 @@ class Evaluation(NamedTuple):
         Raises:
             ValueError: the network is given no embeddings that are known here.
         """
-        rows, own = self._rows()
+        asked, own = self.asked, self._prompt_rows()
         args, kwargs = with_tokens(
-            *(self.network, self.args, self.kwargs, range(rows)[own], rows),
+            *(asked.module, asked.args, asked.kwargs, own, asked.rows),
             lambda tokens, sample, _: change(tokens, sample),
         )
         if kwargs.get(ADDED):
@@ -87,9 +82,9 @@ class Evaluation(NamedTuple):
         for place, name in ((kwargs.get(ADDED) or {}, POOLED[0]), (kwargs, POOLED[1])):
             if (pooled := place.get(name)) is not None:
                 place[name] = pooled.clone()
-                for sample, row in enumerate(range(rows)[own]):
+                for sample, row in enumerate(own):
                     place[name][row] = change(pooled[row : row + 1], sample)[0]
-        return self.forward(*args, **kwargs)
+        return asked.forward(*args, **kwargs)
 
     def output_of_undistilled(self) -> Any:
         """The output of the network that this one was distilled from: `call.undistilled`, or this
@@ -100,18 +95,17 @@ class Evaluation(NamedTuple):
         """
         undistilled = ADAPTERS if self.call.undistilled is None else self.call.undistilled
         if not self.step:
-            check_fits(undistilled, self.call.pipe, [self.network])
-        return answer(undistilled, self.network, self.forward, self.args, self.kwargs)
+            check_fits(undistilled, self.call.pipe, [self.asked.module])
+        return answer(undistilled, *self.asked[:4])
 
-    def _rows(self) -> tuple[int, slice]:
-        """How many rows there are, and those of the prompts."""
-        rows, count = len(input_of(self.args, self.kwargs)), len(self.call.prompts)
+    def _prompt_rows(self) -> range:
+        rows, count = self.asked.rows, len(self.call.prompts)
         if rows not in (count, 2 * count):
             raise ValueError(
                 f"{_name(self.call.pipe)} gives its network {rows} rows for {count} prompts"
             )
         first = 0 if family_of(self.call.pipe).prompts_first else rows - count
-        return rows, slice(first, first + count)
+        return range(first, first + count)
 
 
 class PerStep(Method):
@@ -133,20 +127,13 @@ class PerStep(Method):
         if len(networks) != 1:
             raise ValueError(f"{_name(pipe)} has {len(networks)} networks that denoise, not one")
 
-        def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(forward)
-            def changed(*args: Any, **kwargs: Any) -> Any:
-                step, steps = next(numbers), len(pipe.scheduler.timesteps)
-                if step >= steps:
-                    raise ValueError(f"{_name(pipe)} evaluates its network more than once a step")
-                done = step / steps
-                return self.evaluate(
-                    Evaluation(call, networks[0], forward, args, kwargs, step, done)
-                )
+        def changed(asked: Asked) -> Any:
+            step, steps = next(numbers), len(pipe.scheduler.timesteps)
+            if step >= steps:
+                raise ValueError(f"{_name(pipe)} evaluates its network more than once a step")
+            return self.evaluate(Evaluation(call, asked, step, step / steps))
 
-            return changed
-
-        with _wrapped(networks, wrap):
+        with _answered(networks, changed):
             yield {}
 
 
@@ -155,32 +142,32 @@ def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[in
     """How many rows the pipeline's networks are given meanwhile, evaluation by evaluation, and the
     one that its network was distilled from."""
     counts: list[int] = []
-    networks = _networks(pipe)
-    if isinstance(undistilled, nn.Module):
-        networks.append(undistilled)
+    others = [undistilled] if isinstance(undistilled, nn.Module) else []
 
-    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(forward)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            counts.append(len(input_of(args, kwargs)))
-            return forward(*args, **kwargs)
+    def counted(asked: Asked) -> Any:
+        counts.append(asked.rows)
+        return asked.forward(*asked.args, **asked.kwargs)
 
-        return counted
-
-    with _wrapped(networks, wrap):
+    with _answered(_networks(pipe) + others, counted):
         yield counts
 
 
 @contextmanager
-def _wrapped(networks: Sequence[nn.Module], wrap: Callable[..., Any]) -> Iterator[None]:
-    patches = [Patch(network, "forward", wrap) for network in networks]
-    try:
-        for patch in patches:
+def _answered(networks: Sequence[nn.Module], evaluate: Callable[[Asked], Any]) -> Iterator[None]:
+    """Meanwhile `evaluate` answers for these networks."""
+
+    def wrapped(module: nn.Module) -> Patch:
+        return Patch(
+            module,
+            "forward",
+            lambda forward: lambda *args, **kwargs: evaluate(Asked(module, forward, args, kwargs)),
+        )
+
+    with ExitStack() as stack:
+        for patch in map(wrapped, networks):
             patch.apply()
+            stack.callback(patch.remove)
         yield
-    finally:
-        for patch in patches:
-            patch.remove()
 
 
 def _networks(pipe: Any) -> list[nn.Module]:

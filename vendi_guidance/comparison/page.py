@@ -1,6 +1,5 @@
 """A comparison as files: one self-contained HTML page, every number as JSON, and the figures."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -13,11 +12,11 @@ from vendi_guidance.evaluation.judging import faithfulness_in
 from vendi_guidance.evaluation.measures import between
 from vendi_guidance.evaluation.report.figures import save_png
 from vendi_guidance.evaluation.report.html import Run, render
+from vendi_guidance.runs.manifest import write_json
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 
 FORMAT = "vendi-guidance comparison"
-VERSION = 1
 JSON_FILE = "comparison.json"
 PAGE = "comparison.html"
 SHOWN = 4  # prompts
@@ -40,9 +39,7 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
     figures = draw_curves(results)
     for name, figure in figures.items():
         save_png(figure, folder / f"{name}.png")
-    content = json.dumps(as_json(results, settings), indent=2, allow_nan=False)
-    with whole_file(folder / JSON_FILE) as temporary:
-        temporary.write_text(content + "\n", encoding="utf-8")
+    write_json(folder / JSON_FILE, FORMAT, as_json(results, settings))
     text = render(
         PAGE,
         [run.report for run in results.runs],
@@ -66,8 +63,6 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
 def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
     """Every number, as JSON values."""
     return {
-        "format": FORMAT,
-        "version": VERSION,
         "made_with": f"vendi-guidance {version('vendi-guidance')}",
         "verdict": results.verdict(),
         "settings": settings | {"keep": results.keep},

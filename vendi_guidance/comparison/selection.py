@@ -74,11 +74,6 @@ class Select(Method):
             return [images[row] for row in rows]
         return generate([parts[row // len(samples)][row % len(samples)] for row in rows])
 
-    def steps_per_image(self, steps: int) -> int:
-        if self.preview_steps is None:
-            return self.pool * steps
-        return steps + self.pool * self.preview_steps
-
 
 def most_diverse(images: Sequence[Image.Image], prompts: Sequence[str]) -> list[int]:
     """The rows of a diverse subset of a pool: for each prompt as many images as are asked for.

@@ -4,7 +4,7 @@ Every run is a folder as `vendi-guidance generate` writes, so a comparison that 
 where it was, and other judges need no new images.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.comparison.entries import OURS, Entry
-from vendi_guidance.evaluation.comparison import Comparison, compare
+from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import Report, evaluate
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.evaluation.measures import between
@@ -91,84 +91,42 @@ class Results:
         )
 
 
-@dataclass(frozen=True)
-class Study:
-    """Generates and judges.
+def refusal(runs: Sweep, entry: Entry, prompt: str) -> str | None:
+    """Why the model cannot be sampled in this way, by two steps of two images; None if it can.
 
-    Attributes:
-        runs: with the model, prompts and images per prompt. Their folder is the comparison's.
+    An entry with a run has shown it.
+
+    Raises:
+        ValueError: the model cannot be loaded.
     """
+    pipe, undistilled = runs.pipe, runs.undistilled
+    try:
+        if entry.family == OURS:
+            settings = VendiGuidance(**entry.diversity).settings
+            check_prompts_are_seen(runs.model.pipeline, settings)
+        elif not (runs.options.output / entry.name).exists():
+            pipe.guidance = VendiGuidance(strength=0, undistilled=undistilled)
+            arguments = runs.model.sampling.arguments([prompt] * 2) | {
+                "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
+                "num_inference_steps": SHORT,
+            }
+            entry.sampler().generate(pipe, arguments)
+    except (ValueError, *BROKEN) as error:
+        return reason(error)
+    return None
 
-    runs: Sweep
-    judging: Judging
 
-    def images_drawn(self, entry: Entry) -> float:
-        """Images that it generates for each that is kept; those of fewer steps count by these."""
-        steps = self.runs.model.sampling.steps
-        return entry.build().steps_per_image(steps) / steps
-
-    def refusal(self, entry: Entry, prompt: str) -> str | None:
-        """Why the model cannot be sampled in this way, by two steps of two images; None if it can.
-
-        An entry with a run has shown it.
-
-        Raises:
-            ValueError: the model cannot be loaded.
-        """
-        is_shown, is_ours = self.folder(entry).exists(), entry.family == OURS
-        pipe = None if is_shown or is_ours else self.runs.pipe
-        undistilled = self.runs.undistilled
-        sampling = self.runs.model.sampling
-        try:
-            entry.check(sampling.guidance_scale)
-            if is_ours:
-                settings = VendiGuidance(**entry.diversity).settings
-                check_prompts_are_seen(self.runs.model.pipeline, settings)
-            if pipe is not None:
-                pipe.guidance = VendiGuidance(strength=0, undistilled=undistilled)
-                arguments = sampling.arguments([prompt] * 2) | {
-                    "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
-                    "num_inference_steps": SHORT,
-                }
-                entry.sampler(sampling.guidance_scale).generate(pipe, arguments)
-        except (ValueError, *BROKEN) as error:
-            return reason(error)
-        return None
-
-    def generate(self, entry: Entry, on_images: Callable[[int], object]) -> Path:
-        """Make an entry's run, or what is missing of it.
-
-        Args:
-            on_images: called with the number of images that were generated or found, as of
-                `images_drawn`.
-
-        Raises:
-            SystemExit: a signal asked to stop.
-            ValueError, OSError: it cannot be made.
-        """
-        share = self.images_drawn(entry)
-        self.runs.on_images = lambda kept: on_images(round(kept * share))
-        sampler = entry.sampler(self.runs.model.sampling.guidance_scale)
-        return self.runs.generate(entry.name, entry.diversity, sampler=sampler)
-
-    def judge(self, entries: Sequence[Entry]) -> Iterator[Compared]:
-        """The finished runs of these entries, of which the first is the unguided one."""
-        unguided, settings = self.judging.unguided(self.folder(entries[0]))
-        for entry in entries:
-            folder = self.folder(entry)
-            report = unguided if entry is entries[0] else evaluate(folder, **settings)
-            found: Comparison = compare(unguided, report)
-            yield Compared(
-                entry,
-                report,
-                Outcome.of(found),
-                fmean(read_timings(folder, "evaluations").values()),
-                fmean(read_timings(folder, "seconds").values()),
-            )
-
-    def folder(self, entry: Entry) -> Path:
-        """Of its run."""
-        return self.runs.options.output / entry.name
+def judged(folder: Path, entries: Sequence[Entry], judging: Judging) -> Iterator[Compared]:
+    """The finished runs of these entries in a folder, of which the first is the unguided one."""
+    unguided, settings = judging.unguided(folder / entries[0].name)
+    for entry in entries:
+        run = folder / entry.name
+        report = unguided if entry is entries[0] else evaluate(run, **settings)
+        evaluations, seconds = (
+            fmean(read_timings(run, cost).values()) for cost in ("evaluations", "seconds")
+        )
+        outcome = Outcome.of(compare(unguided, report))
+        yield Compared(entry, report, outcome, evaluations, seconds)
 
 
 def _in_words(run: Compared) -> str:

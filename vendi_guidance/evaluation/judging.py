@@ -10,7 +10,6 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate
@@ -18,38 +17,6 @@ from vendi_guidance.evaluation.judges import NO_JUDGES, Judge, Judges
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
-
-SAME = 1e-6
-"""Two images nearer than this share of the median distance are the same image."""
-
-
-class OwnPrompt:
-    """Faithfulness without a trained judge: 1 for an image whose nearest unguided image, other than
-    itself, is of the same prompt, else 0.
-
-    It needs no weights. It cannot read prompts: what the unguided images never show may count as
-    unfaithful.
-
-    Args:
-        embedder: of images.
-        images, prompts: of the unguided run.
-    """
-
-    def __init__(
-        self, embedder: ImageEmbedder, images: Sequence[Image], prompts: Sequence[str]
-    ) -> None:
-        self.name = f"own prompt recognised by {embedder.name}"
-        self._embedder = embedder
-        self._known = embedder.embed(images)
-        self._prompts = list(prompts)
-        self._same = SAME * float(torch.pdist(self._known[:1000]).median().nan_to_num(1.0))
-
-    def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
-        distances = torch.cdist(self._embedder.embed(images), self._known)
-        distances[distances <= self._same] = torch.inf
-        nearest = distances.argmin(dim=1).tolist()
-        pairs = zip(nearest, prompts, strict=True)
-        return torch.tensor([float(self._prompts[i] == prompt) for i, prompt in pairs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,27 +90,23 @@ class Judging:
 
     Attributes:
         images, prompts: what gives features of images and of prompts.
-        faithfulness: the two halves of a CLIP, a judge, or None for `OwnPrompt`.
+        faithfulness: the two halves of a CLIP, or a judge.
         cache: folder for features.
         judges: of what else `evaluate` scores, such as labels.
     """
 
     images: ImageEmbedder
     prompts: PromptEmbedder
-    faithfulness: tuple[ImageEmbedder, PromptEmbedder] | Judge | None
+    faithfulness: tuple[ImageEmbedder, PromptEmbedder] | Judge
     cache: Path
     judges: Judges = NO_JUDGES
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
         """The report of the unguided run in a folder, and the arguments to evaluate others with, so
         that both are comparable."""
-        judge: Any = self.faithfulness
-        if judge is None:
-            batch = as_batch(folder)
-            judge = OwnPrompt(self.images, batch.images, batch.prompts or [])
-        judges = replace(
-            self.judges, **{"clip" if isinstance(judge, tuple) else "faithfulness": judge}
-        )
+        slot = "clip" if isinstance(self.faithfulness, tuple) else "faithfulness"
+        given: dict[str, Any] = {slot: self.faithfulness}
+        judges = replace(self.judges, **given)
         embedding, reader = Embedding(self.images, self.prompts), ImageReader(self.cache)
         report = evaluate(folder, embedding=embedding, judges=judges, reader=reader)
         embedding = embedding.with_kernels_of(report.inputs)

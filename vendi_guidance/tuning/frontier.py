@@ -29,8 +29,9 @@ def save_frontier(path: Path, search: Search, trials: list[Trial]) -> None:
             plot_interval(axes, [found.kept] * 2, found.diversity_interval, colour)
             point = (found.kept, found.diversity)
             axes.plot(*point, "*" if one is best else "o", color=colour)
-            strength = f"{one.settings['strength']:.2g}"
-            axes.annotate(strength, point, (4, 4), textcoords="offset points", color=colour)
+            axes.annotate(
+                f"{one.strength:.2g}", point, (4, 4), textcoords="offset points", color=colour
+            )
         axes.set_ylabel(DIVERSITY)
         axes.set_title("Each point is a strength that was tried", loc="left")
         save_png(figure, path)

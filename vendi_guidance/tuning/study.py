@@ -18,7 +18,6 @@ from filelock import FileLock, Timeout
 from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
-from vendi_guidance.guidance.rounds import budget_of
 from vendi_guidance.guidance.settings import STRENGTH, Rounds
 from vendi_guidance.runs.manifest import MANIFEST, Manifest
 from vendi_guidance.runs.sweep import Sweep
@@ -29,41 +28,29 @@ PROMPTS = "prompts.jsonl"
 UNGUIDED = "unguided"
 STUDY = "vendi-guidance tune"
 
-FIRST: tuple[float, ...] = (STRENGTH, 1.0, 0.25, 0.75)
+FIRST = (STRENGTH, 1.0, 0.25, 0.75)
 """Strengths that are tried first, the default before all: what is found is no worse than it."""
 
 WEAKEST = 0.02
 
-EXPERT = ("budget", "level", "cfg")
-"""What is searched beside the dial with `--all`."""
-
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished trial.
+    """A finished trial: a strength, and how its run compares with the unguided one."""
 
-    Attributes:
-        folder: of its run.
-        settings: by name, the dial as "strength".
-    """
-
-    folder: Path
-    settings: dict[str, Any]
+    strength: float
     outcome: Outcome
 
     @classmethod
-    def read(
-        cls, parent: Path, folder: str, settings: dict[str, Any], outcome: dict[str, Any]
-    ) -> "Trial":
-        """From JSON values.
+    def read(cls, attributes: dict[str, Any]) -> "Trial":
+        """From what the journal says of it.
 
         Raises:
-            KeyError, TypeError, ValueError: they are of other kinds.
+            KeyError, TypeError, ValueError: these are JSON values of other kinds.
         """
-        Rounds().changed(**settings)
-        if "strength" not in settings:
-            raise KeyError("strength")
-        return cls(parent / folder, settings, Outcome.read(outcome))
+        strength = attributes["settings"]["strength"]
+        Rounds(strength=strength)
+        return cls(strength, Outcome.read(attributes["outcome"]))
 
 
 @dataclass(frozen=True)
@@ -72,14 +59,12 @@ class Search:
 
     Attributes:
         keep: the least share of the unguided run's faithfulness.
-        trials: how many settings to try.
-        expert: whether to search the expert settings too.
+        trials: how many strengths to try.
         seed: of the search.
     """
 
     keep: float
     trials: int
-    expert: bool
     seed: int
 
     def best(self, trials: list[Trial]) -> Trial | None:
@@ -136,7 +121,7 @@ class Tuner:
         optuna = _optuna()
         with self._locked():  # the first to read the study puts its first trials there
             complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
-            return [Trial.read(self.folder, **one.user_attrs) for one in complete]
+            return [Trial.read(one.user_attrs) for one in complete]
 
     @property
     def is_finished(self) -> bool:
@@ -167,16 +152,18 @@ class Tuner:
                     self._study().tell(trial.number, outcome.diversity)
             finally:
                 lock.release()
-            yield Trial(self.folder / name, settings, outcome)
+            yield Trial(settings["strength"], outcome)
 
     def check(self, best: Trial, seed: int) -> Outcome:
-        """How a setting does from a seed on that the search has not seen."""
+        """How a strength does from a seed on that the search has not seen."""
         with FileLock(self.folder / ".check.lock"):
-            plain = self.runs.generate("check-unguided", {"strength": 0.0}, seed=seed)
-            tuned = self.runs.generate("check-tuned", best.settings, seed=seed)
+            plain, tuned = (
+                self.runs.generate(name, {"strength": strength}, seed=seed)
+                for name, strength in (("check-unguided", 0.0), ("check-tuned", best.strength))
+            )
         return self.judging.outcome(tuned, *self.judging.unguided(plain))
 
-    def _claim(self) -> tuple[Any, FileLock, str, dict[str, Any]] | None:
+    def _claim(self) -> tuple[Any, FileLock, str, dict[str, float]] | None:
         """A trial for this process: one that a killed process left, else a new one; None when
         there were enough, or the next one would be one of them."""
         state = _optuna().trial.TrialState
@@ -184,22 +171,22 @@ class Tuner:
             study = self._study()
             for left in study.get_trials(deepcopy=False, states=[state.RUNNING]):
                 if name := left.user_attrs.get("folder"):
-                    lock = self._lock_of(name)
-                    if lock is None:
+                    try:
+                        self._lock_of(name).acquire(timeout=0).lock.release()
+                    except Timeout:
                         continue  # its process is at work
                     # Optuna hands out no trial twice: a new one goes on with the old one's folder
-                    lock.release()
-                    attributes = {"folder": name, "settings": left.user_attrs["settings"]}
-                    study.enqueue_trial(left.params, user_attrs=attributes)
+                    study.enqueue_trial(left.params, user_attrs=left.user_attrs)
                 study.tell(left.number, state=state.FAIL)
             used = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.RUNNING])
             if len(used) >= self.search.trials:
                 return None
-            study.sampler = self._sampler(len(study.get_trials(deepcopy=False)))
+            # depends on the seed and on what was tried, not on whether the search was interrupted
+            seed = self.search.seed + len(study.get_trials(deepcopy=False))
+            study.sampler = _optuna().samplers.GPSampler(seed=seed, n_startup_trials=len(FIRST))
             trial = study.ask()
-            settings = suggest(trial, self.search.expert)
+            settings = trial.user_attrs.get("settings", suggest(trial))
             name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
-            settings = trial.user_attrs.get("settings", settings)
             if any(settings == one.user_attrs["settings"] for one in used):
                 # what is best is known: the rest of the budget would generate the same again
                 study.tell(trial.number, state=state.FAIL)
@@ -207,9 +194,12 @@ class Tuner:
             trial.set_user_attr("settings", settings)
             trial.set_user_attr("folder", name)
             lock = self._lock_of(name)
-            if lock is None:
-                raise BlockingIOError(f"another process works in {self.folder / name}")
+            lock.acquire(timeout=0)
             return trial, lock, name, settings
+
+    def _lock_of(self, name: str) -> FileLock:
+        """Held by the process that is at work on a trial."""
+        return FileLock(self.folder / f".{name}.lock")
 
     def _study(self) -> Any:
         optuna = _optuna()
@@ -218,31 +208,14 @@ class Tuner:
         backend = JournalFileBackend(str(self.folder / JOURNAL))
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(backend),
-            sampler=self._sampler(0),
             study_name=STUDY,
             direction="maximize",
             load_if_exists=True,
         )
         if not study.get_trials(deepcopy=False):
-            defaults = vars(Rounds()) | {"budget": budget_of(Rounds())}
-            for first in first_trials(self.search.expert, defaults):
-                study.enqueue_trial(first)
+            for strength in FIRST:
+                study.enqueue_trial({"strength": strength})
         return study
-
-    def _sampler(self, number: int) -> Any:
-        """Gaussian processes for diversity and faithfulness. What is suggested depends on the seed
-        and on what was tried, not on whether the search was interrupted."""
-        seed = self.search.seed + number
-        return _optuna().samplers.GPSampler(seed=seed, n_startup_trials=len(FIRST))
-
-    def _lock_of(self, name: str) -> FileLock | None:
-        """The lock on a trial, held; None while another process holds it."""
-        lock = FileLock(self.folder / f".{name}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return None
-        return lock
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -259,22 +232,9 @@ class Tuner:
                 ) from error
 
 
-def suggest(trial: Any, expert: bool) -> dict[str, Any]:
-    """Settings by name, the dial as "strength", as an Optuna trial suggests them."""
-    settings: dict[str, Any] = {"strength": trial.suggest_float("strength", WEAKEST, 1.0)}
-    if expert:
-        settings |= {
-            "budget": trial.suggest_float("budget", 1.0, 1.5),
-            "level": trial.suggest_float("level", 0.05, 0.8, log=True),
-            "cfg": trial.suggest_float("cfg", 0.0, 1.0),
-        }
-    return {name: round(it, 4) if isinstance(it, float) else it for name, it in settings.items()}
-
-
-def first_trials(expert: bool, defaults: dict[str, Any]) -> list[dict[str, Any]]:
-    """What to try before anything is known."""
-    others = {name: defaults[name] for name in EXPERT} if expert else {}
-    return [{"strength": strength, **others} for strength in FIRST]
+def suggest(trial: Any) -> dict[str, float]:
+    """What an Optuna trial suggests, as settings of guidance."""
+    return {"strength": round(trial.suggest_float("strength", WEAKEST, 1.0), 4)}
 
 
 def _optuna() -> Any:
