@@ -4,10 +4,12 @@ Prompts are numbers: prompt n stands for random embeddings of its own, handed ov
 pipelines do not repeat such embeddings for several images of a prompt; they also take text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import diffusers
 import torch
 from torch import Tensor
 
@@ -16,6 +18,25 @@ from tests.helpers.tiny_text import TOKENS, WIDTH
 
 NEGATIVE = 7  # the number of the prompt that says what is not wanted
 SQUARE = {"height": 64, "width": 64}  # eight times the latents' height and width
+
+
+@contextmanager
+def evaluations(network: torch.nn.Module) -> Iterator[list[int]]:
+    """The rows of each evaluation of a network, as long as the block lasts."""
+    rows: list[int] = []
+    leaf = next(it for it in network.modules() if not [*it.children()])
+    hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    try:
+        yield rows
+    finally:
+        hook.remove()
+
+
+def with_scheduler(pipe: Any, kind: str, **options: Any) -> Any:
+    """The pipeline with a scheduler of another kind and the same configuration."""
+    scheduler = getattr(diffusers, f"{kind}Scheduler")
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **options)
+    return pipe
 
 
 @dataclass(frozen=True)
@@ -62,6 +83,10 @@ class Case:
         rows = {name: [one(name, n, shape) for n in prompts] for name, shape in self.takes.items()}
         return rows if self.lists else {name: torch.stack(row) for name, row in rows.items()}
 
+    @staticmethod
+    def _text(prompts: Sequence[int]) -> dict[str, Any]:
+        return {"prompt": ["abcdefgh"[n] * (n + 2) for n in prompts]}
+
     def arguments(
         self, prompts: Sequence[int], guided: bool = False, images: int = 1, text: bool = False
     ) -> dict[str, Any]:
@@ -72,13 +97,11 @@ class Case:
             images: how many of each prompt.
             text: prompts in letters, not as embeddings.
         """
-        if text:
-            given: dict[str, Any] = {"prompt": ["abcdefgh"[n] * (n + 2) for n in prompts]}
-        else:
-            given = self.embeddings(prompts)
-            if (guided and self.negative) or self.always_negative:
-                unwanted = self.embeddings([NEGATIVE] * len(prompts))
-                given |= {f"negative_{name}": value for name, value in unwanted.items()}
+        told = self._text if text else self.embeddings
+        given = told(prompts)
+        if (guided and self.negative) or self.always_negative:
+            unwanted = told([NEGATIVE] * len(prompts))
+            given |= {f"negative_{name}": value for name, value in unwanted.items()}
         return {
             **given,
             **self.fixed,
