@@ -7,7 +7,6 @@ from vendi_guidance.adapter.prompts import (
     is_pooled_clip,
     prompt_features,
     prompt_inputs,
-    why_no_prompts,
 )
 
 
@@ -39,9 +38,6 @@ def rows(*shape):
 )
 def test_asks_for_pooled_embeddings_or_else_for_tokens_and_their_mask(offered, asked):
     assert prompt_inputs(pipeline(offers=offered)) == asked
-
-
-def test_a_pipeline_that_offers_nothing_at_all_is_asked_for_nothing():
     assert prompt_inputs(object()) == []
 
 
@@ -51,13 +47,6 @@ def test_pooled_embeddings_are_taken_as_they_are_in_single_precision():
     features = prompt_features(pipeline(), given)
     assert features.dtype == torch.float32
     assert torch.equal(features, pooled.half().float())
-
-
-@pytest.mark.parametrize("layers", [(), (3,)])
-def test_tokens_are_averaged_layer_by_layer(layers):
-    tokens = rows(2, 5, *layers, 6)
-    features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": tokens})
-    assert torch.allclose(features, tokens.mean(dim=1).flatten(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16])
@@ -92,25 +81,6 @@ def test_a_list_of_prompts_may_differ_in_length_and_come_in_pieces():
     for prompts in ([one, two], [[one[:1], one[1:]], [two]], (one, two)):
         features = prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": prompts})
         assert torch.allclose(features, torch.stack([one.mean(dim=0), two.mean(dim=0)]))
-
-
-@pytest.mark.parametrize("copies", [1, 2, 3])
-@pytest.mark.parametrize("shape", [(6,), (5, 6)])
-def test_prompts_come_last_but_for_a_few_pipelines(shape, copies):
-    tokens, mask = rows(2 * copies, *shape), torch.ones(2 * copies, 5)
-    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_attention_mask": mask}
-    means = tokens if tokens.ndim == 2 else tokens.mean(dim=1)
-    assert torch.allclose(prompt_features(pipeline(), given), means[-2:])
-    for name in ("LuminaPipeline", "StableDiffusionInstructPix2PixPipeline"):
-        assert torch.allclose(prompt_features(pipeline(name), given), means[:2])
-    assert torch.allclose(prompt_features(pipeline("Lumina2Pipeline"), given), means[-2:])
-
-
-def test_a_pipeline_made_of_another_is_treated_like_it():
-    lumina = type("LuminaPipeline", (), {})
-    given = {"latents": latents(), "prompt_embeds": rows(4, 6)}
-    features = prompt_features(type("Mine", (lumina,), {})(), given)
-    assert torch.equal(features, given["prompt_embeds"][:2])
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -160,9 +130,3 @@ def test_only_pooled_embeddings_of_clip_are_called_so():
     assert is_pooled_clip(pipeline("StableDiffusion3Pipeline"), [], "pooled_prompt_embeds")
     assert not is_pooled_clip(pipeline(), ["prompt_embeds"], None)
     assert not is_pooled_clip(pipeline("KolorsPipeline"), ["add_text_embeds"], None)
-
-
-def test_a_pipeline_without_prompts_and_one_not_asked_for_them_have_different_remedies():
-    assert 'use objective "rke" or "vendi"' in why_no_prompts(pipeline("KandinskyV22Pipeline"))
-    flux = why_no_prompts(pipeline("FluxPipeline", ["prompt_embeds"]))
-    assert "prompt_embeds only if asked: call it with **guidance.on(pipe)" in flux
