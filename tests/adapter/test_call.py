@@ -11,11 +11,6 @@ from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 
 
-@pytest.fixture
-def sdxl():
-    return CASES["SDXL"].make()
-
-
 def draw(pipe, **given):
     return pipe(**CASES["SDXL"].arguments([0, 1], guided=True) | given)[0]
 
