@@ -2,11 +2,10 @@
 
 from types import SimpleNamespace
 
-import diffusers
 import pytest
 import torch
 
-from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance import Gaussian, VendiGuidance, vendi
 from vendi_guidance.guidance import nearby
 from vendi_guidance.guidance.engine import Engine
@@ -129,11 +128,6 @@ def test_what_proposes_follows_from_the_call_or_is_set(about, settings, proposal
 # Through pipelines
 
 
-@pytest.fixture
-def sdxl():
-    return CASES["SDXL"].make()
-
-
 def generate(pipe, guidance, steps=4, name="SDXL", **more):
     given = CASES[name].arguments([0, 0, 1]) | {"num_inference_steps": steps} | more
     return pipe(**given, **guidance.on(pipe, seeded(3)))[0]
@@ -144,12 +138,10 @@ def generate(pipe, guidance, steps=4, name="SDXL", **more):
     "kind", ["DDIM", "EulerDiscrete", "LCM", "TCD", "DPMSolverMultistep", "UniPCMultistep"]
 )
 def test_a_call_of_few_steps_without_cfg_has_three_evaluations_more(sdxl, kind, steps):
-    sdxl.scheduler = getattr(diffusers, f"{kind}Scheduler").from_config(sdxl.scheduler.config)
-    rows = []
-    leaf = next(it for it in sdxl.unet.modules() if not [*it.children()])
-    leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    with_scheduler(sdxl, kind)
     guidance = VendiGuidance()
-    final = generate(sdxl, guidance, steps)
+    with evaluations(sdxl.unet) as rows:
+        final = generate(sdxl, guidance, steps)
     assert rows == [3] * (steps + 3)
     assert final.isfinite().all() and guidance.skipped == 0 and len(guidance.window) == 3
     assert torch.equal(final, generate(sdxl, VendiGuidance(), steps))
@@ -163,16 +155,17 @@ def test_other_pipelines_are_asked_for_prompts_nearby_too(name):
     assert torch.as_tensor(final).isfinite().all()
 
 
-def test_what_is_done_is_said_in_one_line(caplog):
-    with caplog.at_level("INFO"):
-        modified(Distilled())
-    assert caplog.messages == [
-        "4 steps without CFG: a prompt nearby proposes at noise to signal 1.6"
-    ]
-    caplog.clear()
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (9.0, "1.6"),
+        (0.8, "0.8, the highest there is (1.6 is wanted)"),
+    ],
+)
+def test_what_is_done_is_said_in_one_line(caplog, before, said):
     network = Distilled()
-    network.levels = Level(1.0, 0.8), Level(1.0, 0.4)
+    network.levels = Level(1.0, before), network.levels[1]
     with caplog.at_level("INFO"):
         modified(network)
-    [said] = caplog.messages
-    assert said.endswith("at noise to signal 0.8, the highest there is (1.6 is wanted)")
+    expected = f"4 steps without CFG: a prompt nearby proposes at noise to signal {said}"
+    assert caplog.messages == [expected]

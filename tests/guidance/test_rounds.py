@@ -2,27 +2,20 @@
 
 import logging
 import math
+from functools import partial
 from pathlib import Path
 
-import diffusers
 import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
 
 from tests.adapter import test_denoiser as denoiser, test_guided_spaces as guided_spaces
+from tests.helpers import tiny_pipelines
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
-from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.rounds import (
-    CFG_STOP,
-    LARGEST_BUDGET,
-    LEAST,
-    USUAL,
-    budget_of,
-)
+from vendi_guidance.guidance.rounds import CFG_STOP, LARGEST_BUDGET, LEAST, USUAL, budget_of
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
-from vendi_guidance.guidance.step import Level
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -35,15 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture
-def sdxl():
-    return CASES["SDXL"].make()
-
-
-def with_scheduler(pipe, kind):
-    of = getattr(diffusers, f"{kind}Scheduler")
-    pipe.scheduler = of.from_config(pipe.scheduler.config, skip_prk_steps=True)  # as SD's PNDM
-    return pipe
+with_scheduler = partial(tiny_pipelines.with_scheduler, skip_prk_steps=True)  # as SD's PNDM
 
 
 def seeded(seed=0):
@@ -84,11 +69,8 @@ def spied(pipe, guidance, **how):
 
 def evaluations(pipe, guidance=None, **how):
     """The rows of each evaluation of the network in a call."""
-    rows = []
-    leaf = next(it for it in pipe.unet.modules() if not [*it.children()])
-    hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
-    draw(pipe, guidance, **how)
-    hook.remove()
+    with tiny_pipelines.evaluations(pipe.unet) as rows:
+        draw(pipe, guidance, **how)
     return rows
 
 
@@ -116,18 +98,18 @@ def test_the_level_of_the_rounds_is_the_nearest_that_there_is(sdxl, level):
     assert spy.changed == [distances.index(min(distances))]
 
 
-def test_no_rounds_are_made_where_there_is_no_signal():
-    pipe = CASES["SD3"].make()
-    spy = spied(pipe, making(level=1e6), name="SD3", noise=seeded(), guided=True)
-    assert spy.levels[0][0].signal == 0
-    assert spy.changed == [1]
-
-
-def test_from_pure_noise_rounds_are_made_if_the_schedule_goes_on_where_all_is_decided():
-    spy = spied(CASES["SD3"].make(), making(), name="SD3", noise=seeded(), guided=True, steps=2)
-    start, end = spy.levels[0]
-    assert start.signal == 0 and end.ratio < CFG_STOP
-    assert spy.changed == [0]
+@pytest.mark.parametrize(
+    ("options", "steps", "made"),
+    [({"level": 1e6}, 6, 1), ({}, 2, 0)],
+    ids=["a later step has signal", "all is decided at the next"],
+)
+def test_from_pure_noise_rounds_are_made_only_if_the_schedule_goes_on_where_all_is_decided(
+    options, steps, made
+):
+    how = {"name": "SD3", "noise": seeded(), "guided": True, "steps": steps}
+    spy = spied(CASES["SD3"].make(), making(**options), **how)
+    assert spy.changed == [made]
+    assert spy.levels[0][0].signal == 0 and (spy.levels[0][1].ratio < CFG_STOP) == (made == 0)
 
 
 @pytest.mark.parametrize("kind", DETERMINISTIC)
@@ -145,13 +127,6 @@ def test_rounds_cost_at_most_what_the_call_costs_without_them(sdxl, guided, step
     guidance = making(8, candidates=candidates)
     assert own < sum(evaluations(pipe, guidance, steps=steps, guided=guided)) <= 2 * own
     assert guidance.skipped == 0
-
-
-def test_a_call_of_one_step_has_rounds_too(sdxl):
-    guidance = making()
-    final = draw(sdxl, guidance, steps=1)
-    assert final.isfinite().all() and len(guidance.window) == 3
-    assert not torch.allclose(final, draw(sdxl, steps=1), atol=1e-3)
 
 
 # What they cost, and CFG
@@ -333,17 +308,6 @@ def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     assert not torch.equal(draw(sdxl, own), first)
 
 
-@pytest.mark.parametrize("kind", DETERMINISTIC)
-def test_noise_is_that_of_the_generator(sdxl, kind):
-    pipe = with_scheduler(sdxl, kind)
-
-    def call(seed):
-        return draw(pipe, making(), noise=seeded(seed))
-
-    assert torch.equal(call(1), call(1))
-    assert not torch.allclose(call(1), call(2), rtol=1e-2)
-
-
 def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
     def call(seeds):
         spy = spied(sdxl, making(scale=1e-9), noise=[seeded(seed) for seed in seeds])
@@ -358,8 +322,8 @@ def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
 # Broken samples and broken calls
 
 
-def spoil(pipe, monkeypatch, value, at=None):
-    """From evaluation `at` on, the network says NaN or infinity for the first sample."""
+def spoil(pipe, monkeypatch, value, at=None, samples=0):
+    """The network says NaN or infinity for these samples, at evaluation `at` or at all."""
     forward, made = pipe.unet.forward, []
 
     def broken(*args, **kwargs):
@@ -367,7 +331,7 @@ def spoil(pipe, monkeypatch, value, at=None):
         [output] = forward(*args, **kwargs)
         if at is None or len(made) == at:
             output = output.clone()
-            output[0, 0, 0, 0] = value
+            output[samples, 0, 0, 0] = value
         return (output,)
 
     monkeypatch.setattr(pipe.unet, "forward", broken)
@@ -390,8 +354,7 @@ def test_a_broken_sample_leaves_the_others_whole(sdxl, monkeypatch, caplog, valu
 
 def test_where_all_samples_are_broken_none_is_remembered(sdxl, monkeypatch):
     guidance = making()
-    forward = sdxl.unet.forward
-    monkeypatch.setattr(sdxl.unet, "forward", lambda *a, **k: (forward(*a, **k)[0] * torch.nan,))
+    spoil(sdxl, monkeypatch, torch.nan, samples=slice(None))
     draw(sdxl, guidance)
     assert guidance.skipped > 0 and len(guidance.window) == 0
 
@@ -404,35 +367,11 @@ def test_latents_of_a_broken_sample_are_left_to_the_pipeline(sdxl, monkeypatch):
     assert spy.after[-1].isfinite().all()
 
 
-@pytest.mark.parametrize("step", [0, 1, 5])
-def test_a_call_that_raises_leaves_everything_as_it_was(sdxl, step):
-    guidance = making()
-    draw(sdxl, guidance)
-    before = guidance.window.features.clone()
-
-    def fail(pipe, index, timestep, tensors):
-        tensors = guidance(pipe, index, timestep, tensors)
-        if index == step:
-            raise KeyboardInterrupt
-        return tensors
-
-    with pytest.raises(KeyboardInterrupt), guidance.attached(sdxl, seeded()) as given:
-        more = {"num_inference_steps": 6, "callback_on_step_end": fail}
-        sdxl(**CASES["SDXL"].arguments(PROMPTS) | given | more)
-    assert torch.equal(guidance.window.features, before)
-    assert "step" not in vars(sdxl.scheduler) and "forward" not in vars(sdxl.unet)
-    assert guidance.generator is None
-    assert torch.equal(draw(sdxl), draw(CASES["SDXL"].make()))
-
-
 def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
     sdxl.unet.register_forward_hook(lambda module, args, output: (output[0].roll(1, 0),))
-    with pytest.raises(
-        ValueError, match=r'use VendiGuidance\(Published\(\)\) or preset="published"'
-    ):
+    with pytest.raises(ValueError, match=r'use VendiGuidance\(Published\(\)\) or preset="publ'):
         draw(sdxl, making())
-    guidance = VendiGuidance(preset="published")
-    assert draw(sdxl, guidance).isfinite().all()
+    assert draw(sdxl, VendiGuidance(preset="published")).isfinite().all()
 
 
 # The dial
@@ -468,22 +407,19 @@ def test_the_defaults_are_those_of_half_the_dial():
     assert dial(0)["scale"] == 0 < dial(0.5)["scale"] < dial(1)["scale"]
 
 
-@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "high", None])
-def test_a_strength_off_the_dial_is_named(strength):
-    with pytest.raises(ValueError, match=f"strength must be between 0, .* got {strength!r}"):
-        VendiGuidance(strength=strength)
-
-
-def test_a_strength_beside_a_preset_is_refused():
-    with pytest.raises(ValueError, match=r"preset 'published' has a scale .* got strength 0\.5"):
-        VendiGuidance(strength=0.5, preset="published")
-
-
-def test_levels_and_watches_are_what_rounds_need(sdxl):
-    assert Level(0.5, 2.0).ratio == 4.0 and Level(0.0, 1.0).ratio == math.inf
-    assert Level(0.5, 2.0).mix(torch.ones(1), torch.ones(1)).item() == 2.5
-    with Watch(sdxl.scheduler) as watch, pytest.raises(RuntimeError, match="no step"):
-        _ = watch.step
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": 0.5, "preset": "published"}, r"'published' has a scale .* strength 0\.5"),
+        *(
+            ({"strength": it}, f"strength must be between 0, .* got {it!r}")
+            for it in (-0.1, 1.1, float("nan"), "high", None)
+        ),
+    ],
+)
+def test_a_strength_off_the_dial_or_beside_a_preset_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        VendiGuidance(**options)
 
 
 def test_copies_are_at_no_distance_from_one_another():
