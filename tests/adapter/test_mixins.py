@@ -120,8 +120,23 @@ def test_a_call_that_fails_leaves_the_window_as_it_was(name):
 
     key = "callback" if name in PIXART else "callback_on_step_end"
     with pytest.raises(RuntimeError, match="out of memory"):
-        generate(pipe, name, **{key: fail})
-    assert len(pipe.guidance.window) == 2
+        generate(pipe, name, diversity_window=1, **{key: fail})
+    assert len(pipe.guidance.window) == 2 and pipe.guidance.window.size == 300
+
+
+def test_a_users_callback_gets_what_it_asks_for():
+    seen = []
+
+    def note(pipe, index, timestep, tensors):
+        seen.append(sorted(tensors))
+        return {}
+
+    pipe, given = make("Flux"), {"callback_on_step_end": note}
+    generate(pipe, "Flux", **given)
+    generate(pipe, "Flux", **given, callback_on_step_end_tensor_inputs=["prompt_embeds"])
+    assert seen == [["latents"]] * 3 + [["prompt_embeds"]] * 3
+    assert len(pipe.guidance.window) == 4
+    assert "pooled_prompt_embeds" not in pipe.stock._callback_tensor_inputs
 
 
 def test_another_guidance_may_take_its_place(name):
