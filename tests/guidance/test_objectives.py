@@ -114,18 +114,9 @@ def situation(name):
     return z, t[n:], filled_window(f, t[:n])
 
 
-SITUATIONS = [
-    "usual",
-    "nothing remembered",
-    "one remembered",
-    "alone",
-    "one in flight",
-    "duplicates in the window",
-    "duplicates in flight",
-    "in flight a duplicate of the window",
-    "all prompts equal",
-    "no two prompts alike",
-]
+SITUATIONS = ["usual", "nothing remembered", "one remembered", "alone", "one in flight"]
+SITUATIONS += ["duplicates in the window", "duplicates in flight", "all prompts equal"]
+SITUATIONS += ["in flight a duplicate of the window", "no two prompts alike"]
 
 
 @pytest.mark.parametrize(
@@ -209,27 +200,18 @@ def test_a_zero_latent_gets_no_gradient():
     assert torch.equal(gradient, torch.zeros(2, 5))
 
 
+CONDITIONAL = ConditionalRKE(Gaussian(1.0), Gaussian(1.0))
+ONES = torch.ones(3, 2)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: Vendi(Gaussian(1.0), truncation=0), "truncation.*0"),
         (lambda: Gaussian(0.0), r"sigma.*0\.0"),
-        (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).gradient(
-                torch.ones(1, 2), None, SlidingWindow(2)
-            ),
-            "needs prompt embeddings",
-        ),
-        (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).gradient(
-                torch.ones(2, 2), torch.ones(3, 2), SlidingWindow(2)
-            ),
-            "2 latents but 3 prompts",
-        ),
-        (
-            lambda: ConditionalRKE(Gaussian(1.0), Gaussian(1.0)).similarity(None, torch.ones(1, 2)),
-            "needs prompt embeddings",
-        ),
+        (lambda: CONDITIONAL.gradient(ONES, None, SlidingWindow(2)), "needs prompt embeddings"),
+        (lambda: CONDITIONAL.gradient(ONES[:2], ONES, SlidingWindow(2)), "2 latents but 3 prompts"),
+        (lambda: CONDITIONAL.similarity(None, ONES), "needs prompt embeddings"),
     ],
 )
 def test_bad_input_is_named(call, message):
