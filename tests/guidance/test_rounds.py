@@ -90,14 +90,6 @@ def test_rounds_are_made_once_within_a_step_of_the_level(sdxl, kind, steps):
     assert guidance.skipped == 0
 
 
-@pytest.mark.parametrize("level", [0.01, 0.05, 0.2, 0.6])
-def test_the_level_of_the_rounds_is_the_nearest_that_there_is(sdxl, level):
-    spy = spied(with_scheduler(sdxl, "EulerDiscrete"), making(level=level), steps=12)
-    wanted = math.log(level * math.prod(CASES["SDXL"].latent) ** 0.5)
-    distances = [abs(math.log(start.ratio) - wanted) for start, _ in spy.levels]
-    assert spy.changed == [distances.index(min(distances))]
-
-
 @pytest.mark.parametrize(
     ("options", "steps", "made"),
     [({"level": 1e6}, 6, 1), ({}, 2, 0)],
@@ -172,16 +164,6 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
     short = evaluations(sdxl, VendiGuidance(level=0.25), steps=5, guided=True)
     assert 3 * (5 + LEAST) <= sum(short) <= 3 * (2 * 5 + LEAST)
     assert evaluations(sdxl, VendiGuidance(level=0.25), steps=12) == [3] * (12 + USUAL[0])
-
-
-@pytest.mark.parametrize("guided", [False, True])
-@pytest.mark.parametrize("options", [{"scale": 0}, {"strength": 0}], ids=["scale", "strength"])
-def test_without_strength_a_call_is_the_stock_pipelines(sdxl, options, guided):
-    guidance = VendiGuidance(**options)
-    noise = seeded(3)
-    assert torch.equal(draw(sdxl, guidance, noise=noise, guided=guided), draw(sdxl, guided=guided))
-    assert torch.equal(noise.get_state(), seeded(3).get_state())
-    assert len(guidance.window) == 0 and "step" not in vars(sdxl.scheduler)
 
 
 # What comes out
