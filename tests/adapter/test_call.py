@@ -152,17 +152,6 @@ def test_calls_in_two_threads_on_one_network_are_those_made_one_after_the_other(
     assert "forward" not in vars(network) and "step" not in vars(pipe.scheduler)
 
 
-def test_calls_that_overlap_leave_nothing_behind(sdxl):
-    others = [sharing(sdxl), sharing(sdxl)]
-    guidances = [VendiGuidance(), VendiGuidance()]
-    for guidance, pipe in zip(guidances, others, strict=True):
-        guidance.on(pipe)
-    for guidance in guidances:  # the first to begin is the first to end
-        assert "forward" in vars(sdxl.unet)
-        guidance._end()
-    assert "forward" not in vars(sdxl.unet)
-
-
 def test_arguments_made_in_one_thread_guide_a_call_in_another(sdxl):
     expected = draw(sdxl, generator=seeded(), **VendiGuidance(rounds=2).on(sdxl))
     given = VendiGuidance(rounds=2).on(sdxl)

@@ -150,27 +150,6 @@ def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(guided, expect
     assert seen == [expected] * 3
 
 
-@pytest.mark.parametrize("name", ["SDXL", "Flux", "Z-Image"])
-def test_other_latents_give_the_prediction_that_a_call_with_them_makes(name):
-    start = torch.randn(2, *CASES[name].latent, generator=torch.Generator().manual_seed(5))
-    found = []
-
-    def denoise(index, latents):
-        if index == 0:
-            found.append(network.denoise(start))
-
-    def read(index, latents):
-        if index == 0:
-            found.append(watch.prediction.denoised)
-
-    pipe = pipeline(name)
-    with watching(pipe) as (network, watch):
-        call(name, at_step=denoise)
-    with watching(pipe) as (network, watch):
-        call(name, at_step=read, guided=False, latents=start)
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("name", WITH_CALLBACK)
 def test_a_repeated_step_changes_nothing_that_follows(name):
     def at_step(index, latents):

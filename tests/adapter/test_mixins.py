@@ -78,16 +78,6 @@ def test_guidance_changes_images_and_remembers_them_with_their_prompts(name, cfg
 
 
 @pytest.mark.parametrize("cfg", [False, True])
-def test_rounds_guide_and_leave_the_network_as_it_was(name, cfg):
-    pipe = make(name)
-    guided = generate(pipe, name, cfg, diversity=1, diversity_rounds=2)
-    assert guided.isfinite().all() and pipe.guidance.skipped == 0
-    plain = generate(make(name, guided=False), name, cfg)
-    assert not torch.allclose(guided, plain, atol=1e-3)
-    assert "forward" not in vars(getattr(pipe, NAMES[name])) and "step" not in vars(pipe.scheduler)
-
-
-@pytest.mark.parametrize("cfg", [False, True])
 def test_images_of_a_prompt_stand_next_to_one_another(name, cfg):
     text = name != "SDXL"  # its text is read in the tests of the command line
     parts = {"tokenizer": Letters(), "text_encoder": LettersEncoder()} if name in PIXART else {}

@@ -151,15 +151,6 @@ def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, error, m
     assert torch.equal(draw(pipe), stock)
 
 
-@pytest.mark.parametrize("undistilled", ["adapters", "module"])
-def test_guided_samples_differ_from_those_that_the_distilled_network_guides(undistilled):
-    given = "adapters" if undistilled == "adapters" else base().unet
-    own = draw(pipe := distilled(), guide=lambda _: VendiGuidance(rounds=2).on(pipe))
-    guidance = VendiGuidance(rounds=2, undistilled=given)
-    found = draw(pipe, guide=lambda _: guidance.on(pipe))
-    assert not torch.allclose(own, found, rtol=1e-3)
-
-
 def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
     pipe = distilled()
 

@@ -129,16 +129,6 @@ def test_relative_links_point_to_files_and_headings(page):
     assert broken_links(page) == []
 
 
-def test_a_broken_link_and_an_option_that_a_command_does_not_have_are_found(tmp_path):
-    with pytest.raises(click.NoSuchOption, match="--colour"):
-        test_a_command_on_a_page_can_be_given("", 'generate "a cat" --output out --colour red')
-    page = tmp_path / "page.md"
-    page.write_text(
-        "# Two words, `code`\n[a](#two-words-code) [b](#three) [c](gone.md) [d](page.md#x)"
-    )
-    assert broken_links(page) == ["#three", "gone.md", "page.md#x"]
-
-
 def test_modules_and_tests_that_the_docs_name_exist():
     named = {
         name

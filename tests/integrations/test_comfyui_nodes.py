@@ -242,10 +242,3 @@ def test_the_template_has_a_title_a_thumbnail_and_says_what_to_choose():
     [model] = loader["properties"]["models"]
     assert [model["name"]] == loader["widgets_values"] and model["url"].endswith(model["name"])
     assert "choose any checkpoint" in by_type["MarkdownNote"]["widgets_values"][0]
-
-
-def test_the_pack_needs_no_package_that_comfyui_does_not_have():
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
-    about = tomllib.loads((PACK / "pyproject.toml").read_text())
-    assert about["project"]["dependencies"] == []
-    assert about["tool"]["comfy"]["requires-comfyui"]

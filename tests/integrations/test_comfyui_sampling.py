@@ -264,14 +264,6 @@ def test_a_file_holds_the_finished_samples(tmp_path):
     torch.testing.assert_close(features, unit_rows(samples.flatten(1)), atol=1e-3, rtol=0)
 
 
-def test_another_size_of_image_has_a_memory_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(remembering, "_session", {})
-    draw(memory(tmp_path, "session"))
-    noise = torch.randn(8, 4, 6, 6)
-    draw(memory(tmp_path, "session"), noise=noise, latents=torch.zeros_like(noise))
-    assert len(remembering._session) == 2
-
-
 def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
     draw(memory(tmp_path, "file"))
     [path] = tmp_path.iterdir()
