@@ -53,12 +53,14 @@ def test_pooled_embeddings_are_taken_as_they_are_in_single_precision():
 @pytest.mark.parametrize("name", ["prompt_attention_mask", "prompt_embeds_mask"])
 def test_padding_does_not_count(name, dtype):
     tokens = rows(2, 5, 6)
-    mask = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]).to(dtype)
+    mask = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).to(dtype)  # one hides all
     given = {"latents": latents(), "prompt_embeds": tokens, name: mask}
     features = prompt_features(pipeline(), given)
-    expected = torch.stack([tokens[0, :2].mean(dim=0), tokens[1, :4].mean(dim=0)])
+    expected = torch.stack([tokens[0, :2].mean(dim=0), torch.zeros(6)])
     assert torch.allclose(features, expected, atol=1e-6)
     assert torch.equal(features, prompt_features(pipeline(), given, "prompt_embeds"))
+    features = prompt_features(pipeline(), given | {name: None})
+    assert torch.allclose(features, tokens.mean(dim=1))
 
 
 def test_a_mask_may_be_of_the_prompts_only():
@@ -66,14 +68,6 @@ def test_a_mask_may_be_of_the_prompts_only():
     given = {"latents": latents(), "prompt_embeds": tokens, "prompt_attention_mask": mask}
     expected = torch.stack([tokens[2, 0], tokens[3, 1]])
     assert torch.allclose(prompt_features(pipeline(), given), expected)
-
-
-def test_a_mask_that_hides_nothing_may_be_none_and_one_that_hides_all_gives_zero():
-    tokens = rows(2, 5, 6)
-    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_embeds_mask": None}
-    assert torch.allclose(prompt_features(pipeline(), given), tokens.mean(dim=1))
-    given["prompt_embeds_mask"] = torch.zeros(2, 5)
-    assert not prompt_features(pipeline(), given).any()
 
 
 def test_a_list_of_prompts_may_differ_in_length_and_come_in_pieces():
@@ -96,15 +90,12 @@ def test_animatediff_repeats_tokens_for_each_frame_but_not_pooled_embeddings(cop
     assert torch.equal(prompt_features(animated, given, "pooled"), prompts[-2:, 0])
 
 
-def test_a_named_input_is_used_whatever_else_there_is():
+def test_a_named_input_is_used_whatever_else_there_is_and_without_any_there_are_no_features():
     given = {"latents": latents(), "add_text_embeds": rows(2, 6), "mine": rows(2, 3)}
     assert torch.equal(prompt_features(pipeline(), given, "mine"), given["mine"])
-
-
-def test_without_embeddings_there_are_no_features():
-    assert prompt_features(pipeline(), {"latents": latents()}) is None
+    for name in (None, "add_text_embeds"):
+        assert prompt_features(pipeline(), {"latents": latents()}, name) is None
     assert prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": None}) is None
-    assert prompt_features(pipeline(), {"latents": latents()}, "add_text_embeds") is None
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,13 @@ def narrower():
     return unet
 
 
+def refused(guidance, pipe, message):
+    before = vars(pipe.scheduler).keys() | vars(pipe.unet).keys()
+    with pytest.raises(ValueError, match=message):
+        guidance.on(pipe)
+    assert vars(pipe.scheduler).keys() | vars(pipe.unet).keys() == before
+
+
 @pytest.mark.parametrize(
     ("pipe", "undistilled", "message"),
     [
@@ -201,26 +208,20 @@ def narrower():
     ],
 )
 def test_what_cannot_make_the_rounds_is_refused_before_the_call(pipe, undistilled, message):
-    pipe, guidance = pipe(), VendiGuidance()
-    guidance.undistilled = undistilled if isinstance(undistilled, str) else undistilled()
-    before = vars(pipe.scheduler).keys() | vars(pipe.unet).keys()
-    with pytest.raises(ValueError, match=message):
-        guidance.on(pipe)
-    assert vars(pipe.scheduler).keys() | vars(pipe.unet).keys() == before
+    given = undistilled if isinstance(undistilled, str) else undistilled()
+    refused(VendiGuidance(undistilled=given), pipe(), message)
 
 
 def test_other_values_are_refused():
-    with pytest.raises(
-        ValueError, match=r'^undistilled must be "adapters" or a network .* got \'a/b'
+    for value, error, message in (
+        ("a/b", ValueError, r'^undistilled must be "adapters" or a network .* got \'a/b'),
+        (3, TypeError, "got a int"),
     ):
-        VendiGuidance(undistilled="a/b")
-    with pytest.raises(TypeError, match="got a int"):
-        VendiGuidance(undistilled=3)
-    pipe = distilled()
-    with pytest.raises(ValueError, match="is the pipeline's own network"):
-        VendiGuidance(undistilled=pipe.unet).on(pipe)
-    with pytest.raises(ValueError, match="guidance as published makes none"):
-        VendiGuidance(Published(), undistilled="adapters").on(pipe)
+        with pytest.raises(error, match=message):
+            VendiGuidance(undistilled=value)
+    pipe, published = distilled(), VendiGuidance(Published(), undistilled="adapters")
+    refused(VendiGuidance(undistilled=pipe.unet), pipe, "is the pipeline's own network")
+    refused(published, pipe, "guidance as published makes none")
     VendiGuidance(strength=0, undistilled="adapters").on(base())  # does nothing
 
 
