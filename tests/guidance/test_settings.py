@@ -89,6 +89,12 @@ def test_the_registered_config_and_repr_say_the_settings_of_now():
     assert "every=7" in repr(guidance) and "SlidingWindow(300)" in repr(guidance)
 
 
+SHARED = ("objective", "scale", "space", "sigma_latent")
+SHARED_BY_ROUNDS, SHARED_BY_PUBLISHED = (
+    {name: getattr(settings, name) for name in SHARED} for settings in (Rounds(), Published())
+)
+
+
 @pytest.mark.parametrize(
     ("given", "settings"),
     [
@@ -103,22 +109,8 @@ def test_the_registered_config_and_repr_say_the_settings_of_now():
         ({"objective": Published(every=5), "scale": 0.1}, Published(every=5, scale=0.1)),
         ({"objective": Published(every=5), "strength": 1}, Rounds(strength=1)),
         ({"level": 0.3, "every": 5}, Rounds(level=0.3)),
-        (
-            {"rounds": 0, "every": 2},
-            Published(
-                objective="conditional-vendi",
-                scale=2.65,
-                space="denoised",
-                sigma_latent=None,
-                every=2,
-            ),
-        ),
-        (
-            {"preset": "published", "rounds": 4},
-            Rounds(
-                objective="conditional-rke", scale=0.03, space="latent", sigma_latent=0.8, rounds=4
-            ),
-        ),
+        ({"rounds": 0, "every": 2}, Published(**SHARED_BY_ROUNDS, every=2)),
+        ({"preset": "published", "rounds": 4}, Rounds(**SHARED_BY_PUBLISHED, rounds=4)),
     ],
     ids=str,
 )
