@@ -22,8 +22,8 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-class BlackOrWhite:
-    """A step of a model whose pictures have black and white channels, white ones more often."""
+class Network:
+    """What an engine needs of a network, at a step between two levels."""
 
     evaluations_per_step = 1
     has_prompt = is_undistilled = False
@@ -31,12 +31,21 @@ class BlackOrWhite:
 
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)
-        self.evaluations = 0
-        self.found = None
-        self.denoised = self.predict(before * torch.randn(8, *SHAPE, generator=seeded(2)))
 
     def at(self, ratio):
         return Level(1.0, min(ratio, self.highest.noise))
+
+    def restart(self, clean, noise):
+        self.found = clean, noise
+
+
+class BlackOrWhite(Network):
+    """Of a model whose pictures have black and white channels, white ones more often."""
+
+    def __init__(self, before, after):
+        super().__init__(before, after)
+        self.evaluations = 0
+        self.denoised = self.predict(before * torch.randn(8, *SHAPE, generator=seeded(2)))
 
     def predict(self, latents, level=None):
         evidence = 4 * latents.mean(dim=(2, 3), keepdim=True) / (level or self.levels[0]).noise
@@ -45,9 +54,6 @@ class BlackOrWhite:
     def denoise(self, latents, level=None):
         self.evaluations += 1
         return self.predict(latents, level)
-
-    def restart(self, clean, noise):
-        self.found = clean, noise
 
 
 def step_of(network, index=0, count=20):

@@ -10,9 +10,10 @@ import torch
 from diffusers import StableDiffusionXLPipeline
 
 from tests.adapter import test_denoiser as denoiser, test_guided_spaces as guided_spaces
+from tests.guidance.test_engine import diversity, seeded
 from tests.helpers import tiny_pipelines
 from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
+from vendi_guidance import ImageSpace, VendiGuidance
 from vendi_guidance.guidance.rounds import CFG_STOP, LARGEST_BUDGET, LEAST, USUAL, budget_of
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
@@ -29,10 +30,6 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 with_scheduler = partial(tiny_pipelines.with_scheduler, skip_prk_steps=True)  # as SD's PNDM
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def making(rounds=ROUNDS, **options):
@@ -108,17 +105,6 @@ def test_from_pure_noise_rounds_are_made_only_if_the_schedule_goes_on_where_all_
 def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, kind):
     spy = spied(with_scheduler(sdxl, kind), making(level=1e-6), steps=3)
     assert spy.changed == [len(spy.before) - 1]
-
-
-@pytest.mark.parametrize("candidates", [1, 2, 3])
-@pytest.mark.parametrize("steps", [1, 2, 4, 7])
-@pytest.mark.parametrize("guided", [False, True])
-def test_rounds_cost_at_most_what_the_call_costs_without_them(sdxl, guided, steps, candidates):
-    pipe = with_scheduler(sdxl, "EulerDiscrete")
-    own = sum(evaluations(pipe, steps=steps, guided=guided))
-    guidance = making(8, candidates=candidates)
-    assert own < sum(evaluations(pipe, guidance, steps=steps, guided=guided)) <= 2 * own
-    assert guidance.skipped == 0
 
 
 # What they cost, and CFG
@@ -250,14 +236,6 @@ def test_exemplars_change_the_rounds(sdxl):
 # Noise and memory
 
 
-def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_picture_later(sdxl):
-    for memory, remembered in (("call", 0), ("session", 3)):
-        guidance = making(memory=memory)
-        first = draw(sdxl, guidance)
-        assert len(guidance.window) == remembered
-        assert torch.equal(draw(sdxl, guidance), first) == (memory == "call")
-
-
 def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     session, own = making(), making(memory="call")
     draw(sdxl, session)
@@ -337,26 +315,15 @@ def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
 # The dial
 
 
-def diversity(latents):
-    flat = latents.float().flatten(1)
-    return vendi(flat / flat.norm(dim=1, keepdim=True), Gaussian(0.5)).item()
-
-
 def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
     pipe = StableDiffusionXLPipeline.from_pretrained(DEMO)
     pipe.set_progress_bar_config(disable=True)
 
     def call(strength):
         guidance = VendiGuidance(strength=strength)
-        given = guidance.on(pipe, seeded(1))
-        latents = pipe(
-            ["waving hand"] * 8,
-            num_inference_steps=8,
-            generator=[seeded(seed) for seed in range(8)],
-            output_type="latent",
-            **given,
-        ).images
-        return diversity(latents)
+        given = {"num_inference_steps": 8, "generator": [seeded(seed) for seed in range(8)]}
+        given |= {"output_type": "latent", **guidance.on(pipe, seeded(1))}
+        return diversity(pipe(["waving hand"] * 8, **given).images)
 
     off, low, half, full = map(call, (0, 0.25, 0.5, 1))
     assert 2 * off < low < half <= full
