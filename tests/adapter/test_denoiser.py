@@ -90,49 +90,45 @@ def start_at(latents):
 # Repeated steps
 
 
-@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
-def test_the_same_latents_give_the_same_prediction_where_cfg_is_off(name, guided):
+def repeated(name, pipe, **how):
+    """By step, the prediction made again where CFG is off, and the pipeline's own."""
     pairs = []
 
     def at_step(index, latents):
-        if index or not (guided or "PAG" in name):  # the first step has all of CFG
-            pairs.append((network.denoise(watch.step.sample), watch.prediction.denoised))
+        pairs.append((network.denoise(watch.step.sample), watch.prediction.denoised))
 
-    with watching(pipeline(name), cfg=0.0) as (network, watch):
-        call(name, at_step=at_step, guided=guided)
+    with watching(pipe, cfg=0.0) as (network, watch):
+        call(name, pipe, at_step, **how)
+    return pairs
+
+
+@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
+def test_the_same_latents_give_the_same_prediction_where_cfg_is_off(name, guided):
+    all_of_cfg = guided or "PAG" in name  # at the first step
+    pairs = repeated(name, pipeline(name), guided=guided)[all_of_cfg:]
     assert pairs
-    for again, prediction in pairs:
-        torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*zip(*pairs, strict=True), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
-def test_so_they_do_with_every_scheduler(kind):
-    pipe, errors = with_scheduler(CASES["SDXL"].make(), kind), []
-
-    def at_step(index, latents):
-        again, prediction = network.denoise(watch.step.sample), watch.prediction.denoised
-        errors.append(((again - prediction).norm() / prediction.norm()).item())
-
-    with watching(pipe) as (network, watch):
-        call("SDXL", pipe, at_step, guided=False, num_inference_steps=5)
-    assert errors and max(errors) < 1e-5
+def test_so_they_do_with_every_scheduler(sdxl, kind):
+    pairs = repeated("SDXL", with_scheduler(sdxl, kind), guided=False, num_inference_steps=5)
+    assert pairs
+    for again, prediction in pairs:
+        assert (again - prediction).norm() < 1e-5 * prediction.norm()
 
 
 @pytest.mark.parametrize("name", WITH_CFG)
 def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
-    found = []
-
     def at_step(index, latents):
         if index:
             three = [factor * watch.step.sample for factor in (1.0, 0.9, 1.1)]
             alone = torch.cat([network.denoise(one) for one in three])
-            found.append((network.denoise(torch.cat(three)), alone))
+            together = network.denoise(torch.cat(three))
+            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
     with watching(pipeline(name), cfg=0.0) as (network, watch):
         call(name, at_step=at_step)
-    assert found
-    for together, alone in found:
-        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("guided", "expected"), [(True, [4, 2]), (False, [2, 2, 2])])
@@ -229,27 +225,20 @@ def test_as_many_tokens_as_rows_are_not_taken_for_rows():
 # The module is left as it was
 
 
-def test_a_forward_of_the_instance_stays_in_force_and_in_place():
-    pipe, calls = CASES["SDXL"].make(), []
-    stock = pipe.unet.forward
-
-    def own(*args, **kwargs):
-        calls.append(args)
-        return stock(*args, **kwargs)
-
-    pipe.unet.forward = own
-    with watching(pipe):
-        call("SDXL", pipe)
-    assert len(calls) == 3 and vars(pipe.unet)["forward"] is own
+def test_a_forward_of_the_instance_stays_in_force_and_in_place(sdxl):
+    calls, stock = [], sdxl.unet.forward
+    sdxl.unet.forward = own = lambda *args, **kwargs: calls.append(args) or stock(*args, **kwargs)
+    with watching(sdxl):
+        call("SDXL", sdxl)
+    assert len(calls) == 3 and vars(sdxl.unet)["forward"] is own
 
 
-def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kept():
-    pipe = CASES["SDXL"].make()
-    with watching(pipe) as (network, _):
-        watched = pipe.unet.forward
-        pipe.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
-    assert vars(pipe.unet)["forward"] is own
-    assert torch.equal(call("SDXL", pipe), call("SDXL"))
+def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kept(sdxl):
+    with watching(sdxl) as (network, _):
+        watched = sdxl.unet.forward
+        sdxl.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
+    assert vars(sdxl.unet)["forward"] is own
+    assert torch.equal(call("SDXL", sdxl), call("SDXL"))
     assert network.cfg.evaluations == []
 
 
