@@ -101,11 +101,15 @@ def test_rounds_are_due_once_where_the_level_is_crossed():
     assert due == [index == 10 for index in range(20)]
 
 
-@pytest.mark.parametrize("settings", [Rounds(), Published(every=4)])
-def test_to_ask_whether_a_step_is_due_changes_nothing(settings):
+@pytest.mark.parametrize(
+    ("settings", "is_due"),
+    [(Rounds(), True), (Published(every=4), True), (Rounds(scale=0), False)],
+    ids=str,
+)
+def test_to_ask_whether_a_step_is_due_changes_nothing(settings, is_due):
     engine, step = Engine(settings, Memory(50)), step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
     before = dict(vars(engine))
-    assert [engine.is_due(step) for _ in range(3)] == [True] * 3
+    assert [engine.is_due(step) for _ in range(3)] == [is_due] * 3
     assert vars(engine) == before
 
 
@@ -128,12 +132,6 @@ def test_the_score_is_built_once_a_call(monkeypatch):
     )
     guided()
     assert len(built) == 1
-
-
-def test_at_scale_zero_no_step_is_due():
-    step = step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
-    assert Engine(Rounds(), Memory(50)).is_due(step)
-    assert not Engine(Rounds(scale=0), Memory(50)).is_due(step)
 
 
 def test_cfg_is_off_until_the_rounds_and_at_low_noise():

@@ -16,6 +16,12 @@ def invoke(command: click.Command, *words: object) -> Result:
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
+def succeeds(command: click.Command, *words: object) -> Result:
+    result = invoke(command, *words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def judged_runs(model: Path, prompts: Path, *more: object) -> list[str]:
     """Words of `tune` or `compare` with a tiny model, and judges that need no weights."""
     words = [prompts, "--model", model, "--device", "cpu", "--steps", 2, *more]

@@ -365,26 +365,26 @@ def test_an_image_begins_wherever_its_schedule_begins_and_at_low_noise_is_guided
 # What is read of conditionings, and what is refused
 
 
-def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens():
-    noise, pooled, tokens = torch.zeros(SHAPE), torch.rand(1, 3), torch.rand(1, 7, 3)
-    one = {"pooled_output": pooled, "cross_attn": tokens}
-    other = {"pooled_output": None, "cross_attn": tokens}
-    assert torch.equal(prompt_features({"positive": [one]}, noise), pooled.expand(8, 3))
-    found = prompt_features({"positive": [other]}, noise)
-    torch.testing.assert_close(found, tokens.mean(dim=1).expand(8, 3))
-    both = prompt_features({"positive": [one, other]}, noise)
-    torch.testing.assert_close(both, ((pooled + tokens.mean(dim=1)) / 2).expand(8, 3))
+POOLED, TOKENS = torch.rand(1, 3), torch.rand(1, 7, 3)
+ONE = {"pooled_output": POOLED, "cross_attn": TOKENS}
+OTHER = {"pooled_output": None, "cross_attn": TOKENS}
+SEVERAL = torch.rand(3, 5)
 
 
-def test_conditionings_of_several_prompts_are_repeated_as_comfyui_does():
-    pooled = torch.rand(3, 5)
-    found = prompt_features({"positive": [{"pooled_output": pooled}]}, torch.zeros(SHAPE))
-    assert torch.equal(found, pooled[[0, 1, 2, 0, 1, 2, 0, 1]])
-
-
-@pytest.mark.parametrize("conds", [{}, {"positive": []}, {"positive": [{}]}])
-def test_without_prompts_all_samples_have_the_same(conds):
-    assert torch.equal(prompt_features(conds, torch.zeros(SHAPE)), torch.ones(8, 1))
+@pytest.mark.parametrize(
+    ("conds", "expected"),
+    [
+        ({"positive": [ONE]}, POOLED),
+        ({"positive": [OTHER]}, TOKENS.mean(dim=1)),
+        ({"positive": [ONE, OTHER]}, (POOLED + TOKENS.mean(dim=1)) / 2),
+        # conditionings of several prompts are repeated as ComfyUI does
+        ({"positive": [{"pooled_output": SEVERAL}]}, SEVERAL[[0, 1, 2, 0, 1, 2, 0, 1]]),
+        *((conds, torch.ones(1, 1)) for conds in ({}, {"positive": []}, {"positive": [{}]})),
+    ],
+)
+def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens(conds, expected):
+    found = prompt_features(conds, torch.zeros(SHAPE))
+    torch.testing.assert_close(found, expected.expand(8, -1))
 
 
 def test_a_sampler_without_a_function_is_refused(tmp_path):

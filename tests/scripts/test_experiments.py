@@ -17,7 +17,7 @@ from scripts.experiments.samples import (
     substituted,
     substitution_scores,
 )
-from tests.helpers.commands import invoke
+from tests.helpers.commands import succeeds
 from vendi_guidance import Gaussian
 
 PAIRS = 240
@@ -115,8 +115,7 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
 )
 def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, told, tmp_path, monkeypatch):
     monkeypatch.setattr("scripts.experiments.__main__.mnist_data", digits)
-    result = invoke(main, *words, "--output", tmp_path / "made" / "picture.png")
-    assert result.exit_code == 0, result.output
+    result = succeeds(main, *words, "--output", tmp_path / "made" / "picture.png")
     assert told in result.output
     with Image.open(tmp_path / "made" / "picture.png") as opened:
         assert opened.format == "PNG" and opened.width >= 20 * 28
