@@ -17,7 +17,7 @@ from ziamath import Latex
 import vendi_guidance
 from scripts.docs.docstrings import Docstrings
 from scripts.docs.site import NOTEBOOKS, OUTSIDE, PAGES, makeExtension, notebook_page, write_pages
-from tests.docs.test_docs import broken_links
+from tests.docs.test_docs import broken_links, without_code
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -106,8 +106,7 @@ def test_a_formula_becomes_a_drawing_with_its_text():
 def test_formulas_of_a_page_hold_no_command_that_is_not_known(page):
     text = page.read_text("utf-8")
     blocks = re.findall(r"^```math\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-    for formula in (*blocks, *re.findall(r"(?<![\w`])\$([^$`\n]+)\$", text)):
+    for formula in (*blocks, *re.findall(r"(?<![\w`])\$([^$`\n]+)\$", without_code(page))):
         assert "\\" not in convert(formula), formula
         assert Latex(formula).getsize()[1] < TALLEST, formula
 

@@ -157,8 +157,7 @@ def test_each_proposal_has_a_way_to_make_moves():
     assert VendiGuidance(proposal="prompt").settings == Rounds(proposal="prompt")
 
 
-def settings_table() -> str:
-    """The table of settings in docs/dial.md."""
+def test_the_documentation_lists_the_settings_as_they_are():
     lines = ["| setting | `Rounds` | `Published` | |", "|---|---|---|---|"]
     for name, meanings in SETTINGS.items():
         for setting in meanings:
@@ -168,14 +167,9 @@ def settings_table() -> str:
                 has = own is not None and own.metadata["help"] == setting.metadata["help"]
                 values.append(str(shown(own.default, own.metadata)) if has else "")
             typical = setting.metadata["typical"]
-            more = f" Typical: {typical}." if typical else ""
-            text = setting.metadata["help"] + more
+            text = setting.metadata["help"] + (f" Typical: {typical}." if typical else "")
             lines.append(f"| `{name}` | {' | '.join(values)} | {text} |")
-    return "\n".join(lines)
-
-
-def test_the_documentation_lists_the_settings_as_they_are():
-    assert settings_table() in PAGE.read_text("utf-8")
+    assert "\n".join(lines) in PAGE.read_text("utf-8")
 
 
 def test_a_space_of_ones_own_is_kept_as_it_is():

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -65,11 +64,6 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def python(installed: Path, *words: object, **how: Any) -> str:
-    """Output of Python with the installed package, outside the repository."""
-    return run(sys.executable, *words, PYTHONPATH=str(installed), **how)
-
-
 def test_the_wheel_has_every_module_and_all_that_belongs_to_them(wheel, sources):
     expected = {
         name if name.startswith("vendi_guidance/") else f"vendi_guidance/{name}"
@@ -115,7 +109,8 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
         ("evaluate", "demo", "--output", "looks"),
     ]
     words = json.dumps(calls, default=str)
-    said = python(installed, "-c", ONE_AFTER_THE_OTHER, cwd=tmp_path, given=words)
+    how = {"cwd": tmp_path, "given": words, "PYTHONPATH": str(installed)}
+    said = run(sys.executable, "-c", ONE_AFTER_THE_OTHER, **how)
     files = [Path(file).parent for file in said.splitlines()[0].split()]
     assert files == [installed / "vendi_guidance", installed / "vendi_guidance" / "pipelines"]
     rows = (tmp_path / "a" / "metadata.jsonl").read_text().splitlines()
