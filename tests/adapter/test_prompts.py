@@ -101,7 +101,6 @@ def test_a_named_input_is_used_whatever_else_there_is_and_without_any_there_are_
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"prompt_embeds": rows(1, 5, 6)}, "prompt_embeds has 1 rows for 2 latents: give one"),
         ({"prompt_embeds": rows(3, 5, 6)}, "prompt_embeds has 3 rows for 2 latents: give one"),
         ({"prompt_embeds": [rows(5, 6)]}, "prompt_embeds has 1 rows for 2 latents"),
         ({"prompt_embeds": {0: rows(2, 5, 6)}}, "prompt_embeds must be .* got a dict"),
