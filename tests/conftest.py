@@ -19,6 +19,7 @@ from transformers import (
 
 from scripts.demo.emoji import CAPTION
 from tests.helpers import tiny_unets as unets
+from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance.features.probe import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -64,6 +65,12 @@ def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny-sdxl"
     pipeline.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def sdxl() -> StableDiffusionXLPipeline:
+    """A tinier one without text encoders and VAE, with the same weights each time."""
+    return CASES["SDXL"].make()
 
 
 @pytest.fixture(scope="session")

@@ -39,28 +39,9 @@ def run(statement: str) -> subprocess.CompletedProcess:
 
 ENGINE = """
 import torch
-from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import PRESETS, Rounds
-from vendi_guidance.guidance.step import Level, Step
-
-class Network:
-    levels = Level(1.0, 2.0), Level(1.0, 1.0)
-    evaluations_per_step, spent, ahead = 2, 3, [1.0, 0.5]
-    cfg_every = 1
-    has_prompt = is_undistilled = False
-    highest = Level(1.0, 9.0)
-    denoised = torch.randn(3, 4, 8, 8)
-    def at(self, ratio): return Level(1.0, min(ratio, 9.0))
-    def denoise(self, latents, level=None): return latents / 3
-    def restart(self, clean, noise): pass
-
-for settings in (Rounds(), PRESETS["published"]):
-    engine = Engine(settings, Memory(9))
-    step = Step(0, 8, Network.denoised, prompts=torch.randn(3, 5), network=Network())
-    assert engine.is_due(step)
-    engine.remember(engine.modify(step))
-    assert len(engine.memory.window) == 3
+from tests.guidance import test_engine
+test_engine.test_guided_rounds_make_samples_of_a_prompt_differ()
+test_engine.test_guidance_as_published_needs_no_network()
 """
 
 

@@ -27,28 +27,28 @@ def load(kind, name):
     return pipe
 
 
+def draw(pipe, prompts, steps, scale, **given):
+    generator = torch.Generator().manual_seed(0)
+    given |= {"num_inference_steps": steps, "guidance_scale": scale, "generator": generator}
+    return pipe(prompts, **given).images
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name):
     kind, probe_name, prompt, steps, scale = MODELS[name]
     pipe, probe = load(kind, name), load_probe(ASSETS / probe_name)
 
-    def draw(strength):
+    def diversity(strength):
         if kind is VendiGuidedPixArtSigmaPipeline:
             given = {"diversity": strength, "use_resolution_binning": False}
         else:
             given = VendiGuidance(strength=strength).on(pipe)
-        images = pipe(
-            [prompt] * IMAGES,
-            num_inference_steps=steps,
-            guidance_scale=scale,
-            generator=torch.Generator().manual_seed(0),
-            **given,
-        ).images
+        images = draw(pipe, [prompt] * IMAGES, steps, scale, **given)
         # rounding differs between versions of PyTorch, which may cost the student an image
         assert sum(concept == prompt for concept, *_ in probe.looks(images)) >= IMAGES - 1
         return float(vendi(probe.embed(images), Gaussian(4.0)))
 
-    without, default = draw(0.0), draw(0.5)
+    without, default = diversity(0.0), diversity(0.5)
     assert default > 1.2 * without
 
 
@@ -59,13 +59,7 @@ def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistill
     def looks(**settings):
         guidance, found = VendiGuidance(**settings), set()
         for prompt in ("waving hand", "thumbs up", "ear"):
-            images = pipe(
-                [prompt] * 16,
-                num_inference_steps=4,
-                guidance_scale=0,
-                generator=torch.Generator().manual_seed(0),
-                **guidance.on(pipe),
-            ).images
+            images = draw(pipe, [prompt] * 16, 4, 0.0, **guidance.on(pipe))
             found |= {look for look in probe.looks(images) if look[0] == prompt}
         return len(found)
 

@@ -4,17 +4,16 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import product
 
-import diffusers
 import pytest
 import torch
 
-from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
+from vendi_guidance.adapter.levels import FAMILIES
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.rounds import CFG_EVERY
 
 PROMPTS = [0, 1]
-SCALE = 3.0  # of CFG in CASES
 NO_PREDICTION = ["CogVideoX"]
 NAMES = [name for name in CASES if name not in NO_PREDICTION]
 WITH_CALLBACK = [name for name in NAMES if CASES[name].callback]
@@ -22,24 +21,8 @@ WITH_CFG = [name for name in WITH_CALLBACK if CASES[name].negative]
 IN_TWO_EVALUATIONS = ["Flux", "Chroma", "Lumina2", "CogView4", "Qwen-Image", "Krea 2", "Wan"]
 IN_TWO_EVALUATIONS += ["Qwen-Image 2.1", "Flux 2 Klein", "Ovis-Image"]
 RESCALED = ["Lumina2", "Qwen-Image"]  # CFG that keeps a norm is not linear in its scale
-OFF = 1 + 1e-9  # a scale at which diffusers still evaluates both predictions
-SCHEDULERS = [
-    "DDIM",
-    "DDPM",
-    "DEISMultistep",
-    "DPMSolverMultistep",
-    "DPMSolverSinglestep",
-    "EulerAncestralDiscrete",
-    "EulerDiscrete",
-    "HeunDiscrete",
-    "KDPM2AncestralDiscrete",
-    "KDPM2Discrete",
-    "LCM",
-    "LMSDiscrete",
-    "PNDM",
-    "TCD",
-    "UniPCMultistep",
-]
+OTHERS = ("FlowMatch", "DPMSolverSDE")  # of other models, or of another package
+SCHEDULERS = [name.removesuffix("Scheduler") for name in FAMILIES if not name.startswith(OTHERS)]
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -87,112 +70,80 @@ def scaled(name, cfg, **how):
 
 def rows_evaluated(name, cfg, guided=True, every=1):
     """By step, the rows of each evaluation of the network."""
-    evaluations = []
-    with watching(pipeline(name), cfg, every):
-        rows = []
+    steps = []
 
-        def at_step(index, latents):
-            evaluations.append(rows.copy())
-            rows.clear()
+    def at_step(index, latents):
+        steps.append(rows.copy())
+        rows.clear()
 
-        leaf = next(it for it in module_of(pipeline(name)).modules() if not [*it.children()])
-        hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
-        try:
-            call(name, at_step=at_step, guided=guided)
-        finally:
-            hook.remove()
-    return evaluations
+    pipe = pipeline(name)
+    with watching(pipe, cfg, every), evaluations(module_of(pipe)) as rows:
+        call(name, at_step=at_step, guided=guided)
+    return steps
+
+
+def start_at(latents):
+    """What a callback does so that the second step of a call starts at these latents."""
+    return lambda index, _: latents if index == 0 else None
 
 
 # Repeated steps
 
 
-@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
-def test_the_same_latents_give_the_same_prediction_where_cfg_is_off(name, guided):
+def repeated(name, pipe, **how):
+    """By step, the prediction made again where CFG is off, and the pipeline's own."""
     pairs = []
 
     def at_step(index, latents):
-        if index or not (guided or "PAG" in name):  # the first step has all of CFG
-            pairs.append((network.denoise(watch.step.sample), watch.prediction.denoised))
+        pairs.append((network.denoise(watch.step.sample), watch.prediction.denoised))
 
-    with watching(pipeline(name), cfg=0.0) as (network, watch):
-        call(name, at_step=at_step, guided=guided)
+    with watching(pipe, cfg=0.0) as (network, watch):
+        call(name, pipe, at_step, **how)
+    return pairs
+
+
+@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
+def test_the_same_latents_give_the_same_prediction_where_cfg_is_off(name, guided):
+    all_of_cfg = guided or "PAG" in name  # at the first step
+    pairs = repeated(name, pipeline(name), guided=guided)[all_of_cfg:]
     assert pairs
-    for again, prediction in pairs:
-        torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*zip(*pairs, strict=True), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
-def test_so_they_do_with_every_scheduler(kind):
-    pipe = CASES["SDXL"].make()
-    pipe.scheduler = getattr(diffusers, f"{kind}Scheduler").from_config(pipe.scheduler.config)
-    errors = []
-
-    def at_step(index, latents):
-        again, prediction = network.denoise(watch.step.sample), watch.prediction.denoised
-        errors.append(((again - prediction).norm() / prediction.norm()).item())
-
-    with watching(pipe) as (network, watch):
-        call("SDXL", pipe, at_step, guided=False, num_inference_steps=5)
-    assert errors and max(errors) < 1e-5
+def test_so_they_do_with_every_scheduler(sdxl, kind):
+    pairs = repeated("SDXL", with_scheduler(sdxl, kind), guided=False, num_inference_steps=5)
+    assert pairs
+    for again, prediction in pairs:
+        assert (again - prediction).norm() < 1e-5 * prediction.norm()
 
 
 @pytest.mark.parametrize("name", WITH_CFG)
 def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
-    found = []
-
     def at_step(index, latents):
         if index:
             three = [factor * watch.step.sample for factor in (1.0, 0.9, 1.1)]
             alone = torch.cat([network.denoise(one) for one in three])
-            found.append((network.denoise(torch.cat(three)), alone))
+            together = network.denoise(torch.cat(three))
+            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
     with watching(pipeline(name), cfg=0.0) as (network, watch):
         call(name, at_step=at_step)
-    assert found
-    for together, alone in found:
-        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
 
-def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did():
-    rows = []
+@pytest.mark.parametrize(("guided", "expected"), [(True, [4, 2]), (False, [2, 2, 2])])
+def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(guided, expected):
+    seen = []
 
     def at_step(index, latents):
         rows.clear()
         network.denoise(torch.cat([watch.step.sample] * 3))
         seen.append([*rows])
 
-    for guided, expected in [(True, [4, 2]), (False, [2, 2, 2])]:
-        seen = []
-        with watching(pipeline("SDXL")) as (network, watch):
-            leaf = next(it for it in pipeline("SDXL").unet.modules() if not [*it.children()])
-            hook = leaf.register_forward_hook(lambda _, args, output: rows.append(len(args[0])))
-            try:
-                call("SDXL", at_step=at_step, guided=guided)
-            finally:
-                hook.remove()
-        assert seen and all(one == expected for one in seen)
-
-
-@pytest.mark.parametrize("name", ["SDXL", "Flux", "Z-Image"])
-def test_other_latents_give_the_prediction_that_a_call_with_them_makes(name):
-    start = torch.randn(2, *CASES[name].latent, generator=torch.Generator().manual_seed(5))
-    found = []
-
-    def denoise(index, latents):
-        if index == 0:
-            found.append(network.denoise(start))
-
-    def read(index, latents):
-        if index == 0:
-            found.append(watch.prediction.denoised)
-
-    pipe = pipeline(name)
-    with watching(pipe) as (network, watch):
-        call(name, at_step=denoise)
-    with watching(pipe) as (network, watch):
-        call(name, at_step=read, guided=False, latents=start)
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+    pipe = pipeline("SDXL")
+    with watching(pipe) as (network, watch), evaluations(pipe.unet) as rows:
+        call("SDXL", at_step=at_step, guided=guided)
+    assert seen == [expected] * 3
 
 
 @pytest.mark.parametrize("name", WITH_CALLBACK)
@@ -210,35 +161,12 @@ def test_a_repeated_step_changes_nothing_that_follows(name):
 
 @pytest.mark.parametrize("name", WITH_CFG)
 def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name):
-    first = {}
-
-    def keep(index, latents):
-        first.setdefault("latents", latents)
-
-    def start_there(index, latents):
-        return first["latents"] if index == 0 else None
-
-    found = scaled(name, 0.0, at_step=keep)
+    seen = []
+    found = scaled(name, 0.0, at_step=lambda index, latents: seen.append(latents))
     plain = {"pag_scale": 0.0} if "PAG" in name else {}
-    expected = call(name, at_step=start_there, guided=False, **plain)
+    expected = call(name, at_step=start_at(seen[0]), guided=False, **plain)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert not torch.equal(found, call(name))
-
-
-@pytest.mark.parametrize("name", WITH_CALLBACK)
-def test_with_all_of_cfg_no_bit_changes(name):
-    assert torch.equal(scaled(name, 1.0), call(name))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
-def test_a_share_of_cfg_is_a_smaller_scale(share):
-    pipe = pipeline("SDXL")
-
-    def lower(index, latents):
-        pipe._guidance_scale = max(OFF, 1 + share * (SCALE - 1))
-
-    found = scaled("SDXL", share)
-    torch.testing.assert_close(found, call("SDXL", at_step=lower), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_CFG if name not in RESCALED])
@@ -264,7 +192,9 @@ def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name):
     assert 0 < (found - expected).norm() < apart
 
 
-@pytest.mark.parametrize("name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff"])
+@pytest.mark.parametrize(
+    "name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
+)
 def test_without_cfg_only_the_rows_of_prompts_are_evaluated(name):
     [plain, *_] = rows_evaluated(name, 0.0, guided=False)
     [first, *others] = rows_evaluated(name, 0.0)
@@ -272,83 +202,44 @@ def test_without_cfg_only_the_rows_of_prompts_are_evaluated(name):
     assert others == [plain] * len(others) != []
 
 
-@pytest.mark.parametrize("name", IN_TWO_EVALUATIONS)
-def test_without_cfg_the_network_is_evaluated_once_a_step(name):
-    [first, *others] = rows_evaluated(name, 0.0)
-    assert [len(each) for each in others] == [len(first) // 2] * len(others) != []
-
-
 def test_as_many_tokens_as_rows_are_not_taken_for_rows():
-    rows = 2 * len(PROMPTS)
-    r = torch.Generator().manual_seed(3)
+    rows, seen, r = 2 * len(PROMPTS), [], torch.Generator().manual_seed(3)
     tokens = {
         name: [torch.randn(rows, 16, generator=r) for _ in PROMPTS]
         for name in ("prompt_embeds", "negative_prompt_embeds")
     }
-    first = {}
 
     def at_step(index, latents):
-        first.setdefault("latents", latents)
+        seen.append(latents)
         if index:
             again = network.denoise(watch.step.sample)
             torch.testing.assert_close(again, watch.prediction.denoised, rtol=1e-4, atol=1e-4)
 
-    def start_there(index, latents):
-        return first["latents"] if index == 0 else None
-
     with watching(pipeline("Z-Image"), cfg=0.0) as (network, watch):
         found = call("Z-Image", at_step=at_step, embeddings=tokens)
-    alone = {"prompt_embeds": tokens["prompt_embeds"]}
-    expected = call("Z-Image", at_step=start_there, guided=False, embeddings=alone)
+    del tokens["negative_prompt_embeds"]
+    expected = call("Z-Image", at_step=start_at(seen[0]), guided=False, embeddings=tokens)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 # The module is left as it was
 
 
-def test_a_forward_of_the_instance_stays_in_force_and_in_place():
-    pipe, calls = CASES["SDXL"].make(), []
-    stock = pipe.unet.forward
-
-    def own(*args, **kwargs):
-        calls.append(args)
-        return stock(*args, **kwargs)
-
-    pipe.unet.forward = own
-    with watching(pipe):
-        call("SDXL", pipe)
-    assert len(calls) == 3 and vars(pipe.unet)["forward"] is own
+def test_a_forward_of_the_instance_stays_in_force_and_in_place(sdxl):
+    calls, stock = [], sdxl.unet.forward
+    sdxl.unet.forward = own = lambda *args, **kwargs: calls.append(args) or stock(*args, **kwargs)
+    with watching(sdxl):
+        call("SDXL", sdxl)
+    assert len(calls) == 3 and vars(sdxl.unet)["forward"] is own
 
 
-def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kept():
-    pipe = CASES["SDXL"].make()
-    with watching(pipe) as (network, _):
-        watched = pipe.unet.forward
-        pipe.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
-    assert vars(pipe.unet)["forward"] is own
-    assert torch.equal(call("SDXL", pipe), call("SDXL"))
+def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kept(sdxl):
+    with watching(sdxl) as (network, _):
+        watched = sdxl.unet.forward
+        sdxl.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
+    assert vars(sdxl.unet)["forward"] is own
+    assert torch.equal(call("SDXL", sdxl), call("SDXL"))
     assert network.cfg.evaluations == []
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_compiled_network_is_watched_and_left_as_it_was(in_place):
-    pipe = CASES["SDXL"].make()
-    if in_place:
-        pipe.unet.compile(backend="eager", fullgraph=True)
-    else:
-        pipe.unet = torch.compile(pipe.unet, backend="eager")
-    before = dict(vars(pipe.unet))
-    found = []
-
-    def at_step(index, latents):
-        found.append((network.denoise(watch.step.sample), watch.prediction.denoised))
-
-    with watching(pipe) as (network, watch):
-        call("SDXL", pipe, at_step, guided=False)
-    assert found
-    for again, prediction in found:
-        torch.testing.assert_close(again, prediction, rtol=1e-4, atol=1e-4)
-    assert vars(pipe.unet) == before
 
 
 # What cannot be repeated; outputs that a pipeline changes are in the tests of the rounds

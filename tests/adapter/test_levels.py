@@ -1,6 +1,5 @@
 """Levels that a schedule does not have: their timesteps, and what the network predicts there."""
 
-import inspect
 import math
 
 import diffusers
@@ -12,7 +11,6 @@ from tests.adapter.test_schedule import (
     DETERMINISTIC,
     EPS,
     EVEN,
-    FLOW,
     MIDWAY_WRONG,
     STOCHASTIC,
     X0,
@@ -23,7 +21,7 @@ from tests.adapter.test_schedule import (
     perfect_steps,
     ready,
 )
-from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_pipelines import CASES, with_scheduler
 from vendi_guidance.adapter.arguments import CONVENTIONS, convention_of
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.guidance.step import Level
@@ -53,9 +51,7 @@ SPACED = [
 )
 def test_each_level_of_the_schedule_has_the_schedules_timestep(name, options, kind):
     scheduler, timesteps = ready(name, options, kind)
-    off = {"use_exponential_sigmas": 1.0, "use_karras_sigmas": 0.5}.get(
-        next(iter(options), ""), 0.03
-    )
+    off = 1.0 if options == EXPONENTIAL else 0.5 if options == KARRAS else 0.03
     with Watch(scheduler) as watch:
         for timestep in timesteps:
             scheduler.step(EPS, timestep, X0)
@@ -149,10 +145,6 @@ def test_those_that_cannot_be_started_midway_go_on_as_if_they_had_found_the_same
 # Predictions of pipelines
 
 
-def scheduler_class(kind):
-    return getattr(diffusers, f"{kind}Scheduler")
-
-
 def recorded(name, pipe, steps):
     """By step of an unguided call: latents, their level, and the prediction."""
     found = []
@@ -195,29 +187,19 @@ def test_a_prediction_at_a_level_is_that_of_a_schedule_that_has_the_level(name, 
     check_levels(name, pipeline(name), guided)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (kind, options)
-        for kind in SCHEDULERS
-        for options in ({}, KARRAS, FLOW)
-        if options.keys() <= inspect.signature(scheduler_class(kind).__init__).parameters.keys()
-    ],
-)
-def test_so_it_is_with_every_scheduler(kind, options):
-    pipe, of = CASES["SDXL"].make(), scheduler_class(kind)
-    pipe.scheduler = of.from_config(pipe.scheduler.config, skip_prk_steps=True, **options)
-    check_levels("SDXL", pipe, tolerance=5e-3)  # some round the timesteps of their sigmas
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_so_it_is_with_every_scheduler(sdxl, kind):
+    with_scheduler(sdxl, kind, skip_prk_steps=True)
+    check_levels("SDXL", sdxl, tolerance=5e-3)  # some round the timesteps of their sigmas
 
 
 # What cannot be predicted
 
 
-def test_a_pipeline_that_tells_its_network_another_time_is_refused():
-    pipe = CASES["SDXL"].make()
-    pipe.unet.register_forward_pre_hook(lambda module, args: (args[0], 3 * args[1], *args[2:]))
+def test_a_pipeline_that_tells_its_network_another_time_is_refused(sdxl):
+    sdxl.unet.register_forward_pre_hook(lambda module, args: (args[0], 3 * args[1], *args[2:]))
     with pytest.raises(ValueError, match=r"timestep 1002 .* scheduler's is 334"):
-        predicted("SDXL", pipe, 3, [(torch.ones(2, 4, 8, 8), Level(0.6, 0.8))], guided=False)
+        predicted("SDXL", sdxl, 3, [(torch.ones(2, 4, 8, 8), Level(0.6, 0.8))], guided=False)
 
 
 class Halved(diffusers.FlowMatchEulerDiscreteScheduler):

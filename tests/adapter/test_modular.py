@@ -1,10 +1,21 @@
 """Guidance in the loops of modular pipelines: SDXL, and Anima, of which there is no other."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import diffusers
 import pytest
 import torch
+from diffusers.modular_pipelines.anima import before_denoise as anima_steps, denoise as anima_loop
 from diffusers.modular_pipelines.stable_diffusion_xl import StableDiffusionXLAutoBlocks
+from diffusers.modular_pipelines.stable_diffusion_xl.modular_blocks_stable_diffusion_xl import (
+    StableDiffusionXLCoreDenoiseStep,
+)
 
-from tests.helpers import tiny_modular
+from tests.helpers.tiny_pipelines import NEGATIVE, POOLED, WORDS, evaluations, one
+from tests.helpers.tiny_text import WIDTH
+from tests.helpers.tiny_unets import XL, scheduler, unet, vae
 from vendi_guidance import VendiGuidance, guide_loops
 from vendi_guidance.adapter.modular import BEGIN, GUIDE
 
@@ -13,9 +24,79 @@ PROMPTS = [0, 0, 1]
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
-@pytest.fixture(params=["stable_diffusion_xl", "anima"])
+@dataclass
+class Modular:
+    """Blocks from embeddings to latents, and what to call them with."""
+
+    blocks: Any  # before `init_pipeline`; they may be changed
+    components: Callable[[], dict[str, Any]]
+    takes: dict[str, tuple[int, ...]]  # shapes for one prompt
+    latent: tuple[int, ...]
+    size: int  # of images, in pixels
+
+    def make(self, cfg=3.0):
+        """The pipeline, with the same weights each time."""
+        torch.manual_seed(0)
+        pipe = self.blocks.init_pipeline()
+        guider = diffusers.ClassifierFreeGuidance(guidance_scale=cfg)
+        pipe.update_components(guider=guider, **self.components())
+        return pipe
+
+    def embeddings(self, prompts, prefix=""):
+        return {
+            prefix + name: torch.stack([one(name, prompt, shape) for prompt in prompts])
+            for name, shape in self.takes.items()
+        }
+
+    def generate(self, pipe, **more):
+        """Latents of a call of 6 steps from seed 0."""
+        negative = self.embeddings([NEGATIVE] * len(PROMPTS), "negative_")
+        called = {"num_inference_steps": 6, "generator": torch.Generator().manual_seed(0)}
+        called |= {"output": "latents", "height": self.size, "width": self.size}
+        return pipe(**self.embeddings(PROMPTS) | negative | called | more)
+
+
+def stable_diffusion_xl():
+    def components():
+        return {"unet": unet(**XL), "vae": vae(), "scheduler": scheduler()}
+
+    return Modular(StableDiffusionXLCoreDenoiseStep(), components, POOLED, (4, 8, 8), 16)
+
+
+def anima():
+    def components():
+        transformer = diffusers.CosmosTransformer3DModel(
+            in_channels=4,
+            out_channels=4,
+            num_attention_heads=2,
+            attention_head_dim=16,
+            num_layers=1,
+            mlp_ratio=2,
+            text_embed_dim=WIDTH,
+            adaln_lora_dim=4,
+            max_size=(4, 16, 16),
+            patch_size=(1, 2, 2),
+            rope_scale=(1.0, 1.0, 1.0),
+            concat_padding_mask=True,
+            extra_pos_embed_type=None,
+        )
+        flow = diffusers.FlowMatchEulerDiscreteScheduler()
+        return {"transformer": transformer, "scheduler": flow}
+
+    # its text conditioner would need real token ids
+    steps = {
+        "input": anima_steps.AnimaTextInputStep(),
+        "prepare_latents": anima_steps.AnimaPrepareLatentsStep(),
+        "set_timesteps": anima_steps.AnimaSetTimestepsStep(),
+        "denoise": anima_loop.AnimaDenoiseStep(),
+    }
+    blocks = diffusers.SequentialPipelineBlocks.from_blocks_dict(steps)
+    return Modular(blocks, components, WORDS, (4, 1, 8, 8), 64)
+
+
+@pytest.fixture(params=[stable_diffusion_xl, anima], ids=lambda make: make.__name__)
 def modular(request):
-    return getattr(tiny_modular, request.param)()
+    return request.param()
 
 
 def guided(modular, guidance, cfg=3.0):
@@ -33,20 +114,20 @@ def unit(x):
 
 @pytest.mark.parametrize("preset", [None, "published"])
 def test_guidance_changes_what_comes_out_and_strength_0_does_not(modular, preset):
-    plain = modular.generate(modular.make(), PROMPTS)
+    plain = modular.generate(modular.make())
     guidance = VendiGuidance(preset=preset)
     pipe = guided(modular, guidance)
-    found = modular.generate(pipe, PROMPTS)
+    found = modular.generate(pipe)
     assert found.isfinite().all() and not torch.allclose(found, plain, atol=1e-3)
     assert guidance.skipped == 0
     guide_loops(modular.blocks, VendiGuidance(strength=0))
-    assert torch.equal(modular.generate(modular.make(), PROMPTS), plain)
+    assert torch.equal(modular.generate(modular.make()), plain)
 
 
 def test_finished_samples_enter_the_window_with_their_prompts_and_all_is_let_go_of(modular):
     guidance = VendiGuidance()
     pipe = guided(modular, guidance)
-    found = torch.cat([modular.generate(pipe, PROMPTS) for _ in range(2)])
+    found = torch.cat([modular.generate(pipe) for _ in range(2)])
     window = guidance.window
     assert window.latent_shape == modular.latent and len(window) == 6
     torch.testing.assert_close(window.features, unit(found), atol=1e-5, rtol=0)
@@ -58,24 +139,22 @@ def test_finished_samples_enter_the_window_with_their_prompts_and_all_is_let_go_
 
 def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
     pipe = guided(modular, VendiGuidance(memory="call"))
-    assert torch.equal(*(modular.generate(pipe, PROMPTS) for _ in range(2)))
+    assert torch.equal(*(modular.generate(pipe) for _ in range(2)))
 
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
 def test_cfg_is_off_at_all_steps_but_the_first_until_the_rounds(modular, cfg):
     guidance = VendiGuidance(rounds=2, candidates=1, cfg=0.0, proposal="gradient")
     pipe = guided(modular, guidance, cfg)
-    leaf = next(it for it in network_of(pipe).modules() if not [*it.children()])
-    evaluated = []
-    leaf.register_forward_hook(lambda *_: evaluated.append(1))
-    modular.generate(pipe, PROMPTS)
-    assert len(evaluated) == 6 + 2 + (cfg > 1)
+    with evaluations(network_of(pipe)) as rows:
+        modular.generate(pipe)
+    assert len(rows) == 6 + 2 + (cfg > 1)
 
 
 def test_guidance_that_is_inserted_again_takes_the_place_of_the_first(modular):
     first, second = VendiGuidance(), VendiGuidance()
     guide_loops(modular.blocks, first)
-    modular.generate(guided(modular, second), PROMPTS)
+    modular.generate(guided(modular, second))
     assert (len(first.window), len(second.window)) == (0, 3)
 
 
@@ -93,9 +172,9 @@ def test_blocks_without_a_loop_are_refused():
 
 
 def test_an_image_that_starts_from_another_is_remembered_too():
-    modular = tiny_modular.stable_diffusion_xl()
+    modular = stable_diffusion_xl()
     guidance = VendiGuidance()
     pipe = guided(modular, guidance)
     given = {"image_latents": torch.randn(3, *modular.latent), "strength": 0.5}
-    modular.generate(pipe, PROMPTS, **given)
+    modular.generate(pipe, **given)
     assert len(guidance.window) == 3

@@ -23,19 +23,13 @@ def generators(*seeds):
 
 def arguments_of_the_last_evaluation(name):
     """With CFG; and their module."""
-    module, calls = module_of(pipeline(name)), []
-    stock = module.forward
-
-    def record(*args, **kwargs):
-        calls.append((args, kwargs))
-        return stock(*args, **kwargs)
-
-    module.forward = record
-    try:
-        call(name, guided=True)
-    finally:
-        del module.forward
-    return module, *calls[-1]
+    calls = []
+    hook = module_of(pipeline(name)).register_forward_pre_hook(
+        lambda *given: calls.append(given), with_kwargs=True
+    )
+    call(name, guided=True)
+    hook.remove()
+    return calls[-1]
 
 
 def test_noise_is_as_long_as_asked_alike_in_the_rows_of_a_sample_and_not_on_padding():

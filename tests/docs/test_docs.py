@@ -20,12 +20,9 @@ DOCS = ROOT / "docs"
 PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"))]
 PAGES += sorted(DOCS.rglob("*.md"))
 
-
+# pages whose code needs nothing from elsewhere, and those where small models take others' places
 ALONE = ["docs/scores.md", "docs/evaluation.md", "docs/theory.md"]
-"""Pages whose code needs nothing from elsewhere."""
-
 WITH_MODELS = ["README.md", "docs/index.md", "docs/pipelines.md", "docs/dial.md"]
-"""Pages whose code calls models: small ones take their place."""
 
 
 def blocks_of(page):
@@ -81,13 +78,12 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
 
 
 def test_the_code_about_modular_pipelines_guides_their_loops():
+    def has_step(block):
+        return isinstance(block, DiversityStep) or any(map(has_step, block.sub_blocks.values()))
+
     guiding, _, _ = "\n".join(blocks_of("docs/modular.md")).partition("pipe = ")  # loads a model
     exec(guiding, names := {})
-    assert any(isinstance(block, DiversityStep) for block in every_block(names["blocks"]))
-
-
-def every_block(block):
-    return [block, *(one for below in block.sub_blocks.values() for one in every_block(below))]
+    assert has_step(names["blocks"])
 
 
 def test_the_code_of_every_page_is_run():
@@ -129,24 +125,9 @@ def test_relative_links_point_to_files_and_headings(page):
     assert broken_links(page) == []
 
 
-def test_a_broken_link_and_an_option_that_a_command_does_not_have_are_found(tmp_path):
-    with pytest.raises(click.NoSuchOption, match="--colour"):
-        test_a_command_on_a_page_can_be_given("", 'generate "a cat" --output out --colour red')
-    page = tmp_path / "page.md"
-    page.write_text(
-        "# Two words, `code`\n[a](#two-words-code) [b](#three) [c](gone.md) [d](page.md#x)"
-    )
-    assert broken_links(page) == ["#three", "gone.md", "page.md#x"]
-
-
 def test_modules_and_tests_that_the_docs_name_exist():
-    named = {
-        name
-        for page in PAGES
-        for name in re.findall(
-            r"`((?:vendi_guidance|pipelines|scripts|tests|assets)/[\w/.-]*)`", page.read_text()
-        )
-    }
+    path = r"`((?:vendi_guidance|pipelines|scripts|tests|assets)/[\w/.-]*)`"
+    named = {name for page in PAGES for name in re.findall(path, page.read_text())}
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 

@@ -6,6 +6,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import get_args
 
+import griffe
 import nbformat
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from ziamath import Latex
 import vendi_guidance
 from scripts.docs.docstrings import Docstrings
 from scripts.docs.site import NOTEBOOKS, OUTSIDE, PAGES, makeExtension, notebook_page, write_pages
-from tests.docs.test_docs import broken_links
+from tests.docs.test_docs import broken_links, without_code
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -33,13 +34,10 @@ def named_in(contents):
     return [page for part in below for page in named_in(part)]
 
 
-def test_the_table_of_contents_lists_every_page_once():
+def test_the_table_of_contents_lists_every_page_and_notebook_once():
     written = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     added = [name for name in (*OUTSIDE.values(), *NOTEBOOKS.values()) if name.endswith(".md")]
     assert sorted(named_in(SITE["nav"])) == sorted([*written, *added])
-
-
-def test_every_notebook_becomes_a_page():
     assert [notebook.name for notebook in DOCS.glob("*.ipynb")] == list(NOTEBOOKS)
 
 
@@ -82,16 +80,12 @@ def test_the_reference_has_every_public_name_and_every_result_once():
 
 
 def test_the_reference_shows_the_settings_by_name():
-    import griffe
-
-    package = griffe.load(
-        "vendi_guidance",
-        search_paths=[str(ROOT)],
-        extensions=griffe.Extensions(Docstrings()),
-    )
-    shown = package["adapter.callback.VendiGuidance"].docstring.value
+    extensions = griffe.Extensions(Docstrings())
+    package = griffe.load("vendi_guidance", search_paths=[str(ROOT)], extensions=extensions)
+    guidance = package["adapter.callback.VendiGuidance"]
+    shown = guidance.docstring.value
     assert "{" not in shown and "candidates (int, default 2" in shown
-    assert str(package["adapter.callback.VendiGuidance"].parameters["strength"].default) == "0.5"
+    assert str(guidance.parameters["strength"].default) == "0.5"
     assert "\nExamples:\n    >>> " in shown
     for name in ("Rounds", "Published"):
         assert "sigma_latent (float, " in package[f"guidance.settings.{name}"].docstring.value
@@ -112,23 +106,17 @@ def test_a_formula_becomes_a_drawing_with_its_text():
 def test_formulas_of_a_page_hold_no_command_that_is_not_known(page):
     text = page.read_text("utf-8")
     blocks = re.findall(r"^```math\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-    for formula in (*blocks, *re.findall(r"(?<![\w`])\$([^$`\n]+)\$", text)):
+    for formula in (*blocks, *re.findall(r"(?<![\w`])\$([^$`\n]+)\$", without_code(page))):
         assert "\\" not in convert(formula), formula
         assert Latex(formula).getsize()[1] < TALLEST, formula
 
 
 def test_a_notebook_shows_what_its_cells_print_and_draw():
+    image = {"output_type": "execute_result", "data": {"image/png": "AAAA", "text/plain": "i"}}
+    outputs = [{"output_type": "stream", "text": ["seen\n"]}, image]
     cells = [
         {"cell_type": "markdown", "source": ["# Title"]},
-        {
-            "cell_type": "code",
-            "source": ["f()"],
-            "outputs": [
-                {"output_type": "stream", "text": ["seen\n"]},
-                {"output_type": "execute_result", "data": {"image/png": "AAAA", "text/plain": "i"}},
-            ],
-        },
+        {"cell_type": "code", "source": ["f()"], "outputs": outputs},
     ]
     page = notebook_page({"cells": cells})
     assert page.startswith("# Title\n\n```python\nf()\n```\n\n```text\nseen\n```\n\n![")

@@ -2,12 +2,12 @@
 
 from types import SimpleNamespace
 
-import diffusers
 import pytest
 import torch
 
-from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import Gaussian, VendiGuidance, vendi
+from tests.guidance.test_engine import SHAPE, Network, diversity, seeded
+from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
+from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance import nearby
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
@@ -16,47 +16,28 @@ from vendi_guidance.guidance.step import Level, Step
 
 OPEN, NAMED = 0.6, 0.15  # how much of a deviation the network keeps
 FAR = 1e4  # beside the noise
-SHAPE = (4, 4, 4)
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-class Distilled:
+class Distilled(Network):
     """A network whose prompt leaves the first two channels open and names the others."""
 
-    evaluations_per_step = 1
-    has_prompt, is_undistilled = True, False
-    highest = Level(1.0, 1000.0)
+    has_prompt = True
     follow = torch.tensor([OPEN, OPEN, NAMED, NAMED]).view(4, 1, 1)
 
-    def __init__(self, size=4):
-        self.levels = Level(1.0, 9.0), Level(1.0, 0.4)
+    def __init__(self, size=4, before=9.0):
+        super().__init__(before, 0.4)
         self.denoised = torch.zeros(size, *SHAPE)
         self.proposed = FAR * torch.randn(size, *SHAPE, generator=seeded(1))
         self.asked = []
-
-    def at(self, ratio):
-        return Level(1.0, min(ratio, 1000.0))
 
     def denoise(self, latents, level=None, *, prompt_noise=0.0, generator=None):
         self.asked.append((level, prompt_noise))
         return self.proposed if prompt_noise else self.follow * latents
 
-    def restart(self, clean, noise):
-        self.found = clean, noise
-
 
 def modified(network, strength=0.5, **changes):
-    step = Step(
-        0,
-        4,
-        network.denoised,
-        prompts=torch.ones(len(network.denoised), 3),
-        network=network,
-        generator=seeded(),
-    )
+    given = {"prompts": torch.ones(len(network.denoised), 3), "generator": seeded()}
+    step = Step(0, 4, network.denoised, network=network, **given)
     engine = Engine(Rounds(strength=strength).changed(**changes), Memory(50))
     assert engine.is_due(step)
     return engine, engine.modify(step)
@@ -67,7 +48,7 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     network = Distilled()
     _, step = modified(network)
     last = 1 + network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
-    kept = torch.tensor([2 * OPEN, 2 * OPEN, 2 * NAMED, 2 * NAMED]).view(4, 1, 1) ** 2 * last
+    kept = (2 * network.follow) ** 2 * last
     torch.testing.assert_close(step.latents / FAR, kept * network.proposed / FAR, rtol=0, atol=1e-2)
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
@@ -86,14 +67,13 @@ def test_a_larger_strength_carries_deviations_further():
 
 
 def test_the_score_moves_samples_that_were_proposed_alike_apart(monkeypatch):
-    def diversity(push):
+    def with_push(push):
         monkeypatch.setattr(nearby, "PUSH", push)
         network = Distilled(8)
         network.proposed[4:] = network.proposed[:4] + 0.05 * network.proposed[4:]
-        found = modified(network)[1].latents.flatten(1)
-        return float(vendi(torch.nn.functional.normalize(found, dim=1), Gaussian(0.5)))
+        return diversity(modified(network)[1].latents)
 
-    assert diversity(0.3) > 1.1 * diversity(0.0)
+    assert with_push(0.3) > 1.1 * with_push(0.0)
 
 
 def test_a_broken_sample_is_left_as_it_was():
@@ -129,11 +109,6 @@ def test_what_proposes_follows_from_the_call_or_is_set(about, settings, proposal
 # Through pipelines
 
 
-@pytest.fixture
-def sdxl():
-    return CASES["SDXL"].make()
-
-
 def generate(pipe, guidance, steps=4, name="SDXL", **more):
     given = CASES[name].arguments([0, 0, 1]) | {"num_inference_steps": steps} | more
     return pipe(**given, **guidance.on(pipe, seeded(3)))[0]
@@ -144,12 +119,10 @@ def generate(pipe, guidance, steps=4, name="SDXL", **more):
     "kind", ["DDIM", "EulerDiscrete", "LCM", "TCD", "DPMSolverMultistep", "UniPCMultistep"]
 )
 def test_a_call_of_few_steps_without_cfg_has_three_evaluations_more(sdxl, kind, steps):
-    sdxl.scheduler = getattr(diffusers, f"{kind}Scheduler").from_config(sdxl.scheduler.config)
-    rows = []
-    leaf = next(it for it in sdxl.unet.modules() if not [*it.children()])
-    leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    with_scheduler(sdxl, kind)
     guidance = VendiGuidance()
-    final = generate(sdxl, guidance, steps)
+    with evaluations(sdxl.unet) as rows:
+        final = generate(sdxl, guidance, steps)
     assert rows == [3] * (steps + 3)
     assert final.isfinite().all() and guidance.skipped == 0 and len(guidance.window) == 3
     assert torch.equal(final, generate(sdxl, VendiGuidance(), steps))
@@ -163,16 +136,12 @@ def test_other_pipelines_are_asked_for_prompts_nearby_too(name):
     assert torch.as_tensor(final).isfinite().all()
 
 
-def test_what_is_done_is_said_in_one_line(caplog):
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [(9.0, "1.6"), (0.8, "0.8, the highest there is (1.6 is wanted)")],
+)
+def test_what_is_done_is_said_in_one_line(caplog, before, said):
     with caplog.at_level("INFO"):
-        modified(Distilled())
-    assert caplog.messages == [
-        "4 steps without CFG: a prompt nearby proposes at noise to signal 1.6"
-    ]
-    caplog.clear()
-    network = Distilled()
-    network.levels = Level(1.0, 0.8), Level(1.0, 0.4)
-    with caplog.at_level("INFO"):
-        modified(network)
-    [said] = caplog.messages
-    assert said.endswith("at noise to signal 0.8, the highest there is (1.6 is wanted)")
+        modified(Distilled(before=before))
+    expected = f"4 steps without CFG: a prompt nearby proposes at noise to signal {said}"
+    assert caplog.messages == [expected]

@@ -2,19 +2,20 @@
 
 import logging
 import math
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import diffusers
 import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
 
 from tests.adapter import test_denoiser as denoiser, test_guided_spaces as guided_spaces
+from tests.guidance.test_engine import diversity, seeded
+from tests.helpers import tiny_pipelines
 from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import Gaussian, ImageSpace, VendiGuidance, vendi
+from vendi_guidance import ImageSpace, VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.rounds import (
     CANDIDATES,
     CFG_STOP,
@@ -27,7 +28,7 @@ from vendi_guidance.guidance.rounds import (
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
-from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.step import Step
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -40,19 +41,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture
-def sdxl():
-    return CASES["SDXL"].make()
-
-
-def with_scheduler(pipe, kind):
-    of = getattr(diffusers, f"{kind}Scheduler")
-    pipe.scheduler = of.from_config(pipe.scheduler.config, skip_prk_steps=True)  # as SD's PNDM
-    return pipe
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+with_scheduler = partial(tiny_pipelines.with_scheduler, skip_prk_steps=True)  # as SD's PNDM
 
 
 def making(rounds=ROUNDS, **options):
@@ -89,11 +78,8 @@ def spied(pipe, guidance, **how):
 
 def evaluations(pipe, guidance=None, **how):
     """The rows of each evaluation of the network in a call."""
-    rows = []
-    leaf = next(it for it in pipe.unet.modules() if not [*it.children()])
-    hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
-    draw(pipe, guidance, **how)
-    hook.remove()
+    with tiny_pipelines.evaluations(pipe.unet) as rows:
+        draw(pipe, guidance, **how)
     return rows
 
 
@@ -113,50 +99,24 @@ def test_rounds_are_made_once_within_a_step_of_the_level(sdxl, kind, steps):
     assert guidance.skipped == 0
 
 
-@pytest.mark.parametrize("level", [0.01, 0.05, 0.2, 0.6])
-def test_the_level_of_the_rounds_is_the_nearest_that_there_is(sdxl, level):
-    spy = spied(with_scheduler(sdxl, "EulerDiscrete"), making(level=level), steps=12)
-    wanted = math.log(level * math.prod(CASES["SDXL"].latent) ** 0.5)
-    distances = [abs(math.log(start.ratio) - wanted) for start, _ in spy.levels]
-    assert spy.changed == [distances.index(min(distances))]
-
-
-def test_no_rounds_are_made_where_there_is_no_signal():
-    pipe = CASES["SD3"].make()
-    spy = spied(pipe, making(level=1e6), name="SD3", noise=seeded(), guided=True)
-    assert spy.levels[0][0].signal == 0
-    assert spy.changed == [1]
-
-
-def test_from_pure_noise_rounds_are_made_if_the_schedule_goes_on_where_all_is_decided():
-    spy = spied(CASES["SD3"].make(), making(), name="SD3", noise=seeded(), guided=True, steps=2)
-    start, end = spy.levels[0]
-    assert start.signal == 0 and end.ratio < CFG_STOP
-    assert spy.changed == [0]
+@pytest.mark.parametrize(
+    ("options", "steps", "made"),
+    [({"level": 1e6}, 6, 1), ({}, 2, 0)],
+    ids=["a later step has signal", "all is decided at the next"],
+)
+def test_from_pure_noise_rounds_are_made_only_if_the_schedule_goes_on_where_all_is_decided(
+    options, steps, made
+):
+    how = {"name": "SD3", "noise": seeded(), "guided": True, "steps": steps}
+    spy = spied(CASES["SD3"].make(), making(**options), **how)
+    assert spy.changed == [made]
+    assert spy.levels[0][0].signal == 0 and (spy.levels[0][1].ratio < CFG_STOP) == (made == 0)
 
 
 @pytest.mark.parametrize("kind", DETERMINISTIC)
 def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, kind):
     spy = spied(with_scheduler(sdxl, kind), making(level=1e-6), steps=3)
     assert spy.changed == [len(spy.before) - 1]
-
-
-@pytest.mark.parametrize("candidates", [1, 2, 3])
-@pytest.mark.parametrize("steps", [1, 2, 4, 7])
-@pytest.mark.parametrize("guided", [False, True])
-def test_rounds_cost_at_most_what_the_call_costs_without_them(sdxl, guided, steps, candidates):
-    pipe = with_scheduler(sdxl, "EulerDiscrete")
-    own = sum(evaluations(pipe, steps=steps, guided=guided))
-    guidance = making(8, candidates=candidates)
-    assert own < sum(evaluations(pipe, guidance, steps=steps, guided=guided)) <= 2 * own
-    assert guidance.skipped == 0
-
-
-def test_a_call_of_one_step_has_rounds_too(sdxl):
-    guidance = making()
-    final = draw(sdxl, guidance, steps=1)
-    assert final.isfinite().all() and len(guidance.window) == 3
-    assert not torch.allclose(final, draw(sdxl, steps=1), atol=1e-3)
 
 
 # What they cost, and CFG
@@ -204,16 +164,6 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
     assert evaluations(sdxl, VendiGuidance(level=0.25), steps=12) == [3] * (12 + USUAL_ROUNDS)
 
 
-@pytest.mark.parametrize("guided", [False, True])
-@pytest.mark.parametrize("options", [{"scale": 0}, {"strength": 0}], ids=["scale", "strength"])
-def test_without_strength_a_call_is_the_stock_pipelines(sdxl, options, guided):
-    guidance = VendiGuidance(**options)
-    noise = seeded(3)
-    assert torch.equal(draw(sdxl, guidance, noise=noise, guided=guided), draw(sdxl, guided=guided))
-    assert torch.equal(noise.get_state(), seeded(3).get_state())
-    assert len(guidance.window) == 0 and "step" not in vars(sdxl.scheduler)
-
-
 # What comes out
 
 
@@ -226,28 +176,6 @@ def test_every_scheduler_goes_on_from_the_rounds(sdxl, kind, guided):
     assert final.isfinite().all() and not torch.allclose(final, draw(pipe, guided=guided), atol=0.1)
     assert len(guidance.window) == 3 and guidance.skipped == 0
     assert "step" not in vars(pipe.scheduler) and "forward" not in vars(pipe.unet)
-
-
-@pytest.mark.parametrize("kind", ["DDIM", "EulerDiscrete", "DPMSolverMultistep", "UniPCMultistep"])
-def test_latents_after_the_rounds_are_at_the_level_that_the_step_ends_at(sdxl, kind):
-    pipe = with_scheduler(sdxl, kind)
-    found = {}
-
-    def denoise(latents, level=None):
-        found["noisy"], found["clean"] = latents, repeat(latents, level)
-        return found["clean"]
-
-    guidance = making()
-    spy = Spy(guidance)
-    given = CASES["SDXL"].arguments(PROMPTS) | guidance.on(pipe, seeded())
-    given["num_inference_steps"] = 10
-    network = guidance._call._network
-    repeat, network.denoise = network.denoise, denoise
-    pipe(**given | {"callback_on_step_end": spy})
-    [made] = spy.changed
-    start, end = spy.levels[made]
-    noise = (found["noisy"] - start.signal * found["clean"]) / start.noise
-    torch.testing.assert_close(spy.after[made], end.mix(found["clean"], noise))
 
 
 @pytest.mark.parametrize("kind", ["DPMSolverMultistep", "DEISMultistep", "UniPCMultistep"])
@@ -320,14 +248,6 @@ def test_exemplars_change_the_rounds(sdxl):
 # Noise and memory
 
 
-def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_picture_later(sdxl):
-    for memory, remembered in (("call", 0), ("session", 3)):
-        guidance = making(memory=memory)
-        first = draw(sdxl, guidance)
-        assert len(guidance.window) == remembered
-        assert torch.equal(draw(sdxl, guidance), first) == (memory == "call")
-
-
 def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     session, own = making(), making(memory="call")
     draw(sdxl, session)
@@ -336,17 +256,6 @@ def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     first = draw(sdxl, guidance)
     assert torch.equal(draw(sdxl, guidance), first) and len(seen) == 3
     assert not torch.equal(draw(sdxl, own), first)
-
-
-@pytest.mark.parametrize("kind", DETERMINISTIC)
-def test_noise_is_that_of_the_generator(sdxl, kind):
-    pipe = with_scheduler(sdxl, kind)
-
-    def call(seed):
-        return draw(pipe, making(), noise=seeded(seed))
-
-    assert torch.equal(call(1), call(1))
-    assert not torch.allclose(call(1), call(2), rtol=1e-2)
 
 
 def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
@@ -363,8 +272,8 @@ def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
 # Broken samples and broken calls
 
 
-def spoil(pipe, monkeypatch, value, at=None):
-    """From evaluation `at` on, the network says NaN or infinity for the first sample."""
+def spoil(pipe, monkeypatch, value, at=None, samples=0):
+    """The network says NaN or infinity for these samples, at evaluation `at` or at all."""
     forward, made = pipe.unet.forward, []
 
     def broken(*args, **kwargs):
@@ -372,7 +281,7 @@ def spoil(pipe, monkeypatch, value, at=None):
         [output] = forward(*args, **kwargs)
         if at is None or len(made) == at:
             output = output.clone()
-            output[0, 0, 0, 0] = value
+            output[samples, 0, 0, 0] = value
         return (output,)
 
     monkeypatch.setattr(pipe.unet, "forward", broken)
@@ -395,8 +304,7 @@ def test_a_broken_sample_leaves_the_others_whole(sdxl, monkeypatch, caplog, valu
 
 def test_where_all_samples_are_broken_none_is_remembered(sdxl, monkeypatch):
     guidance = making()
-    forward = sdxl.unet.forward
-    monkeypatch.setattr(sdxl.unet, "forward", lambda *a, **k: (forward(*a, **k)[0] * torch.nan,))
+    spoil(sdxl, monkeypatch, torch.nan, samples=slice(None))
     draw(sdxl, guidance)
     assert guidance.skipped > 0 and len(guidance.window) == 0
 
@@ -409,43 +317,14 @@ def test_latents_of_a_broken_sample_are_left_to_the_pipeline(sdxl, monkeypatch):
     assert spy.after[-1].isfinite().all()
 
 
-@pytest.mark.parametrize("step", [0, 1, 5])
-def test_a_call_that_raises_leaves_everything_as_it_was(sdxl, step):
-    guidance = making()
-    draw(sdxl, guidance)
-    before = guidance.window.features.clone()
-
-    def fail(pipe, index, timestep, tensors):
-        tensors = guidance(pipe, index, timestep, tensors)
-        if index == step:
-            raise KeyboardInterrupt
-        return tensors
-
-    with pytest.raises(KeyboardInterrupt), guidance.attached(sdxl, seeded()) as given:
-        more = {"num_inference_steps": 6, "callback_on_step_end": fail}
-        sdxl(**CASES["SDXL"].arguments(PROMPTS) | given | more)
-    assert torch.equal(guidance.window.features, before)
-    assert "step" not in vars(sdxl.scheduler) and "forward" not in vars(sdxl.unet)
-    assert guidance.generator is None
-    assert torch.equal(draw(sdxl), draw(CASES["SDXL"].make()))
-
-
 def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
     sdxl.unet.register_forward_hook(lambda module, args, output: (output[0].roll(1, 0),))
-    with pytest.raises(
-        ValueError, match=r'use VendiGuidance\(Published\(\)\) or preset="published"'
-    ):
+    with pytest.raises(ValueError, match=r'use VendiGuidance\(Published\(\)\) or preset="publ'):
         draw(sdxl, making())
-    guidance = VendiGuidance(preset="published")
-    assert draw(sdxl, guidance).isfinite().all()
+    assert draw(sdxl, VendiGuidance(preset="published")).isfinite().all()
 
 
 # The dial
-
-
-def diversity(latents):
-    flat = latents.float().flatten(1)
-    return vendi(flat / flat.norm(dim=1, keepdim=True), Gaussian(0.5)).item()
 
 
 def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
@@ -454,15 +333,9 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
 
     def call(strength):
         guidance = VendiGuidance(strength=strength)
-        given = guidance.on(pipe, seeded(1))
-        latents = pipe(
-            ["waving hand"] * 8,
-            num_inference_steps=8,
-            generator=[seeded(seed) for seed in range(8)],
-            output_type="latent",
-            **given,
-        ).images
-        return diversity(latents)
+        given = {"num_inference_steps": 8, "generator": [seeded(seed) for seed in range(8)]}
+        given |= {"output_type": "latent", **guidance.on(pipe, seeded(1))}
+        return diversity(pipe(["waving hand"] * 8, **given).images)
 
     off, low, half, full = map(call, (0, 0.25, 0.5, 1))
     assert 2 * off < low < half <= full
@@ -473,22 +346,19 @@ def test_the_defaults_are_those_of_half_the_dial():
     assert dial(0)["scale"] == 0 < dial(0.5)["scale"] < dial(1)["scale"]
 
 
-@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "high", None])
-def test_a_strength_off_the_dial_is_named(strength):
-    with pytest.raises(ValueError, match=f"strength must be between 0, .* got {strength!r}"):
-        VendiGuidance(strength=strength)
-
-
-def test_a_strength_beside_a_preset_is_refused():
-    with pytest.raises(ValueError, match=r"preset 'published' has a scale .* got strength 0\.5"):
-        VendiGuidance(strength=0.5, preset="published")
-
-
-def test_levels_and_watches_are_what_rounds_need(sdxl):
-    assert Level(0.5, 2.0).ratio == 4.0 and Level(0.0, 1.0).ratio == math.inf
-    assert Level(0.5, 2.0).mix(torch.ones(1), torch.ones(1)).item() == 2.5
-    with Watch(sdxl.scheduler) as watch, pytest.raises(RuntimeError, match="no step"):
-        _ = watch.step
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": 0.5, "preset": "published"}, r"'published' has a scale .* strength 0\.5"),
+        *(
+            ({"strength": it}, f"strength must be between 0, .* got {it!r}")
+            for it in (-0.1, 1.1, float("nan"), "high", None)
+        ),
+    ],
+)
+def test_a_strength_off_the_dial_or_beside_a_preset_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        VendiGuidance(**options)
 
 
 def test_copies_are_at_no_distance_from_one_another():

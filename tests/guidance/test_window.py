@@ -17,7 +17,10 @@ def samples(count, seed=0):
 
 
 @settings(max_examples=50, deadline=None)
-@given(size=st.integers(1, 12), batches=st.lists(st.integers(1, 15), max_size=8))
+@given(
+    size=st.integers(1, 12) | st.sampled_from([70, 150, 300]),
+    batches=st.lists(st.integers(1, 15) | st.just(200), max_size=8),
+)
 def test_holds_the_last_samples_and_their_kernels_as_if_computed_anew(size, batches):
     window = SlidingWindow(size)
     latents, prompts = samples(sum(batches) or 1)
@@ -37,22 +40,6 @@ def test_holds_the_last_samples_and_their_kernels_as_if_computed_anew(size, batc
         assert sums[1].item() == pytest.approx((gram_z * gram_t).square().sum().item(), rel=1e-5)
         assert torch.equal(own_z.diagonal(), torch.ones(len(f)))
         assert torch.allclose(own_t, own_t.T, atol=1e-6)
-
-
-def test_features_have_unit_length_in_the_storage_dtype():
-    window = SlidingWindow(4, dtype=torch.bfloat16)
-    window.append(*samples(3))
-    assert window.features.dtype == torch.bfloat16
-    assert window.features.float().norm(dim=1).tolist() == pytest.approx([1, 1, 1], abs=1e-2)
-
-
-def test_clear_forgets_everything_and_allows_another_size_of_picture():
-    window = SlidingWindow(4)
-    window.append(*samples(3))
-    window.clear()
-    assert len(window) == 0
-    window.append(torch.ones(1, 7))
-    assert window.latent_shape == (7,)
 
 
 @pytest.mark.parametrize("count", [0, 2, 5, 13])
@@ -136,8 +123,6 @@ def test_a_bad_size_is_named(size):
 @pytest.mark.parametrize(
     ("latents", "prompts", "reason"),
     [
-        (torch.ones(2, 4, 2, 2), torch.ones(1, 4), "2 latents but 1 prompt"),
-        (torch.full((1, 4, 2, 2), torch.nan), torch.ones(1, 4), "finite"),
         (torch.ones(1, 2, 3, 3), torch.ones(1, 5), "width 4, got 5"),
         (torch.ones(1, 2, 3, 3), None, "with prompts, got one without"),
         (torch.ones(2, 2, 3, 3), torch.ones(1, 4), "2 latents but 1 prompt$"),
@@ -162,6 +147,8 @@ def test_products_are_those_of_the_stored_features_in_the_precision_of_the_other
     window = SlidingWindow(33, dtype=storage)
     if count:
         window.append(*samples(count))
+        assert window.features.dtype == storage
+        assert window.features.float().norm(dim=1).sub(1).abs().max() < 1e-2
     others = torch.randn(3, 18, dtype=precision)
     stored = window.features.to(precision) if count else others[:0]
     weights = torch.randn(3, len(stored), dtype=precision)
@@ -169,18 +156,3 @@ def test_products_are_those_of_the_stored_features_in_the_precision_of_the_other
     total = window.add_weighted(others.clone(), weights)
     assert total.dtype == precision
     assert torch.allclose(total, others + weights @ stored, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", [70, 150, 300])
-def test_many_samples_may_enter_at_once(size):
-    latents, prompts = samples(200)
-    at_once, one_by_one = SlidingWindow(size), SlidingWindow(size)
-    at_once.append(latents, prompts)
-    for sample, prompt in zip(latents.split(1), prompts.split(1), strict=True):
-        one_by_one.append(sample, prompt)
-    assert len(at_once) == len(one_by_one) == min(size, 200)
-    order, other = (window.features[:, 0].argsort() for window in (at_once, one_by_one))
-    assert torch.equal(at_once.features[order], one_by_one.features[other])
-    products = at_once.inner_products[order][:, order]
-    assert torch.allclose(products, one_by_one.inner_products[other][:, other], atol=1e-6)
-    assert torch.allclose(products, products.T, atol=1e-6)

@@ -16,6 +16,12 @@ def invoke(command: click.Command, *words: object) -> Result:
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
+def succeeds(command: click.Command, *words: object) -> Result:
+    result = invoke(command, *words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def said_by(result: Result) -> str:
     """The output of a command, which succeeded."""
     assert result.exit_code == 0, result.output

@@ -35,33 +35,20 @@ SMALL = ("-1", "0", "1", "2", "", "x", "nan", "1.5", "-")
 """Where a large number asks for much work."""
 
 MODELS = (*PATHS, "nobody/nothing", "a/b/c", "no spaces/allowed here", "-/-", "x" * 200 + "/y")
-IMAGE_EMBEDDERS = (
-    *("pixels", "pixels:4", "pixels:0", "pixels:-1", "pixels:x", "pixels:٣", "pixels:", ":", ""),
-    *("dinov2", "dinov2:model", "clip", "clip:no/such", "clip:model", "clip:hf-hub:x", "eyes"),
-    *("probe:probe", "probe:", "probe:run"),
-    *("dinov2:features.safetensors", "timm:resnet18", "timm:", "timm:no/such", "timm:\udcff"),
-    *("probe:a\nb", "pixels:4:4", "timm:model"),
-)
-PROMPT_EMBEDDERS = (
-    *("clip", "clip:no/such", "clip:ViT-B-32/nothing", "sdxl:", "sdxl:run", "sdxl:\udcff", "sdxl"),
-    *("sentence-transformers:", "sentence-transformers:model", "transformers:no/such", "words"),
-    *("transformers:model", "transformers:probe", "", ":", "pixels"),
-)
+KINDS = ("pixels", "probe", "dinov2", "clip", "timm", "sdxl", "transformers", "own-prompt", "")
+PLACES = ("", ":", ":4", ":٣", ":model", ":probe", ":run", ":no/such", ":a\nb", ":\udcff")
+EMBEDDERS = tuple(kind + place for kind in KINDS for place in PLACES)
 VALUES: dict[str, tuple[str, ...]] = {
     "--model": MODELS,
     "--lora": (*MODELS, "nobody/nothing/x.safetensors", "window.safetensors", "model/unet"),
     "--variant": ("fp16", "", "..", "/", "\udcff", "x" * 300, "{}", "*"),
     "--device": ("cpu", "cuda", "cuda:99", "meta", "mps", "abacus", "", "cpu:0", "\udcff", "-1"),
     "--negative-prompt": PROMPTS,
-    "--image-embedder": IMAGE_EMBEDDERS,
-    "--prompt-embedder": PROMPT_EMBEDDERS,
-    "--clip": (*IMAGE_EMBEDDERS[:12], "clip:", "clip:probe", "clip:\udcff"),
-    "--attribute-judge": ("clip", "clip:model", "labels", "", "probe", "clip:", "\udcff"),
-    "--faithfulness": (
-        *("own-model", "clip", "clip:no/such", "probe:", "probe:probe", "probe:run"),
-        *("beauty", "", ":", "own-model:x", "seed", "prompt", "seconds", "diversity_scale"),
-        *("diversity_objective", "file_name", "\udcff"),
-    ),
+    "--image-embedder": EMBEDDERS,
+    "--prompt-embedder": EMBEDDERS,
+    "--clip": EMBEDDERS,
+    "--attribute-judge": (*EMBEDDERS, "labels"),
+    "--faithfulness": (*EMBEDDERS, "own-model", "seed", "diversity_scale", "file_name"),
     "--method": (
         *("ours", "ours=", "ours=0.5", "ours=0", "ours=nan", "ours=1e-320", "ours=2", "ours=0.5,"),
         *("ours=0.5,0.50000000000001", "ours=-0.0", "magic", "magic=1", "=", "=1", "", "ours=٣"),

@@ -4,10 +4,12 @@ Prompts are numbers: prompt n stands for random embeddings of its own, handed ov
 pipelines do not repeat such embeddings for several images of a prompt; they also take text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import diffusers
 import torch
 from torch import Tensor
 
@@ -18,16 +20,35 @@ NEGATIVE = 7  # the number of the prompt that says what is not wanted
 SQUARE = {"height": 64, "width": 64}  # eight times the latents' height and width
 
 
+@contextmanager
+def evaluations(network: torch.nn.Module) -> Iterator[list[int]]:
+    """The rows of each evaluation of a network, as long as the block lasts."""
+    rows: list[int] = []
+    leaf = next(it for it in network.modules() if not [*it.children()])
+    hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    try:
+        yield rows
+    finally:
+        hook.remove()
+
+
+def with_scheduler(pipe: Any, kind: str, **options: Any) -> Any:
+    """The pipeline with a scheduler of another kind and the same configuration."""
+    scheduler = getattr(diffusers, f"{kind}Scheduler")
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **options)
+    return pipe
+
+
 @dataclass(frozen=True)
 class Case:
     """A pipeline, and what to call it with.
 
     Attributes:
         build: makes the pipeline.
-        latent: shape of one latent, as the callback sees it.
         takes: what tells a prompt, by argument: the shape for one prompt. Masks hold ones, fewer
             for some prompts.
         fixed: what every call gets besides.
+        latent: shape of one latent, as the callback sees it.
         guided, plain: what switches classifier-free guidance on, and what switches it off.
         per_prompt: the argument for several images of a prompt, or None where it has no effect.
         repeats: whether embeddings are repeated for several images; if not, text must be given.
@@ -38,9 +59,9 @@ class Case:
     """
 
     build: Callable[[], Any]
-    latent: tuple[int, ...]
     takes: dict[str, tuple[int, ...]]
     fixed: dict[str, Any] = field(default_factory=lambda: SQUARE)
+    latent: tuple[int, ...] = (4, 8, 8)
     guided: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 3.0})
     plain: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 1.0})
     per_prompt: str | None = "num_images_per_prompt"
@@ -62,6 +83,10 @@ class Case:
         rows = {name: [one(name, n, shape) for n in prompts] for name, shape in self.takes.items()}
         return rows if self.lists else {name: torch.stack(row) for name, row in rows.items()}
 
+    @staticmethod
+    def _text(prompts: Sequence[int]) -> dict[str, Any]:
+        return {"prompt": ["abcdefgh"[n] * (n + 2) for n in prompts]}
+
     def arguments(
         self, prompts: Sequence[int], guided: bool = False, images: int = 1, text: bool = False
     ) -> dict[str, Any]:
@@ -72,13 +97,11 @@ class Case:
             images: how many of each prompt.
             text: prompts in letters, not as embeddings.
         """
-        if text:
-            given: dict[str, Any] = {"prompt": ["abcdefgh"[n] * (n + 2) for n in prompts]}
-        else:
-            given = self.embeddings(prompts)
-            if (guided and self.negative) or self.always_negative:
-                unwanted = self.embeddings([NEGATIVE] * len(prompts))
-                given |= {f"negative_{name}": value for name, value in unwanted.items()}
+        told = self._text if text else self.embeddings
+        given = told(prompts)
+        if (guided and self.negative) or self.always_negative:
+            unwanted = told([NEGATIVE] * len(prompts))
+            given |= {f"negative_{name}": value for name, value in unwanted.items()}
         return {
             **given,
             **self.fixed,
@@ -101,84 +124,59 @@ def one(name: str, prompt: int, shape: tuple[int, ...]) -> Tensor:
 WORDS = {"prompt_embeds": (TOKENS, WIDTH)}
 POOLED = {**WORDS, "pooled_prompt_embeds": (WIDTH,)}
 MASKED = {**WORDS, "prompt_attention_mask": (TOKENS,)}
+WIDE = {"prompt_embeds": (TOKENS, 2 * WIDTH), "pooled_prompt_embeds": (2 * WIDTH,)}
+QWEN = {**WORDS, "prompt_embeds_mask": (TOKENS,)}
+LAYERED = {**QWEN, "prompt_embeds": (TOKENS, dit.LAYERS, WIDTH)}
 IMAGE = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+STARTED = {"image": IMAGE, "strength": 0.9}
 SMALL = {"height": 16, "width": 16}
 NINE_FRAMES = {**SQUARE, "num_frames": 9}
 VIDEOS = "num_videos_per_prompt"
 UNBINNED = {**SQUARE, "use_resolution_binning": False, "negative_prompt": None}
 TRUE_CFG = {"guided": {"true_cfg_scale": 3.0}, "plain": {"true_cfg_scale": 1.0}}
 
+PACKED = (16, 16)  # the shape of latents as tokens
+
 CASES: dict[str, Case] = {
-    "SD 1.5": Case(unet.stable_diffusion, (4, 8, 8), WORDS),
-    "InstructPix2Pix": Case(
-        unet.instruct_pix2pix, (4, 8, 8), WORDS, {"image": IMAGE.expand(2, 3, 16, 16)}
-    ),
-    "SDXL": Case(unet.stable_diffusion_xl, (4, 8, 8), POOLED),
-    "SDXL img2img": Case(
-        unet.stable_diffusion_xl_img2img, (4, 8, 8), POOLED, {"image": IMAGE, "strength": 0.9}
-    ),
+    "SD 1.5": Case(unet.stable_diffusion, WORDS),
+    "InstructPix2Pix": Case(unet.instruct_pix2pix, WORDS, {"image": IMAGE.expand(2, 3, 16, 16)}),
+    "SDXL": Case(unet.stable_diffusion_xl, POOLED),
+    "SDXL img2img": Case(unet.stable_diffusion_xl_img2img, POOLED, STARTED),
     "SDXL inpaint": Case(
         unet.stable_diffusion_xl_inpaint,
-        (4, 8, 8),
         POOLED,
-        {"image": IMAGE, "mask_image": (IMAGE[:, :1] > 0.3).float(), **SMALL, "strength": 0.9},
+        {**STARTED, **SMALL, "mask_image": (IMAGE[:, :1] > 0.3).float()},
     ),
-    "SDXL ControlNet": Case(
-        unet.stable_diffusion_xl_controlnet, (4, 8, 8), POOLED, {"image": IMAGE}
-    ),
-    "SDXL PAG": Case(unet.stable_diffusion_xl_pag, (4, 8, 8), POOLED),
-    "Kolors": Case(unet.kolors, (4, 8, 8), POOLED, repeats=False),
+    "SDXL ControlNet": Case(unet.stable_diffusion_xl_controlnet, POOLED, {"image": IMAGE}),
+    "SDXL PAG": Case(unet.stable_diffusion_xl_pag, POOLED),
+    "Kolors": Case(unet.kolors, POOLED, repeats=False),
     "Kandinsky 2.2": Case(
-        unet.kandinsky_2_2,
-        (4, 8, 8),
-        {"image_embeds": (WIDTH,)},
-        SMALL,
-        always_negative=True,
+        unet.kandinsky_2_2, {"image_embeds": (WIDTH,)}, SMALL, always_negative=True
     ),
-    "SD3": Case(
-        dit.stable_diffusion_3,
-        (4, 8, 8),
-        {"prompt_embeds": (TOKENS, 2 * WIDTH), "pooled_prompt_embeds": (2 * WIDTH,)},
-        repeats=False,
-    ),
-    "Flux": Case(dit.flux, (16, 16), POOLED, **TRUE_CFG, repeats=False),
-    "Chroma": Case(dit.chroma, (16, 16), MASKED, repeats=False),
-    "PixArt-alpha": Case(dit.pixart_alpha, (4, 8, 8), MASKED, UNBINNED, callback=False),
-    "PixArt-Sigma": Case(dit.pixart_sigma, (4, 8, 8), MASKED, UNBINNED, callback=False),
-    "Sana": Case(dit.sana, (4, 4, 4), MASKED, {**UNBINNED, "height": 128, "width": 128}),
-    "AuraFlow": Case(dit.aura_flow, (4, 8, 8), MASKED),
-    "Lumina": Case(
-        dit.lumina, (4, 8, 8), MASKED, {**SQUARE, "clean_caption": False}, repeats=False
-    ),
-    "Lumina2": Case(dit.lumina2, (4, 8, 8), MASKED, repeats=False),
+    "SD3": Case(dit.stable_diffusion_3, WIDE, repeats=False),
+    "Flux": Case(dit.flux, POOLED, latent=PACKED, **TRUE_CFG, repeats=False),
+    "Chroma": Case(dit.chroma, MASKED, latent=PACKED, repeats=False),
+    "PixArt-alpha": Case(dit.pixart_alpha, MASKED, UNBINNED, callback=False),
+    "PixArt-Sigma": Case(dit.pixart_sigma, MASKED, UNBINNED, callback=False),
+    "Sana": Case(dit.sana, MASKED, {**UNBINNED, "height": 128, "width": 128}, (4, 4, 4)),
+    "AuraFlow": Case(dit.aura_flow, MASKED),
+    "Lumina": Case(dit.lumina, MASKED, {**SQUARE, "clean_caption": False}, repeats=False),
+    "Lumina2": Case(dit.lumina2, MASKED, repeats=False),
     "HunyuanDiT": Case(
-        dit.hunyuan_dit,
-        (4, 8, 8),
-        MASKED | {f"{name}_2": shape for name, shape in MASKED.items()},
-        UNBINNED,
-        repeats=False,
+        dit.hunyuan_dit, MASKED | {f"{it}_2": MASKED[it] for it in MASKED}, UNBINNED, repeats=False
     ),
-    "CogView4": Case(dit.cogview4, (4, 8, 8), WORDS, repeats=False),
-    "Qwen-Image": Case(
-        dit.qwen_image, (16, 16), {**WORDS, "prompt_embeds_mask": (TOKENS,)}, **TRUE_CFG
-    ),
-    "Z-Image": Case(dit.z_image, (4, 8, 8), WORDS, plain={"guidance_scale": 0.0}, lists=True),
-    "Qwen-Image 2.1": Case(
-        dit.qwen_image_2_1, (16, 16), {**WORDS, "prompt_embeds_mask": (TOKENS,)}, **TRUE_CFG
-    ),
-    "Krea 2": Case(
-        dit.krea2,
-        (16, 16),
-        {"prompt_embeds": (TOKENS, dit.LAYERS, WIDTH), "prompt_embeds_mask": (TOKENS,)},
-        plain={"guidance_scale": 0.0},
-    ),
-    "Flux 2": Case(dit.flux2, (16, 16), WORDS, negative=False),
-    "Flux 2 Klein": Case(dit.flux2_klein, (16, 16), WORDS, SMALL),
-    "Ovis-Image": Case(dit.ovis_image, (16, 16), WORDS, {**SQUARE, "negative_prompt": None}),
+    "CogView4": Case(dit.cogview4, WORDS, repeats=False),
+    "Qwen-Image": Case(dit.qwen_image, QWEN, latent=PACKED, **TRUE_CFG),
+    "Z-Image": Case(dit.z_image, WORDS, plain={"guidance_scale": 0.0}, lists=True),
+    "Qwen-Image 2.1": Case(dit.qwen_image_2_1, QWEN, latent=PACKED, **TRUE_CFG),
+    "Krea 2": Case(dit.krea2, LAYERED, latent=PACKED, plain={"guidance_scale": 0.0}),
+    "Flux 2": Case(dit.flux2, WORDS, latent=PACKED, negative=False),
+    "Flux 2 Klein": Case(dit.flux2_klein, WORDS, SMALL, PACKED),
+    "Ovis-Image": Case(dit.ovis_image, WORDS, {**SQUARE, "negative_prompt": None}, PACKED),
     "AnimateDiff": Case(
-        unet.animate_diff, (4, 3, 8, 8), WORDS, {**SQUARE, "num_frames": 3}, per_prompt=None
+        unet.animate_diff, WORDS, {**SQUARE, "num_frames": 3}, (4, 3, 8, 8), per_prompt=None
     ),
-    "LTX": Case(dit.ltx, (8, 4), MASKED, NINE_FRAMES, per_prompt=VIDEOS, repeats=False),
-    "Wan": Case(dit.wan, (4, 3, 8, 8), WORDS, NINE_FRAMES, per_prompt=VIDEOS, repeats=False),
-    "CogVideoX": Case(dit.cogvideox, (3, 4, 8, 8), WORDS, NINE_FRAMES, per_prompt=None),
+    "LTX": Case(dit.ltx, MASKED, NINE_FRAMES, (8, 4), per_prompt=VIDEOS, repeats=False),
+    "Wan": Case(dit.wan, WORDS, NINE_FRAMES, (4, 3, 8, 8), per_prompt=VIDEOS, repeats=False),
+    "CogVideoX": Case(dit.cogvideox, WORDS, NINE_FRAMES, (3, 4, 8, 8), per_prompt=None),
 }

@@ -51,31 +51,31 @@ def animate_diff() -> Any:
     )
 
 
+def _xl(kind: str = "", **parts: Any) -> Any:
+    pipeline = getattr(diffusers, f"StableDiffusionXL{kind}Pipeline")
+    return pipeline(**{"vae": None, "unet": unet(**XL), **without_text(2)} | parts)
+
+
 def stable_diffusion_xl() -> Any:
-    return diffusers.StableDiffusionXLPipeline(vae=None, unet=unet(**XL), **without_text(2))
+    return _xl()
 
 
 def stable_diffusion_xl_img2img() -> Any:
-    return diffusers.StableDiffusionXLImg2ImgPipeline(vae=vae(), unet=unet(**XL), **without_text(2))
+    return _xl("Img2Img", vae=vae())
 
 
 def stable_diffusion_xl_inpaint() -> Any:
-    return diffusers.StableDiffusionXLInpaintPipeline(vae=vae(), unet=unet(**XL), **without_text(2))
+    return _xl("Inpaint", vae=vae())
 
 
 def stable_diffusion_xl_controlnet() -> Any:
-    controlnet = diffusers.ControlNetModel(
-        conditioning_embedding_out_channels=(4, 8), **BLOCKS, **XL
-    )
-    return diffusers.StableDiffusionXLControlNetPipeline(
-        vae=vae(), unet=unet(**XL), controlnet=controlnet, **without_text(2)
-    )
+    channels = {"conditioning_embedding_out_channels": (4, 8)}
+    controlnet = diffusers.ControlNetModel(**channels, **BLOCKS, **XL)
+    return _xl("ControlNet", vae=vae(), controlnet=controlnet)
 
 
 def stable_diffusion_xl_pag() -> Any:
-    return diffusers.StableDiffusionXLPAGPipeline(
-        vae=None, unet=unet(**XL), pag_applied_layers="mid", **without_text(2)
-    )
+    return _xl("PAG", pag_applied_layers="mid")
 
 
 def kandinsky_2_2() -> Any:

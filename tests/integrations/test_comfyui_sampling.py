@@ -15,6 +15,7 @@ from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import rounds
 from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level
 
@@ -49,11 +50,15 @@ class Velocity:
 class Guider:
     """Evaluates a model whose images have black and white channels; CFG makes them white."""
 
-    def __init__(self, sampling=Noise, conds=None):
+    def __init__(self, sampling=Noise, cfg=CFG):
         self.inner_model = SimpleNamespace(model_sampling=sampling)
-        self.conds = conds or {"positive": [{"pooled_output": torch.ones(1, 3)}]}
-        self.cfg = CFG
-        self.seen = []
+        self.conds = {"positive": [{"pooled_output": torch.ones(1, 3)}]}
+        self.cfg, self.seen = cfg, []
+
+    @property
+    def sigmas(self):
+        """Of each evaluation."""
+        return [sigma for sigma, _ in self.seen]
 
     def __call__(self, x, sigma, model_options=None, seed=None):
         self.seen.append((float(sigma[0]), self.cfg))
@@ -118,21 +123,17 @@ def memory(tmp_path, kind="this batch", name="test"):
 
 def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=None, **given):
     """Samples with guidance, where `where` says; without it for None."""
-    guider = guider or Guider()
     options = given.get("model_options", {"transformer_options": {}})
-    extra_args = {"model_options": options, "seed": seed}
-    noise = given.get("noise", noise_of(seed))
-    latents = given.get("latents", torch.zeros(SHAPE))
-    run = Sampler(function)
-    args = (guider, sigmas, extra_args, callback, noise, latents, None, True)
+    noise, latents = given.get("noise", noise_of(seed)), given.get("latents", torch.zeros(SHAPE))
+    extra_args, run = {"model_options": options, "seed": seed}, Sampler(function)
+    args = (guider or Guider(), sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
     return DiverseSampling(Rounds(), where, given.get("undistilled"))(run, *args)
 
 
 def diversity(samples):
-    unit = torch.nn.functional.normalize(samples.flatten(1), dim=1)
-    return float(vendi(unit, Gaussian(0.5)))
+    return float(vendi(unit_rows(samples.flatten(1)), Gaussian(0.5)))
 
 
 @pytest.mark.parametrize(
@@ -147,14 +148,14 @@ def test_samples_of_a_prompt_differ(tmp_path, function, sampling, sigmas):
     samples = draw(memory(tmp_path), guider, **how)
     assert samples.isfinite().all()
     assert diversity(samples) > 1.5 * diversity(draw(None, Guider(sampling), **how))
-    assert [sigma for sigma, _ in guider.seen].count(float(sigmas[AT])) > EVALUATIONS
+    assert guider.sigmas.count(float(sigmas[AT])) > EVALUATIONS
 
 
 def test_a_velocity_model_is_not_guided_where_there_is_no_signal(tmp_path):
     guider = Guider(Velocity)
     sigmas = torch.tensor([1.0, 0.5, 0.0])
     draw(memory(tmp_path), guider, sigmas=sigmas)
-    assert [sigma for sigma, _ in guider.seen].count(1.0) == 1
+    assert guider.sigmas.count(1.0) == 1
 
 
 @pytest.mark.parametrize(("function", "own"), [(euler, 0), (ahead_of_the_model, 1)])
@@ -164,7 +165,7 @@ def test_each_step_is_evaluated_once_and_the_rounds_at_their_level(tmp_path, fun
     draw(memory(tmp_path), guider, function)
     expected = SIGMAS[:-1].tolist()
     expected[AT : AT + 1] = [expected[AT]] * (1 + EVALUATIONS + own)
-    assert [sigma for sigma, _ in guider.seen] == expected
+    assert guider.sigmas == expected
 
 
 @pytest.mark.parametrize(("sampling", "ratio", "sigma"), [(Noise, 3.0, 3.0), (Velocity, 3.0, 0.75)])
@@ -186,7 +187,7 @@ def test_the_model_predicts_at_a_level_that_the_schedule_skips(
     draw(memory(tmp_path), guider, sigmas=sigmas)
     seen = [pytest.approx(float(each)) for each in sigmas[:-1]]
     seen[AT:AT] = [seen[AT], pytest.approx(sigma)]  # then the sampler's own, of the new latents
-    assert [at for at, _ in guider.seen] == seen
+    assert guider.sigmas == seen
     [(level, same, below)] = highest
     assert level == same == Level(0.0, 1.0) if sampling is Velocity else level == same == below
 
@@ -205,27 +206,24 @@ def test_a_model_whose_sigmas_are_of_another_kind_is_refused(tmp_path, monkeypat
 def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_path):
     guider = Guider()
     draw(memory(tmp_path), guider)
-    after = guider.seen[AT + 1 + EVALUATIONS :]
-    assert {cfg for _, cfg in guider.seen[: AT + 1 + EVALUATIONS]} == {1.0}
+    before, after = guider.seen[: AT + 1 + EVALUATIONS], guider.seen[AT + 1 + EVALUATIONS :]
+    assert {cfg for _, cfg in before} == {1.0}
     half = 1 + Rounds.cfg * (CFG - 1)
-    assert [cfg for _, cfg in after] == [
-        half if sigma > rounds.CFG_STOP else 1.0 for sigma, _ in after
-    ]
+    assert all(cfg == (half if sigma > rounds.CFG_STOP else 1.0) for sigma, cfg in after)
     assert guider.cfg == CFG
 
 
 def test_the_scales_of_a_guider_with_two_are_both_off(tmp_path):
-    guider = Guider()
-    guider.cfg, guider.cfg1, guider.cfg2 = 1.0, 3.0, 2.0  # as DualCFGGuider leaves them
     scales = []
-    inner = type(guider).__call__
 
     class Dual(Guider):
+        cfg1, cfg2 = 3.0, 2.0  # beside a cfg of 1
+
         def __call__(self, *args, **kwargs):
             scales.append((self.cfg1, self.cfg2))
-            return inner(self, *args, **kwargs)
+            return super().__call__(*args, **kwargs)
 
-    guider.__class__ = Dual
+    guider = Dual(cfg=1.0)
     draw(memory(tmp_path), guider)
     assert scales[0] == (1.0, 1.0) and scales[AT + 1 + EVALUATIONS] == (2.0, 1.5)
     assert (guider.cfg1, guider.cfg2) == (3.0, 2.0)
@@ -262,27 +260,16 @@ def test_a_file_holds_the_finished_samples(tmp_path):
     samples = draw(memory(tmp_path, "file"))
     [path] = tmp_path.iterdir()
     assert path.name == "test SimpleNamespace 4x4x4 3.safetensors"
-    window = SlidingWindow.load(path)
-    assert len(window) == len(samples)
-    unit = torch.nn.functional.normalize(samples.flatten(1), dim=1)
-    torch.testing.assert_close(window.features.float(), unit, atol=1e-3, rtol=0)
-
-
-def test_another_size_of_image_has_a_memory_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(remembering, "_session", {})
-    draw(memory(tmp_path, "session"))
-    noise = torch.randn(8, 4, 6, 6)
-    draw(memory(tmp_path, "session"), noise=noise, latents=torch.zeros_like(noise))
-    assert len(remembering._session) == 2
+    features = SlidingWindow.load(path).features.float()
+    torch.testing.assert_close(features, unit_rows(samples.flatten(1)), atol=1e-3, rtol=0)
 
 
 def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
     draw(memory(tmp_path, "file"))
     [path] = tmp_path.iterdir()
     path.write_bytes(b"no tensors")
-    guider = Guider()
     with pytest.raises(ValueError, match=path.name):
-        draw(memory(tmp_path, "file"), guider)
+        draw(memory(tmp_path, "file"), guider := Guider())
     assert guider.seen == [] and path.read_bytes() == b"no tensors"
 
 
@@ -343,12 +330,10 @@ def on_a_gpu(where, sigmas, **given):
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
 def test_two_runs_give_the_image_of_one(tmp_path, cut, near, cfg, runs):
     sigmas = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0])
-    one, two = Guider(), Guider()
-    one.cfg = two.cfg = cfg
+    one, two = Guider(cfg=cfg), Guider(cfg=cfg)
     expected = draw(memory(tmp_path), one, sigmas=sigmas)
     found = in_two_runs(memory(tmp_path, "file"), sigmas, cut, runs, guider=two)
-    assert torch.equal(found, expected)
-    assert one.seen == two.seen
+    assert torch.equal(found, expected) and one.seen == two.seen
     [path] = tmp_path.iterdir()
     assert len(SlidingWindow.load(path)) == len(found)  # the finished ones alone
 
@@ -356,15 +341,13 @@ def test_two_runs_give_the_image_of_one(tmp_path, cut, near, cfg, runs):
 @pytest.mark.parametrize("near", [1.1, 1.5, 1.7, 3.0])
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
 def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, near):
-    sigmas = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0])
-    guider = Guider()
+    sigmas, guider = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0]), Guider()
 
     def apart(where, sigmas, **given):
         return draw(where, sigmas=sigmas.clone(), **given)
 
     in_two_runs(memory(tmp_path), sigmas, cut, apart, guider=guider)
-    steps = len(sigmas) - 1
-    assert len(guider.seen) - steps == EVALUATIONS
+    assert len(guider.seen) - len(sigmas) + 1 == EVALUATIONS
 
 
 @pytest.mark.parametrize(("start", "latents"), [(AT, torch.zeros(SHAPE)), (4, noise_of(5))])
@@ -376,40 +359,39 @@ def test_an_image_begins_wherever_its_schedule_begins_and_at_low_noise_is_guided
     draw(memory(tmp_path), guider, sigmas=SIGMAS[start:], latents=latents)
     evaluations = min(EVALUATIONS, 2 * steps)
     assert len(guider.seen) == steps + evaluations
-    assert [sigma for sigma, _ in guider.seen].count(float(SIGMAS[start])) == 1 + evaluations
+    assert guider.sigmas.count(float(SIGMAS[start])) == 1 + evaluations
 
 
 # What is read of conditionings, and what is refused
 
 
-def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens():
-    noise, pooled, tokens = torch.zeros(SHAPE), torch.rand(1, 3), torch.rand(1, 7, 3)
-    one = {"pooled_output": pooled, "cross_attn": tokens}
-    other = {"pooled_output": None, "cross_attn": tokens}
-    assert torch.equal(prompt_features({"positive": [one]}, noise), pooled.expand(8, 3))
-    found = prompt_features({"positive": [other]}, noise)
-    torch.testing.assert_close(found, tokens.mean(dim=1).expand(8, 3))
-    both = prompt_features({"positive": [one, other]}, noise)
-    torch.testing.assert_close(both, ((pooled + tokens.mean(dim=1)) / 2).expand(8, 3))
+POOLED, TOKENS = torch.rand(1, 3), torch.rand(1, 7, 3)
+ONE = {"pooled_output": POOLED, "cross_attn": TOKENS}
+OTHER = {"pooled_output": None, "cross_attn": TOKENS}
+SEVERAL = torch.rand(3, 5)
 
 
-def test_conditionings_of_several_prompts_are_repeated_as_comfyui_does():
-    pooled = torch.rand(3, 5)
-    found = prompt_features({"positive": [{"pooled_output": pooled}]}, torch.zeros(SHAPE))
-    assert torch.equal(found, pooled[[0, 1, 2, 0, 1, 2, 0, 1]])
-
-
-@pytest.mark.parametrize("conds", [{}, {"positive": []}, {"positive": [{}]}])
-def test_without_prompts_all_samples_have_the_same(conds):
-    assert torch.equal(prompt_features(conds, torch.zeros(SHAPE)), torch.ones(8, 1))
+@pytest.mark.parametrize(
+    ("conds", "expected"),
+    [
+        ({"positive": [ONE]}, POOLED),
+        ({"positive": [OTHER]}, TOKENS.mean(dim=1)),
+        ({"positive": [ONE, OTHER]}, (POOLED + TOKENS.mean(dim=1)) / 2),
+        # conditionings of several prompts are repeated as ComfyUI does
+        ({"positive": [{"pooled_output": SEVERAL}]}, SEVERAL[[0, 1, 2, 0, 1, 2, 0, 1]]),
+        *((conds, torch.ones(1, 1)) for conds in ({}, {"positive": []}, {"positive": [{}]})),
+    ],
+)
+def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens(conds, expected):
+    found = prompt_features(conds, torch.zeros(SHAPE))
+    torch.testing.assert_close(found, expected.expand(8, -1))
 
 
 def test_a_sampler_without_a_function_is_refused(tmp_path):
     run = SimpleNamespace(class_obj=SimpleNamespace())
+    args = (Guider(), SIGMAS, {}, None, noise_of(0), torch.zeros(SHAPE))
     with pytest.raises(ValueError, match="cannot guide a SimpleNamespace: use one of"):
-        DiverseSampling(Rounds(), memory(tmp_path))(
-            run, Guider(), SIGMAS, {}, None, noise_of(0), torch.zeros(SHAPE)
-        )
+        DiverseSampling(Rounds(), memory(tmp_path))(run, *args)
 
 
 @pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "a" * 101, "a\nb"])
@@ -430,7 +412,7 @@ class Conditioned(Guider):
             "attention_mask": SimpleNamespace(cond=torch.tensor([[1, 1, 1, 0, 0]])),
             "y": SimpleNamespace(cond=torch.ones(1, 3)),
         }
-        super().__init__(conds={"positive": [{"pooled_output": torch.ones(1, 3)}]})
+        super().__init__()
         self.conds["positive"][0]["model_conds"] = made
         self.given = []
 

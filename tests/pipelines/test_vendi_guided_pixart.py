@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.adapter.test_denoiser import SCHEDULERS
-from tests.adapter.test_mixins import EVERY_STEP, PIXART, PROMPTS, generate, make
+from tests.adapter.test_mixins import PIXART, PROMPTS, generate, make
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance.samples import unit_rows
@@ -36,14 +36,11 @@ def test_models_of_sizes_that_pixart_has_no_bins_for_need_no_argument(name):
 @pytest.mark.parametrize("cfg", [False, True])
 @pytest.mark.parametrize("kind", ["DDIM", "DPMSolverMultistep"])
 def test_rounds_are_made_in_place(name, kind, cfg):
-    seen = {}
-
     def latents(pipe, **more):
-        def note(step, timestep, latents):
-            seen[step] = latents.clone()
-
-        final = generate(pipe, name, cfg, num_inference_steps=6, callback=note, **more)
-        return [*seen.values(), final]
+        seen = []
+        more |= {"callback": lambda step, timestep, latents: seen.append(latents.clone())}
+        final = generate(pipe, name, cfg, num_inference_steps=6, **more)
+        return [*seen, final]
 
     pipe = make(name, scheduler=scheduler_named(kind))
     guided = latents(pipe, diversity_rounds=2)
@@ -74,48 +71,19 @@ def test_changing_latents_in_place_is_replacing_them(kind):
     assert torch.equal(*results) and results[0].isfinite().all()
 
 
-@pytest.mark.parametrize("kind", SCHEDULERS)
-def test_the_next_step_starts_from_what_guidance_left(kind, monkeypatch):
-    name, left, started = "PixArt-Sigma", [], []
-    pipe = make(name, scheduler=scheduler_named(kind))
-    step = pipe.scheduler.step
-
-    def note(output, timestep, sample, **options):
-        started.append(sample.clone())
-        return step(output, timestep, sample, **options)
-
-    monkeypatch.setattr(pipe.scheduler, "step", note)
-    options = {"num_inference_steps": 6, "callback": lambda *seen: left.append(seen[2].clone())}
-    guided = generate(pipe, name, **EVERY_STEP, **options)
-    assert all(any(torch.equal(one, other) for other in started) for one in left[:-1])
-    assert torch.equal(left[-1], guided)
-    assert len(pipe.guidance.window) == 2
-    plain = generate(make(name, guided=False, scheduler=scheduler_named(kind)), name, **options)
-    assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
-
-
 @pytest.mark.parametrize("kind", ["DDIM", "HeunDiscrete", "PNDM"])
 @pytest.mark.parametrize("callback_steps", [1, 2, 3])
 def test_a_users_callback_is_called_when_the_stock_pipeline_calls_it(name, kind, callback_steps):
-    calls = {}
-    for guided in (True, False):
-        seen = calls[guided] = []
+    calls = {True: [], False: []}
+    for guided, seen in calls.items():
         pipe = make(name, guided, scheduler=scheduler_named(kind))
-        generate(
-            pipe,
-            name,
-            num_inference_steps=7,
-            callback=lambda step, timestep, _, seen=seen: seen.append((step, timestep.item())),
-            callback_steps=callback_steps,
-        )
+        given = {"num_inference_steps": 7, "callback_steps": callback_steps}
+        generate(pipe, name, **given, callback=lambda *about, to=seen: to.append(about[:2]))
     assert calls[True] == calls[False] != []
 
 
 def test_a_users_callback_may_change_latents_too(name):
-    def clear(step, timestep, latents):
-        latents.zero_()
-
-    plain = generate(make(name), name, callback=clear)
+    plain = generate(make(name), name, callback=lambda step, timestep, latents: latents.zero_())
     assert torch.equal(plain, torch.zeros_like(plain))
 
 
@@ -137,11 +105,8 @@ def test_the_stock_pipeline_is_guided_by_the_arguments_of_on(name, cfg, kind):
     stock = make(name, guided=False, scheduler=scheduler_named(kind))
     guided = make(name, scheduler=scheduler_named(kind))
     plain, guidance, seen = generate(stock, name, cfg), VendiGuidance(rounds=2), []
-
-    def note(step, timestep, latents):
-        seen.append(latents.clone())
-
-    found = generate(stock, name, cfg, **guidance.on(stock, callback=note))
+    given = guidance.on(stock, callback=lambda *about: seen.append(about[2].clone()))
+    found = generate(stock, name, cfg, **given)
     assert torch.equal(found, generate(guided, name, cfg, diversity_rounds=2))
     assert not torch.allclose(found, plain, atol=1e-3) and torch.equal(found, seen[-1])
     assert torch.equal(guidance.window.prompts, guided.guidance.window.prompts)

@@ -1,9 +1,9 @@
 """The command that measures all tables, in small."""
 
 import torch
-from click.testing import CliRunner
 
 from scripts.benchmarks import __main__ as benchmarks, guidance, scores
+from tests.helpers.commands import succeeds
 
 
 def cells_of(line: str) -> list[str]:
@@ -11,9 +11,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def test_every_table_is_filled_and_the_machine_named(tmp_path):
-    given = ("--quick", "--device", "cpu", "--output", str(tmp_path / "new"))
-    result = CliRunner().invoke(benchmarks.main, given)
-    assert result.exit_code == 0, result.output
+    succeeds(benchmarks.main, "--quick", "--device", "cpu", "--output", tmp_path / "new")
     lines = (tmp_path / "new" / "benchmarks.md").read_text().splitlines()
     assert f"torch {torch.__version__}" in lines[0]
     rows = [cells_of(line) for line in lines if line.startswith("| ") and line[2].isdigit()]

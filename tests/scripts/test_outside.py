@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
 from scripts.comparison import outside
 from scripts.demo.faces import draw_held_out, pixels, values_of
+from tests.helpers.commands import succeeds
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,7 @@ def test_the_command_tells_a_varied_run_from_one_that_repeats_itself(looks, tmp_
             portrait(look).save(tmp_path / name / f"{number}.png")
             rows.append({"file_name": f"{number}.png", "prompt": PROMPTS[number % 8]})
         (tmp_path / name / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    done = CliRunner().invoke(outside.main, [str(tmp_path / "same"), str(tmp_path / "varied")])
-    assert done.exit_code == 0, done.output
+    done = succeeds(outside.main, tmp_path / "same", tmp_path / "varied")
     rows = [line.split(" | ") for line in done.output.splitlines() if "×" in line]
     names = [row[0].removeprefix("| ") for row in rows]
     assert names[0] == "Conditional-Vendi, EfficientNet" and names[2] == "hair colour, pixels"

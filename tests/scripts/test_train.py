@@ -1,4 +1,4 @@
-"""The demo model's training: what it is shown, and that an interrupted run ends like any other."""
+"""The demo model's training: what it is shown."""
 
 import json
 
@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
-from scripts.demo import emoji, packages, training
+from scripts.demo import emoji, packages
 from scripts.demo.texts import make_tokenizer
 
 CONCEPTS = ("waving hand", "ear", "nose")
@@ -34,30 +33,6 @@ def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanc
     shares = np.bincount(looks[open_style, 1]) / open_style.sum()
     assert shares == pytest.approx(emoji.VENDOR_SHARES, abs=0.02)
     assert captions.count("") / 20_000 == pytest.approx(0.1, abs=0.01)
-
-
-def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(training, "SAVE_EVERY", 2)
-
-    def run(folder, stop_at=None):
-        torch.manual_seed(0)
-        model = nn.Linear(4, 4)
-
-        def loss(step):
-            if step == stop_at:
-                raise KeyboardInterrupt
-            return (model(torch.randn(8, 4)) - 1).square().mean()
-
-        folder.mkdir(exist_ok=True)
-        how = training.Training(folder, 8, 1, "cpu", torch.float32)
-        training.train("model", [model], loss, 1e-2, how)
-        return model.weight
-
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "resumed", stop_at=5)
-    assert torch.equal(run(tmp_path / "resumed"), run(tmp_path / "whole"))
 
 
 def test_a_tokenizer_of_captions_has_tokens_for_any_text(images, tmp_path):

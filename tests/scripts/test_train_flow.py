@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from click.testing import CliRunner
 from diffusers import DiffusionPipeline, SD3Transformer2DModel, StableDiffusion3Pipeline
 
 from scripts.demo import flow, held_out, train_faces, train_flow
 from scripts.demo.flow import Flow, WeightedLastToken, make_silent_t5
 from scripts.demo.held_out import measure
 from scripts.demo.letters import Letters
+from tests.helpers.commands import succeeds
 from vendi_guidance.features.probe import load_probe
 
 
@@ -88,8 +88,7 @@ def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(
     model = tmp_path / ("demo-flow" if script is train_flow else "demo-faces")
 
     def run() -> bytes:
-        done = CliRunner().invoke(script.main, options)
-        assert done.exit_code == 0, done.output
+        succeeds(script.main, *options)
         return (model / "transformer" / "diffusion_pytorch_model.safetensors").read_bytes()
 
     trained = run()

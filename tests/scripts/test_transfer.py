@@ -3,29 +3,17 @@
 import pytest
 from PIL import Image
 
-from scripts.comparison.transfer import (
-    NAMED,
-    OPEN,
-    Job,
-    Result,
-    Row,
-    batches,
-    by_strength,
-    even_looks,
-    methods,
-    save_curves,
-    save_grid,
-    steps,
-)
+from scripts.comparison import transfer
 
 MODEL = "demo-sdxl-turbo-lora"
 
 
-def row(family: str, strength: float | None, looks: float, kept: float) -> Row:
+def row(family: str, strength: float | None, looks: float, kept: float) -> transfer.Row:
     of_looks = {"value": looks, "low": looks - 1, "high": looks + 1}
     of_kept = {"value": kept, "low": None, "high": None}
     folder = family if strength is None else f"{family}-{strength:g}"
-    return Row(family, strength, folder, of_looks, of_kept, 1.0, 8.0 if family == "ours" else 4.0)
+    evaluations = 8.0 if family == "ours" else 4.0
+    return transfer.Row(family, strength, folder, of_looks, of_kept, 1.0, evaluations)
 
 
 ROWS = [
@@ -38,18 +26,18 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory) -> Job:
+def job(tmp_path_factory) -> transfer.Job:
     """Two prompts that a model drew."""
-    counts = {OPEN: (1, 2), NAMED: (1, 2)}
-    found = Job(tmp_path_factory.mktemp("job"), MODEL, counts, ["ours=0.5,1"], 1)
+    counts = {transfer.OPEN: (1, 2), transfer.NAMED: (1, 2)}
+    found = transfer.Job(tmp_path_factory.mktemp("job"), MODEL, counts, ["ours=0.5,1"], 1)
     found.run()
     return found
 
 
 @pytest.fixture
-def result(job) -> Result:
+def result(job) -> transfer.Result:
     of_batches = {16: ROWS[:2], 4: ROWS[:2], 1: [ROWS[0], ROWS[2]]}
-    return Result(MODEL, 10.0, job.folder, ROWS, {2: ROWS[:2]}, of_batches)
+    return transfer.Result(MODEL, 10.0, job.folder, ROWS, {2: ROWS[:2]}, of_batches)
 
 
 def test_images_of_both_kinds_of_prompts_are_made_and_judged(job):
@@ -58,7 +46,7 @@ def test_images_of_both_kinds_of_prompts_are_made_and_judged(job):
     assert found == [("unguided", None), ("ours", 0.5), ("ours", 1.0)]
     assert all(1 <= one.looks["value"] <= 2 and 0 <= one.kept["value"] <= 1 for one in rows)
     assert [one.evaluations for one in rows] == [1, 4, 4]  # one step, and its rounds
-    assert len(list((job.folder / NAMED / "ours-0.5").glob("*.png"))) == 2
+    assert len(list((job.folder / transfer.NAMED / "ours-0.5").glob("*.png"))) == 2
 
 
 def test_the_share_of_the_possible_gain_and_the_best_other_method(result):
@@ -66,21 +54,21 @@ def test_the_share_of_the_possible_gain_and_the_best_other_method(result):
     assert [result.share(one) for one in (ROWS[0], ROWS[1], even)] == [0, 0.5, 1]
     # it has most looks of those that keep as much
     assert [result.best_other(one) for one in ROWS[:3]] == [None, ROWS[3], ROWS[4]]
-    assert even_looks(MODEL) == pytest.approx(10.79, abs=0.01)
+    assert transfer.even_looks(MODEL) == pytest.approx(10.79, abs=0.01)
 
 
 def test_the_page_has_every_model_step_batch_and_method(result):
-    main = by_strength([result])
+    main = transfer.by_strength([result])
     assert "|  | 0.5 | 6.00 (5.00 to 7.00) | 0.50 | 0.970 | 1.000 | 2.00 x |" in main
     assert "seed-variance-8: 3.00" in main and "seed-variance-16: 7.00" in main
-    assert "| 6.0 / 0.97 / 8 |" in steps([result])
-    assert f"| {MODEL} | 6.0 | 6.0 | 8.0 |" in batches([result])
-    assert len(methods([result]).splitlines()) == 2 + len(ROWS)
+    assert "| 6.0 / 0.97 / 8 |" in transfer.steps([result])
+    assert f"| {MODEL} | 6.0 | 6.0 | 8.0 |" in transfer.batches([result])
+    assert len(transfer.methods([result]).splitlines()) == 2 + len(ROWS)
 
 
 def test_curves_and_grids_are_images(result, tmp_path):
-    save_curves(tmp_path / "curves.png", [result])
-    save_grid(tmp_path / "grid.webp", result._replace(rows=ROWS[:3]))
+    transfer.save_curves(tmp_path / "curves.png", [result])
+    transfer.save_grid(tmp_path / "grid.webp", result._replace(rows=ROWS[:3]))
     for name in ("curves.png", "grid.webp"):
         with Image.open(tmp_path / name) as opened:
             assert opened.size[0] > 200
