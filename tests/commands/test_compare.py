@@ -186,6 +186,16 @@ def test_attributes_are_counted_for_every_method(words, peace, tmp_path, monkeyp
     assert "effective values" in page
 
 
+def test_an_attribute_of_no_prompt_is_refused_before_anything_is_generated(
+    words, tmp_path, monkeypatch
+):
+    file = tmp_path / "attributes.json"
+    file.write_text('{"attributes": {}, "prompts": {"a cow": {"fur": ["red", "grey"]}}}')
+    monkeypatch.setattr(scoring_options, "open_judge", lambda *_: _halves)
+    assert_refused(compared(words, tmp_path / "out", "--attributes", file), "'a cow'")
+    assert not (tmp_path / "out").exists()
+
+
 def _halves(images: Sequence[Any], *_: Any) -> torch.Tensor:
     return torch.full((len(images), 2), 0.5)
 

@@ -17,10 +17,12 @@ The same command goes on after a kill, and generates only what is missing. With 
 method more, it goes on with the images that are there.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from PIL import Image
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Option, tell
@@ -42,6 +44,9 @@ from vendi_guidance.comparison.entries import (
 )
 from vendi_guidance.comparison.page import JSON_FILE, save_comparison
 from vendi_guidance.comparison.study import Results, judged, refusal
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
+from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
 from vendi_guidance.runs.sweep import Sweep
@@ -86,6 +91,8 @@ def main(
     if attribute_judge == "labels":
         raise ValueError("--attribute-judge labels: new images have no labels yet")
     judges = open_attributes(attributes, attribute_judge, labeler, given["device"])
+    if attributes is not None:
+        check_attributes(judges.attributes, judges.attribute_judge, prompts)
     runs, judging, settings = open_judged_runs(given, prompts, judges)
     options = runs.options
     check_folder(output, entries)
@@ -110,6 +117,16 @@ def main(
         )
     click.echo(results.verdict())
     click.echo(f"wrote {page} and, beside it, {JSON_FILE} and figures")
+
+
+def check_attributes(
+    attributes: Sequence[Attribute], judge: AttributeJudge | None, prompts: list[str]
+) -> None:
+    """Raise ValueError before anything is generated if the judge does not know some attribute, or
+    it is for a prompt that is not among these."""
+    asked = [prompts[0], *(one.prompt for one in attributes if one.prompt in prompts)]
+    blank = [Image.new("RGB", (64, 64), "white")] * len(asked)
+    attribute_scores(as_batch(blank, [str(prompt) for prompt in asked]), attributes, judge)
 
 
 def check_folder(output: Path, entries: list[Entry]) -> None:
