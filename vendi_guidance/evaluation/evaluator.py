@@ -200,6 +200,6 @@ def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) 
     if not left_out:
         return ""
     there = counted(n, "image")
-    if inputs.reference is not None:
+    if inputs.reference is not None and "reference" in left_out[-1]:
         there += f" and {counted(len(inputs.reference), 'reference image')}"
     return f"Left out for {there}: {', '.join(left_out)}."
