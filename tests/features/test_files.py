@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from vendi_guidance.features import cache as feature_cache
+from vendi_guidance.features import files
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.files import BadImage, file_features
 from vendi_guidance.features.images import open_image_embedder
@@ -116,7 +116,7 @@ def test_a_run_that_ends_early_keeps_what_it_has(paths, tmp_path):
 
 
 def test_chunks_are_written_on_the_way(paths, tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_cache, "CHUNK", 40)
+    monkeypatch.setattr(files, "CHUNK", 40)
     written = []
 
     def means(images):
