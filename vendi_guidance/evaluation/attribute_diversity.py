@@ -26,7 +26,6 @@ from torch.nn import functional as F
 from vendi_guidance.evaluation.attributes import (
     Attribute,
     AttributeJudge,
-    features_for,
     judged,
     labelled,
 )
@@ -154,8 +153,8 @@ def attribute_scores(
         ValueError: there is no image of a prompt that an attribute is for, or the judge does not
             return a distribution for each image.
     """
-    if attributes and features is None:
-        features = features_for(judge, batch)
+    if attributes and features is None and hasattr(judge, "from_features"):
+        features = torch.cat([judge.embed(images) for images in batch.images.chunks()])
     results = []
     for attribute in attributes:
         rows = [row for row, prompt in enumerate(batch.prompts or []) if attribute.is_for(prompt)]
@@ -174,12 +173,11 @@ def attribute_scores(
         values = draw_values(p, DRAWN, torch.Generator().manual_seed(0))
         drawn = values.new_zeros(len(batch.images), DRAWN)
         drawn[rows] = values
-        prompts = some.prompts or []
         by_prompt = [
             Shares(prompt, len(of), tuple(p[of].mean(0).tolist()), attribute.named(prompt))
-            for prompt, of in _rows_of(prompts)
+            for prompt, of in _rows_of(some.prompts or [])
         ]
-        kept = _named_kept(attribute, prompts, values)
+        kept = _named_kept(attribute, some.prompts or [], values)
         results.append(AttributeScores(attribute, by_prompt, kept, drawn))
     return results
 

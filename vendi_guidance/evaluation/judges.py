@@ -129,10 +129,9 @@ def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
 
 
 def own_features(found: Embedded, judge: Any) -> Tensor | None:
-    """(n, d) the images' features where the judge's own network gave them, whose digest it has as
-    `sha256`; else None."""
+    """(n, d) the images' features, where the judge's own probe gave them; else None."""
     sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
-    is_own = sha256 is not None and sha256 == getattr(judge, "sha256", None)
+    is_own = sha256 is not None and hasattr(judge, "probe") and sha256 == judge.probe.sha256
     return found.inputs.x if is_own else None
 
 

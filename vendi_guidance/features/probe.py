@@ -6,6 +6,8 @@ Its last hidden layer is the feature.
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from string import Formatter
@@ -100,6 +102,11 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         probe does not know the concept, before the first comma."""
         return [self._asked(prompt) for prompt in prompts]
 
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the network whose features `looks_of` takes, as embedders have it."""
+        return digest_of(self.body)
+
     def words(self, look: Asked) -> str:
         """The prompt that names a look."""
         known = dict(zip(("concept", *self.attributes), look, strict=True))
@@ -143,14 +150,12 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         return self._phrases[attribute].format(**{attribute: value}).casefold()
 
 
+@dataclass(eq=False)
 class ProbeLabeler:
     """Labels by a probe (see `Labeler`): an image is right if it shows all that its prompt names,
-    and its variant is all of its attributes. `sha256` is that of the network whose features
-    `from_features` takes, as embedders' settings have it."""
+    and its variant is all of its attributes."""
 
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
-        self.sha256 = digest_of(probe.body)
+    probe: Probe
 
     def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels:
         return self.from_features(self.probe.embed(images), prompts)
@@ -158,16 +163,12 @@ class ProbeLabeler:
     def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
         """The same from the images' features: (n, 128), by the probe's own network."""
         words, asked = self.probe.words, self.probe.asked(prompts)
-        looks = self.probe.looks_of(features)
-        shown = [words(_as_far_as(one, look)) for one, look in zip(asked, looks, strict=True)]
+        looks, shown = self.probe.looks_of(features), []
+        for one, look in zip(asked, looks, strict=True):
+            named = one or (look[0], *[None] * (len(look) - 1))
+            shown.append(words(tuple(n and seen for n, seen in zip(named, look, strict=True))))
         wanted = [None if one is None else words(one) for one in asked]
         return Labels(wanted, shown, [look[1:] for look in looks])
-
-
-def _as_far_as(asked: Asked | None, look: Look) -> Asked:
-    """What an image shows of what its prompt names."""
-    named = asked or (look[0], *[None] * (len(look) - 1))
-    return tuple(name and seen for name, seen in zip(named, look, strict=True))
 
 
 def probe_pixels(image: Image.Image) -> Tensor:
