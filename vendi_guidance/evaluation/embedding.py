@@ -135,12 +135,7 @@ class Embedded:
 
 
 def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embedded:
-    """Features and kernels of a batch's images, and of its prompts, if it has any.
-
-    Raises:
-        ValueError: no image can be read, or features are malformed or hold NaN.
-        FileNotFoundError: an embedder's weights are missing.
-    """
+    """Features and kernels of a batch's images, and of its prompts, if it has any."""
     (x, kept, skipped), embedder = reader.embed(batch.images, embedding.image)
     some = batch.take(kept)
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
@@ -168,11 +163,7 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
 def embed_prompts(
     prompts: Sequence[str], embedder: PromptFeatures
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(n, m) features of n prompts, and what gave them, JSON values.
-
-    Raises:
-        ValueError: features that are malformed or hold NaN.
-    """
+    """(n, m) features of n prompts, and what gave them, JSON values."""
     if isinstance(embedder, (Tensor, np.ndarray)):
         features = _checked(embedder, "the prompts' features given", len(prompts))
         return features, {"name": "given features"}

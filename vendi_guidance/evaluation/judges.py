@@ -65,7 +65,6 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     Raises:
         ValueError: a judge needs prompts and there are none, or does not return one finite number
             or label for each image.
-        FileNotFoundError: a judge's weights are missing.
     """
     batch, inputs, settings = found.batch, found.inputs, dict(found.settings)
     if judges.clip is not None:

@@ -76,12 +76,7 @@ class Pooled(nn.Module):
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
-    """A vision model of transformers in float32, and its image processor.
-
-    Raises:
-        FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ValueError: some of them are.
-    """
+    """A vision model of transformers in float32, and its image processor."""
     folder = model_folder(str(name))
     with all_weights(PreTrainedModel):
         model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)

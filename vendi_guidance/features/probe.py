@@ -207,12 +207,6 @@ def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_labeler(folder: Path | None, prompts: Sequence[str]) -> ProbeLabeler | None:
-    """The labeler of the probe in a folder, if it knows some of the prompts; else None.
-
-    Raises:
-        FileNotFoundError, ValueError: as of `load_probe`.
-    """
-    if folder is None:
-        return None
-    labeler = ProbeLabeler(load_probe(folder))
-    return labeler if any(labeler.probe.asked(prompts)) else None
+    """The labeler of the probe in a folder, as of `load_probe`, if it knows some of the prompts."""
+    probe = None if folder is None else load_probe(folder)
+    return ProbeLabeler(probe) if probe is not None and any(probe.asked(prompts)) else None
