@@ -131,7 +131,9 @@ def judged(
     batch: Batch, attribute: Attribute, judge: Any, features: Tensor | None = None
 ) -> Tensor:
     """(n, values) float64 probabilities, as an `AttributeJudge` gives them, of the images or of the
-    features that it has of them."""
+    features that it has of them; without a judge, by the labels in `metadata.jsonl`."""
+    if judge is None:
+        return _labelled(batch, attribute)
     if features is not None:
         return _checked(judge.from_features(features, attribute), attribute, len(features))
     chunks = batch.chunks()
@@ -151,12 +153,7 @@ def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
     return p
 
 
-def labelled(batch: Batch, attribute: Attribute) -> Tensor:
-    """(n, values) by the labels in `metadata.jsonl`.
-
-    Raises:
-        ValueError: there is no such column, or it has other values.
-    """
+def _labelled(batch: Batch, attribute: Attribute) -> Tensor:
     if not batch.rows:
         raise ValueError(f"there is no metadata.jsonl with the column {attribute.name!r}")
     for row in batch.rows:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.attribute_diversity import Mix
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, ProbeJudge
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
+from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.scores.alignment import clip_cosines
 
 Clip: TypeAlias = "str | tuple[ImageEmbedder, PromptEmbedder]"
@@ -130,7 +131,7 @@ def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
 def own_features(found: Embedded, judge: Any) -> Tensor | None:
     """(n, d) the images' features, where the judge's own probe gave them; else None."""
     sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
-    is_own = sha256 is not None and hasattr(judge, "probe") and sha256 == judge.probe.sha256
+    is_own = isinstance(judge, ProbeLabeler | ProbeJudge) and sha256 == judge.probe.sha256
     return found.inputs.x if is_own else None
 
 

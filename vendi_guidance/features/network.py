@@ -22,11 +22,7 @@ Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[..., Tensor]]
 def open_parts(
     what: str, kinds: Mapping[str, Callable[[str], Parts]], spec: str
 ) -> tuple[str, Parts]:
-    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, empty by default.
-
-    Raises:
-        ValueError: another kind, or weights that do not fit it; besides, what the kind raises.
-    """
+    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, "" by default."""
     kind, _, which = spec.partition(":")
     if kind not in kinds:
         raise ValueError(

@@ -45,8 +45,6 @@ def load_open_clip(which: str) -> OpenClip:
 
     Raises:
         ValueError: OpenCLIP does not know or cannot load it, or has it only as a pickle.
-        FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ImportError: OpenCLIP is not installed.
     """
     open_clip = import_open_clip()
     name, tag = (which or "ViT-B-32/openai").removeprefix("local-dir:"), None
