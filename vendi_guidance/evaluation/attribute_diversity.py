@@ -23,7 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, judged
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    AttributeJudge,
+    ProbeJudge,
+    ZeroShot,
+    judged,
+)
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.intervals import Interval, draw_parts
 from vendi_guidance.scores.groups import rows_by_label
@@ -146,7 +152,7 @@ def attribute_scores(
         ValueError: there is no image of a prompt that an attribute is for, or the judge does not
             return a distribution for each image.
     """
-    if attributes and features is None and hasattr(judge, "from_features"):
+    if attributes and features is None and isinstance(judge, ZeroShot | ProbeJudge):
         features = torch.cat([judge.embed(images) for images in batch.images.chunks()])
     results = []
     for attribute in attributes:

@@ -69,10 +69,7 @@ class Attribute:
 
 AttributeJudge: TypeAlias = Callable[[Sequence[Image], Sequence[str], Attribute], Tensor]
 """Says which value of an attribute images show, given them and their prompts: (n, values)
-probabilities, rows that sum to 1.
-
-One that reads all attributes off the same features also has `embed`, which gives the (n, d)
-features of n images, and `from_features`, which takes these in place of images and prompts."""
+probabilities, rows that sum to 1."""
 
 
 def load_attributes(path: Path) -> list[Attribute]:
@@ -188,7 +185,8 @@ def _values(given: Any, where: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot:
-    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it.
+    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it. It
+    reads all attributes off the same features.
 
     Attributes:
         images, texts: the two halves, of unit length.
@@ -220,7 +218,7 @@ class ZeroShot:
 
 @dataclass(frozen=True, eq=False)
 class ProbeJudge:
-    """The demo's probe, for its own attributes."""
+    """The demo's probe, for its own attributes, all read off the same features."""
 
     probe: Probe
 

@@ -100,7 +100,16 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     def asked(self, prompts: Sequence[str]) -> list[Asked | None]:
         """What each of n prompts names, in any case and order after the concept; None where the
         probe does not know the concept, before the first comma."""
-        return [self._asked(prompt) for prompt in prompts]
+        known = {name.casefold(): name for name in self.concepts}
+        found: list[Asked | None] = []
+        for prompt in prompts:
+            concept, *rest = (part.strip().casefold() for part in prompt.split(","))
+            named = (
+                next((value for value in values if self._phrase(name, value) in rest), None)
+                for name, values in self.attributes.items()
+            )
+            found.append((known[concept], *named) if concept in known else None)
+        return found
 
     @cached_property
     def sha256(self) -> str:
@@ -134,17 +143,6 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         """The parts of the caption, by what they name."""
         parts = self.caption.split(", ")
         return {name: part for part in parts for _, name, *_ in Formatter().parse(part) if name}
-
-    def _asked(self, prompt: str) -> Asked | None:
-        concept, *rest = (part.strip().casefold() for part in prompt.split(","))
-        known = {name.casefold(): name for name in self.concepts}
-        if concept not in known:
-            return None
-        named = [
-            next((v for v in values if self._phrase(name, v) in rest), None)
-            for name, values in self.attributes.items()
-        ]
-        return (known[concept], *named)
 
     def _phrase(self, attribute: str, value: str) -> str:
         return self._phrases[attribute].format(**{attribute: value}).casefold()
