@@ -8,8 +8,8 @@ import torch
 from tests.helpers.batches_at_hand import sample_images
 from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.inputs import prompt_fidelity
 from vendi_guidance.evaluation.judges import Judges
-from vendi_guidance.evaluation.labels import prompt_fidelity
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.evaluation.labels import looks_by_group
+from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, vendi
