@@ -33,7 +33,7 @@ def pixels(image):
 
 def deviation(encoder, image, expected):
     """The largest, in pixels from 0 to 1."""
-    std = torch.tensor(encoder.std)[:, None, None]
+    std = torch.tensor(encoder.normalize.std)[:, None, None]
     return ((encoder.preprocess(pixels(image))[0] - expected) * std).abs().max()
 
 
@@ -52,7 +52,7 @@ def test_open_clip_sees_what_its_own_transform_gives_it(tmp_path, mode, size, sm
     save_open_clip(tmp_path, **MODES[mode])
     theirs, _, transform = open_clip.create_model_and_transforms(f"local-dir:{tmp_path}")
     encoder = open_clip_encoder(str(tmp_path), None)
-    assert isinstance(encoder.size, tuple) == (mode == "squash")
+    assert isinstance(encoder.resize.size, tuple) == (mode == "squash")
     image = image_of(size, smooth)
     if smooth:
         assert deviation(encoder, image, transform(image)) < ROUNDING

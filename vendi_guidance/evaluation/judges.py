@@ -17,13 +17,8 @@ from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptE
 from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.scores.alignment import clip_cosines
 
-Clip: TypeAlias = "str | tuple[ImageEmbedder, PromptEmbedder]"
-
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
 """A number for each image, given images and their prompts; more is better."""
-
-Faithfulness: TypeAlias = "str | Sequence[float] | Tensor | Judge"
-"""The name of a column, numbers, or a judge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +44,8 @@ class Judges:
         True
     """
 
-    clip: "Clip | None" = None
-    faithfulness: "Faithfulness | None" = None
+    clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
+    faithfulness: str | Sequence[float] | Tensor | Judge | None = None
     labels: Labels | Labeler | None = None
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
@@ -83,7 +78,9 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     return replace(found, inputs=inputs, settings=settings)
 
 
-def _faithfulness(found: Embedded, given: Faithfulness) -> tuple[Tensor, str]:
+def _faithfulness(
+    found: Embedded, given: str | Sequence[float] | Tensor | Judge
+) -> tuple[Tensor, str]:
     """(b,) float64 of the images that could be read, and what gave them."""
     batch = found.batch
     if isinstance(given, str):
