@@ -151,7 +151,7 @@ def demo_looks() -> None:
     from PIL import Image
 
     from scripts.comfyui.demo import Demo
-    from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+    from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
     from vendi_guidance.features.probe import ProbeLabeler, load_probe
 
     demo = Demo()

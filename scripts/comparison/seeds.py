@@ -28,7 +28,7 @@ from scripts.comparison.transfer import NAMED, OPEN, Job, Record, Row
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, UNDISTILLED
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.labels import looks_by_group
+from vendi_guidance.evaluation.inputs import looks_by_group
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_file

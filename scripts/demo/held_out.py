@@ -12,7 +12,7 @@ from tqdm import tqdm
 from scripts.comparison.models import MODELS
 from scripts.demo.cards import write_card
 from scripts.demo.training import Training, save_half
-from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.storage.prompt_files import open_prompts

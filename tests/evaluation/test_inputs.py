@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.batches_at_hand import COLOURS, EMBEDDING, WORDS, prompts, sample_images
-from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
+from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
 from vendi_guidance.scores.spectra import Exact
 

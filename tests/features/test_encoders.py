@@ -54,9 +54,9 @@ def test_an_encoder_sees_what_its_own_library_gives_it(dino, tmp_path, kind, siz
     save_open_clip(tmp_path, **squash)
     image = image_of(size, smooth)
     encoder, seen, features = by_its_library(kind, dino if kind == "dinov2" else tmp_path, image)
-    assert isinstance(encoder.size, tuple) == (kind == "squash")
+    assert isinstance(encoder.resize.size, tuple) == (kind == "squash")
     if smooth:
-        std = torch.tensor(encoder.std)[:, None, None]
+        std = torch.tensor(encoder.normalize.std)[:, None, None]
         deviation = (encoder.preprocess(pixels(image))[0] - seen) * std  # of pixels from 0 to 1
         assert deviation.abs().max() < 1.5 / 255
     assert torch.cosine_similarity(encoder(pixels(image)), features) > 1 - 1e-5

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from vendi_guidance.features import cache as feature_cache
+from vendi_guidance.features import files
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.files import BadImage, file_features
 from vendi_guidance.features.images import open_image_embedder
@@ -92,7 +92,7 @@ def test_images_are_known_by_content_and_by_the_embedders_settings(paths, tmp_pa
 
 
 def test_chunks_are_written_on_the_way_and_at_an_early_end(paths, tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_cache, "CHUNK", 40)
+    monkeypatch.setattr(files, "CHUNK", 40)
     written = []
 
     def means(images):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.helpers.batches_at_hand import report_of, sample_images
-from vendi_guidance.evaluation.labels import prompt_fidelity
+from vendi_guidance.evaluation.inputs import prompt_fidelity
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 
@@ -78,7 +78,7 @@ def test_a_damaged_config_is_refused(probe, tmp_path, changed, words):
 
 def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder):
     labels = ProbeLabeler(load_probe(tiny_probe_folder))
-    judged = Mock(wraps=labels, spec=labels, sha256=labels.sha256)
+    judged = Mock(wraps=labels, spec=labels, probe=labels.probe)
     embedder = open_image_embedder(f"probe:{tiny_probe_folder}")
     found = [
         report_of(6, prompts=["cat"] * 6, labels=judged, image=x).inputs.labels

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.evaluation.labels import looks_by_group
+from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, vendi
@@ -72,7 +71,11 @@ def analyse(inputs: ScoreInputs) -> Analysis:
     return Analysis(
         groups=_groups(inputs),
         modes=[replace(mode, rows=tuple(some[list(mode.rows)].tolist())) for mode in modes],
-        spectra=_spectra(part),
+        spectra={
+            # without eigenvalues of 0, which K_T has where prompts repeat
+            name: values[values > ROUNDING * values[0]][:EIGENVALUES].tolist()
+            for name, values in part.eigenvalues().items()
+        },
         convergence=_convergence(inputs),
         looked_at={"modes": len(some)},
     )
@@ -94,12 +97,6 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
         similarity = in_batch_similarity(x, [""] * len(x)) if x.any(1).all() else None
         groups.append(Group(one.label, tuple(rows), one.score, similarity, looks.get(one.label)))
     return groups
-
-
-def _spectra(part: ScoreInputs) -> dict[str, list[float]]:
-    """Without eigenvalues of 0, which K_T has where prompts repeat."""
-    found = {name: values[:EIGENVALUES] for name, values in part.eigenvalues().items()}
-    return {name: it[it > ROUNDING * it[0]].tolist() for name, it in found.items()}
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:

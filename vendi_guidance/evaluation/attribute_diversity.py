@@ -26,9 +26,9 @@ from torch.nn import functional as F
 from vendi_guidance.evaluation.attributes import (
     Attribute,
     AttributeJudge,
-    features_for,
+    ProbeJudge,
+    ZeroShot,
     judged,
-    labelled,
 )
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.evaluation.intervals import Interval, draw_parts
@@ -125,10 +125,8 @@ def read_mix(folder: Path) -> Mix | None:
     if not path.is_file():
         return None
     try:
-        mix = [
-            (float(one["share"]), dict(one["values"]))
-            for one in json.loads(path.read_text("utf-8"))
-        ]
+        content = json.loads(path.read_text("utf-8"))
+        mix = [(float(one["share"]), dict(one["values"])) for one in content]
         if not mix or not all(sum(p.values()) > 0 for _, values in mix for p in values.values()):
             raise ValueError("it has no shares")
     except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -154,8 +152,8 @@ def attribute_scores(
         ValueError: there is no image of a prompt that an attribute is for, or the judge does not
             return a distribution for each image.
     """
-    if attributes and features is None:
-        features = features_for(judge, batch)
+    if attributes and features is None and isinstance(judge, ZeroShot | ProbeJudge):
+        features = torch.cat([judge.embed(images) for images in batch.images.chunks()])
     results = []
     for attribute in attributes:
         rows = [row for row, prompt in enumerate(batch.prompts or []) if attribute.is_for(prompt)]
@@ -165,21 +163,16 @@ def attribute_scores(
                 "there are no images"
             )
         some = batch.take(rows)
-        if judge is None:
-            p = labelled(some, attribute)
-        else:
-            p = judged(some, attribute, judge, None if features is None else features[rows])
-        # once, not for each part: drawing anew is no sampling without replacement, as parts are
-        # scaled
+        p = judged(some, attribute, judge, None if features is None else features[rows])
+        # once, not for each part: intervals scale parts as sampled without replacement
         values = draw_values(p, DRAWN, torch.Generator().manual_seed(0))
         drawn = values.new_zeros(len(batch.images), DRAWN)
         drawn[rows] = values
-        prompts = some.prompts or []
         by_prompt = [
             Shares(prompt, len(of), tuple(p[of].mean(0).tolist()), attribute.named(prompt))
-            for prompt, of in _rows_of(prompts)
+            for prompt, of in _rows_of(some.prompts or [])
         ]
-        kept = _named_kept(attribute, prompts, values)
+        kept = _named_kept(attribute, some.prompts or [], values)
         results.append(AttributeScores(attribute, by_prompt, kept, drawn))
     return results
 
@@ -280,18 +273,15 @@ def _counts_of_mix(
         return {}
     generator, draws = torch.Generator().manual_seed(0), max(DRAWN, FROM_MIX // len(prompts))
 
-    def drawn(shares: Sequence[float]) -> Tensor:
-        p = torch.tensor(shares, dtype=torch.float64).expand(len(prompts), -1)
+    def drawn(shares: Iterable[float]) -> Tensor:
+        p = torch.tensor([*shares], dtype=torch.float64).expand(len(prompts), -1)
         return draw_values(p, draws, generator)
 
-    kind = drawn([share for share, _ in mix])[None]
-    of_kinds = (
-        torch.stack(
-            [drawn([values[one.name].get(v, 0.0) for v in one.values]) for _, values in mix]
-        )
-        for one in attributes
-    )
-    return _counts(attributes, prompts, [places.gather(0, kind)[0] for places in of_kinds])
+    kind, places = drawn(share for share, _ in mix)[None], []
+    for one in attributes:
+        of_kinds = [drawn(values[one.name].get(v, 0.0) for v in one.values) for _, values in mix]
+        places.append(torch.stack(of_kinds).gather(0, kind)[0])
+    return _counts(attributes, prompts, places)
 
 
 def _knows(kind: Mapping[str, Mapping[str, float]], attribute: Attribute) -> bool:
@@ -302,9 +292,8 @@ def _counts(
     attributes: Sequence[Attribute], prompts: Sequence[str], drawn: Sequence[Tensor]
 ) -> dict[str, dict[str, float]]:
     """By title and prompt: entropies of open attributes, and the number of looks."""
-    found: dict[str, dict[str, float]] = {
-        title: {} for title in [*(one.title for one in attributes), LOOKS]
-    }
+    titles = [*(one.title for one in attributes), LOOKS]
+    found: dict[str, dict[str, float]] = {title: {} for title in titles}
     for prompt, rows in _rows_of(prompts):
         place, opened = torch.zeros((), dtype=torch.long), 0
         for one, values in zip(attributes, drawn, strict=True):

@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from PIL.Image import Image
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
-from vendi_guidance.features.network import digest_of
 from vendi_guidance.features.probe import Probe
 
 TEMPLATES = (
@@ -69,18 +67,9 @@ class Attribute:
         return max(found, key=len, default=None)
 
 
-class AttributeJudge(Protocol):
-    """Says which value of an attribute images show; any function will do.
-
-    One that reads all attributes off the same features also has `embed`, which gives the (n, d)
-    features of n images, and `from_features`, which takes these in place of images and prompts.
-    """
-
-    def __call__(
-        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute, /
-    ) -> Tensor:
-        """(n, values) probabilities, rows that sum to 1."""
-        ...
+AttributeJudge: TypeAlias = Callable[[Sequence[Image], Sequence[str], Attribute], Tensor]
+"""Says which value of an attribute images show, given them and their prompts: (n, values)
+probabilities, rows that sum to 1."""
 
 
 def load_attributes(path: Path) -> list[Attribute]:
@@ -135,30 +124,23 @@ def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]
     ]
 
 
-def features_for(judge: AttributeJudge | None, batch: Batch) -> Tensor | None:
-    """(n, d) the features that a judge reads all attributes off, if it is one that does."""
-    if not hasattr(judge, "from_features"):
-        return None
-    return torch.cat([judge.embed(images) for images in batch.images.chunks()])
-
-
 def judged(
     batch: Batch, attribute: Attribute, judge: Any, features: Tensor | None = None
 ) -> Tensor:
     """(n, values) float64 probabilities, as an `AttributeJudge` gives them, of the images or of the
-    features that it has of them."""
+    features that it has of them; without a judge, by the labels in `metadata.jsonl`."""
+    if judge is None:
+        return _labelled(batch, attribute)
     if features is not None:
         return _checked(judge.from_features(features, attribute), attribute, len(features))
-    parts = [
-        _checked(judge(images, prompts, attribute), attribute, len(images))
-        for images, prompts in batch.chunks()
-    ]
-    return torch.cat(parts)
+    chunks = batch.chunks()
+    return torch.cat(
+        [_checked(judge(*both, attribute), attribute, len(both[0])) for both in chunks]
+    )
 
 
 def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
-    p = torch.as_tensor(given).detach().cpu().double()
-    wanted = (n, len(attribute.values))
+    p, wanted = torch.as_tensor(given).detach().cpu().double(), (n, len(attribute.values))
     is_sum = p.shape == wanted and torch.allclose(p.sum(1), p.new_ones(n), atol=1e-3)
     if not is_sum or (p < 0).any():
         raise ValueError(
@@ -168,12 +150,7 @@ def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
     return p
 
 
-def labelled(batch: Batch, attribute: Attribute) -> Tensor:
-    """(n, values) by the labels in `metadata.jsonl`.
-
-    Raises:
-        ValueError: there is no such column, or it has other values.
-    """
+def _labelled(batch: Batch, attribute: Attribute) -> Tensor:
     if not batch.rows:
         raise ValueError(f"there is no metadata.jsonl with the column {attribute.name!r}")
     for row in batch.rows:
@@ -208,7 +185,8 @@ def _values(given: Any, where: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot:
-    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it.
+    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it. It
+    reads all attributes off the same features.
 
     Attributes:
         images, texts: the two halves, of unit length.
@@ -240,8 +218,7 @@ class ZeroShot:
 
 @dataclass(frozen=True, eq=False)
 class ProbeJudge:
-    """The demo's probe, for its own attributes. `sha256` is that of its network, as embedders'
-    settings have it."""
+    """The demo's probe, for its own attributes, all read off the same features."""
 
     probe: Probe
 
@@ -249,10 +226,6 @@ class ProbeJudge:
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
     ) -> Tensor:
         return self.from_features(self.embed(images), attribute)
-
-    @cached_property
-    def sha256(self) -> str:
-        return digest_of(self.probe.body)
 
     def embed(self, images: Sequence[Image]) -> Tensor:
         return self.probe.embed(images)

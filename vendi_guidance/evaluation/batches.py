@@ -224,8 +224,11 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     has_prompts = any(prompt is not None for prompt in prompts)
     if has_prompts:
         kept = [i for i in kept if prompts[i] is not None]
-        count = len(found) + len({*files} - {*found})
-        note = _note(source, count - len(kept), count)
+        count, note = len(found) + len({*files} - {*found}), f"Prompts are from {source}"
+        if without := count - len(kept):
+            have = "has none and is" if without == 1 else "have none and are"
+            note += f"; {without:,} of {counted(count, 'image')} {have} left out"
+        note += "."
     elif rows is None:
         wanted = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
         note = f"No prompts found ({wanted})."
@@ -241,18 +244,8 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     )
 
 
-def _note(source: str, without: int, count: int) -> str:
-    """Where prompts are from, and what was done with images that have none."""
-    text = f"Prompts are from {source}"
-    if without:
-        have = "has none and is" if without == 1 else "have none and are"
-        text += f"; {without:,} of {counted(count, 'image')} {have} left out"
-    return f"{text}."
-
-
 def _is_number(value: Any) -> bool:
-    is_one = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_one and isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _from_dataset(dataset: Any) -> Batch:

@@ -135,12 +135,7 @@ class Embedded:
 
 
 def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embedded:
-    """Features and kernels of a batch's images, and of its prompts, if it has any.
-
-    Raises:
-        ValueError: no image can be read, or features are malformed or hold NaN.
-        FileNotFoundError: an embedder's weights are missing.
-    """
+    """Features and kernels of a batch's images, and of its prompts, if it has any."""
     (x, kept, skipped), embedder = reader.embed(batch.images, embedding.image)
     some = batch.take(kept)
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
@@ -154,10 +149,11 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         seconds=None if some.seconds is None else torch.tensor(some.seconds, dtype=torch.float64),
     )
     if some.prompts is not None:
-        given = embedding.prompt
-        if isinstance(given, (Tensor, np.ndarray)):
-            given = _checked(given, "the prompts' features given", len(batch.images))[kept]
-        t, embedder = embed_prompts(some.prompts, given)
+        if isinstance(embedding.prompt, (Tensor, np.ndarray)):
+            given = _checked(embedding.prompt, "the prompts' features given", len(batch.images))
+            t, embedder = given[kept], {"name": "given features"}
+        else:
+            t, embedder = embed_prompts(some.prompts, embedding.prompt)
         kernel_t, kernel = choose_kernel(embedding.kernel_prompt, PROMPT_SIGMAS, embedder, t)
         inputs = replace(inputs, t=t, kernel_t=kernel_t)
         settings["prompts"] = len(set(some.prompts))
@@ -166,16 +162,9 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
 
 
 def embed_prompts(
-    prompts: Sequence[str], embedder: PromptFeatures
+    prompts: Sequence[str], embedder: str | PromptEmbedder
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(n, m) features of n prompts, and what gave them, JSON values.
-
-    Raises:
-        ValueError: features that are malformed or hold NaN.
-    """
-    if isinstance(embedder, (Tensor, np.ndarray)):
-        features = _checked(embedder, "the prompts' features given", len(prompts))
-        return features, {"name": "given features"}
+    """(n, m) features of n prompts, and what gave them, JSON values."""
     if isinstance(embedder, str):
         embedder = open_prompt_embedder(embedder)
 

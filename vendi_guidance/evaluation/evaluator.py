@@ -1,7 +1,7 @@
 """Scores of a finished batch."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -89,8 +89,7 @@ def evaluate(
     if real is not None:
         settings["references"] = len(real)
     spectrum = spectrum_for(len(inputs))
-    settings["spectrum"] = {"name": type(spectrum).__name__}
-    settings["spectrum"] |= asdict(spectrum) if is_dataclass(spectrum) else {}
+    settings["spectrum"] = {"name": type(spectrum).__name__, **vars(spectrum)}
     draws = draw_parts([inputs.groups], [len(inputs)])
     settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
     values = inputs.scores(spectrum)

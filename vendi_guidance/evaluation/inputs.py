@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.evaluation.labels import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.parts import Part
@@ -156,3 +155,29 @@ def _distinct(t: Tensor) -> tuple[Tensor, Tensor]:
     of K_T/n, save zeros."""
     rows, counts = torch.unique(t, dim=0, return_counts=True)
     return rows, counts.double() / len(t)
+
+
+def prompt_fidelity(labels: Labels) -> float | None:
+    """The share of images that show what was asked for, in [0, 1].
+
+    Images whose prompt asks for no known label are left out; None if there are no others.
+    """
+    pairs = zip(labels.asked, labels.shown, strict=True)
+    correct = [asked == shown for asked, shown in pairs if asked is not None]
+    return sum(correct) / len(correct) if correct else None
+
+
+def looks_by_group(groups: Sequence[Hashable], labels: Labels) -> dict[Hashable, int]:
+    """How many distinct correct variants each group of images has.
+
+    Args:
+        groups: n labels of groups, such as prompts.
+        labels: of the n images; those whose prompt asks for no known label are left out.
+    """
+    looks: dict[Hashable, set[Hashable]] = {}
+    for group, asked, shown, variant in zip(groups, *labels, strict=True):
+        if asked is not None:
+            found = looks.setdefault(group, set())
+            if shown == asked:
+                found.add(variant)
+    return {group: len(found) for group, found in looks.items()}

@@ -11,18 +11,14 @@ from torch import Tensor
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.attribute_diversity import Mix
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
+from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, ProbeJudge
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
+from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.scores.alignment import clip_cosines
-
-Clip: TypeAlias = "str | tuple[ImageEmbedder, PromptEmbedder]"
 
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
 """A number for each image, given images and their prompts; more is better."""
-
-Faithfulness: TypeAlias = "str | Sequence[float] | Tensor | Judge"
-"""The name of a column, numbers, or a judge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +44,8 @@ class Judges:
         True
     """
 
-    clip: "Clip | None" = None
-    faithfulness: "Faithfulness | None" = None
+    clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
+    faithfulness: str | Sequence[float] | Tensor | Judge | None = None
     labels: Labels | Labeler | None = None
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
@@ -65,7 +61,6 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     Raises:
         ValueError: a judge needs prompts and there are none, or does not return one finite number
             or label for each image.
-        FileNotFoundError: a judge's weights are missing.
     """
     batch, inputs, settings = found.batch, found.inputs, dict(found.settings)
     if judges.clip is not None:
@@ -83,7 +78,9 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     return replace(found, inputs=inputs, settings=settings)
 
 
-def _faithfulness(found: Embedded, given: Faithfulness) -> tuple[Tensor, str]:
+def _faithfulness(
+    found: Embedded, given: str | Sequence[float] | Tensor | Judge
+) -> tuple[Tensor, str]:
     """(b,) float64 of the images that could be read, and what gave them."""
     batch = found.batch
     if isinstance(given, str):
@@ -129,10 +126,9 @@ def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
 
 
 def own_features(found: Embedded, judge: Any) -> Tensor | None:
-    """(n, d) the images' features where the judge's own network gave them, whose digest it has as
-    `sha256`; else None."""
+    """(n, d) the images' features, where the judge's own probe gave them; else None."""
     sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
-    is_own = sha256 is not None and sha256 == getattr(judge, "sha256", None)
+    is_own = isinstance(judge, ProbeLabeler | ProbeJudge) and sha256 == judge.probe.sha256
     return found.inputs.x if is_own else None
 
 

@@ -72,11 +72,7 @@ SECTIONS: dict[str, dict[str, Measure]] = {
             "looks per prompt", "distinct correct looks among a prompt's images", ".2f", True, low=0
         ),
         "in_batch_similarity": Measure(
-            "in-batch similarity",
-            "mean cosine of two images of a prompt",
-            better=-1,
-            low=-1,
-            high=1,
+            "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
         ),
     },
     "Fidelity": {

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.functional import center_crop, normalize, pil_modes_mapping, resize
+from torchvision.transforms import CenterCrop, InterpolationMode, Normalize, Resize
+from torchvision.transforms.functional import pil_modes_mapping
 
 from vendi_guidance.features.images import image_features, load_dinov2
 from vendi_guidance.features.open_clip import load_open_clip
@@ -41,18 +41,15 @@ class ImageEncoder(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.read = model, read
-        self.mean, self.std = list(mean), list(std)
-        self.size, self.crop, self.interpolation = size, crop, interpolation
+        self.resize = Resize(size, interpolation, antialias=True)
+        self.crop = torch.nn.Identity() if crop is None else CenterCrop(crop)
+        self.normalize = Normalize(mean, std)
         self.requires_grad_(False).eval()
 
     def preprocess(self, images: Tensor) -> Tensor:
         """(b, 3, h, w) images in [-1, 1] to the model's input."""
-        size = [self.size] if isinstance(self.size, int) else list(self.size)
-        pixels = resize((images + 1) / 2, size, self.interpolation, antialias=True)
-        pixels = pixels.clamp(0, 1)  # bicubic interpolation overshoots
-        if self.crop is not None:
-            pixels = center_crop(pixels, list(self.crop))
-        return normalize(pixels, self.mean, self.std)
+        pixels = self.resize((images + 1) / 2).clamp(0, 1)  # bicubic interpolation overshoots
+        return self.normalize(self.crop(pixels))
 
     def forward(self, images: Tensor) -> Tensor:
         """(b, 3, h, w) images in [-1, 1] to (b, m) features."""

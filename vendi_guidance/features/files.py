@@ -1,6 +1,13 @@
-"""Features of image files, decoded by worker processes and cached by the files' content."""
+"""Features of image files, decoded by worker processes and cached by the files' content.
+
+In the cache each embedder has a folder of chunks: safetensors files with the features of some
+images and the SHA-256 of their bytes. Chunks are written completely or not at all, and several
+processes may add chunks at once.
+"""
 
 import hashlib
+import json
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +21,15 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
-from vendi_guidance.features.cache import FeatureCache
 from vendi_guidance.features.network import NetworkEmbedder
+from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.images import open_image, read_bytes
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 1024
+"""Features in a file of the cache, and so the most that a killed run loses."""
 
 
 class BadImage(NamedTuple):
@@ -52,10 +65,7 @@ def file_features(
     """Features of image files, in order.
 
     Args:
-        paths: n files.
-        embedder: computes the features.
-        cache: a folder that keeps features by the image's content and the embedder's settings, from
-            which a killed run resumes; None keeps nothing.
+        cache: a folder that keeps features, from which a killed run resumes; None keeps nothing.
         workers: how many processes read and decode; 0 is this one.
         on_bad_image: leave out files that cannot be used, or fail at the first.
         progress: show a bar.
@@ -64,16 +74,19 @@ def file_features(
         ValueError: no file can be used, or under "fail", one cannot; the message names it.
         OSError: the cache cannot be read or written.
     """
-    store = None if cache is None else FeatureCache(cache, embedder)
-    # not the embedder itself, which cannot always be sent to other processes
-    prepare = embedder.transform if isinstance(embedder, NetworkEmbedder) else None
-    known = set() if store is None else set(store.places)
+    store = None if cache is None else _Cache(cache, embedder)
+    of_network = embedder if isinstance(embedder, NetworkEmbedder) else None
     files: Any = list(enumerate(paths))
     loader = DataLoader(
         files,
-        batch_size=embedder.batch_size if isinstance(embedder, NetworkEmbedder) else 64,
+        batch_size=64 if of_network is None else of_network.batch_size,
         num_workers=workers,
-        collate_fn=partial(_decode, prepare=prepare, known=known),
+        # not the embedder itself, which cannot always be sent to other processes
+        collate_fn=partial(
+            _decode,
+            prepare=None if of_network is None else of_network.transform,
+            known=set() if store is None else {*store.known},
+        ),
     )
     rows: list[Tensor] = []
     kept: list[int] = []
@@ -95,6 +108,56 @@ def file_features(
         first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
     return FileFeatures(torch.stack(rows), kept, bad)
+
+
+class _Cache:
+    """Features of images by one embedder, whose name and settings are the key of its folder.
+
+    Attributes:
+        known: by the digest of the image, the features of a chunk and the image's row in them, as
+            they were when this was opened.
+    """
+
+    def __init__(self, folder: Path, embedder: ImageEmbedder) -> None:
+        about = json.dumps({"name": embedder.name, "settings": embedder.settings}, sort_keys=True)
+        key = hashlib.sha256(about.encode()).hexdigest()[:16]
+        self.folder = folder / f"{embedder.name}-{key}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(self.folder / "embedder.json") as temporary:
+            temporary.write_text(about + "\n", encoding="utf-8")
+        self._new: list[tuple[bytes, Tensor]] = []
+        self.known: dict[bytes, tuple[Tensor, int]] = {}
+        for path in sorted(self.folder.glob("*.safetensors")):
+            try:
+                stored = load_tensors(path, ["sha256", "features"])[1]  # mapped, not yet read
+            except (ValueError, OSError) as error:
+                logger.warning("features that are damaged are computed again: %s", error)
+            else:
+                for row, digest in enumerate(stored["sha256"].numpy()):
+                    self.known[digest.tobytes()] = stored["features"], row
+
+    def read(self, digest: bytes) -> Tensor:
+        """(d,) features of one of the images in `known`."""
+        features, row = self.known[digest]
+        return features[row]
+
+    def add(self, digest: bytes, features: Tensor) -> None:
+        """Store the (d,) features of an image, on disk with the next full chunk or `flush`."""
+        self._new.append((digest, features))
+        if len(self._new) == CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added to disk, or raise an OSError."""
+        if not self._new:
+            return
+        content = b"".join(digest for digest, _ in self._new)
+        rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
+        features = torch.stack([features for _, features in self._new])
+        # named by content: other processes write other files, or the same
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+        save_tensors(path, {"features": features, "sha256": rows}, {})
+        self._new = []
 
 
 class _DecodedFile(NamedTuple):
@@ -127,19 +190,17 @@ def _decode(
 
 
 def _features_of(
-    batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: FeatureCache | None
+    batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: _Cache | None
 ) -> dict[int, Tensor]:
     """(d,) features by place, of the files that can be used, in order."""
     good = [read for read in batch if isinstance(read, _DecodedFile)]
     new = [read for read in good if read.image is not None]
-    rows: dict[int, Tensor] = {}
-    if new:
-        images = [read.image for read in new]
-        if isinstance(embedder, NetworkEmbedder):
-            features = embedder.encode(torch.from_numpy(np.stack(images)))
-        else:
-            features = embedder.embed(images)
-        rows = {read.place: row for read, row in zip(new, features, strict=True)}
+    images = [read.image for read in new]
+    if new and isinstance(embedder, NetworkEmbedder):
+        features = embedder.encode(torch.from_numpy(np.stack(images)))
+    else:
+        features = embedder.embed(images) if new else torch.empty(0)
+    rows = {read.place: row for read, row in zip(new, features, strict=True)}
     if store is not None:
         for read in new:
             store.add(read.digest, rows[read.place])

@@ -20,9 +20,7 @@ from vendi_guidance.features.probe import load_probe, probe_pixels
 from vendi_guidance.features.weights import all_weights, model_folder
 
 
-def open_image_embedder(
-    spec: str, *, device: str = "cpu", batch_size: int = 64, progress: bool = False
-) -> ImageEmbedder:
+def open_image_embedder(spec: str, *, device: str = "cpu", batch_size: int = 64) -> ImageEmbedder:
     """An embedder of images by its name.
 
     Args:
@@ -40,7 +38,7 @@ def open_image_embedder(
 
             All weights are safetensors.
         device: where it computes; half precision on a GPU.
-        batch_size, progress: how many images at once, and whether to show a bar.
+        batch_size: how many images at once.
 
     Raises:
         ValueError: another kind, weights that do not fit it, or batch_size < 1.
@@ -55,7 +53,7 @@ def open_image_embedder(
         torch.Size([1, 48])
     """
     kind, parts = open_parts("image", KINDS, spec)
-    return NetworkEmbedder(kind, *parts, device=device, batch_size=batch_size, progress=progress)
+    return NetworkEmbedder(kind, *parts, device, batch_size)
 
 
 def _probe(folder: str) -> Parts:
@@ -78,12 +76,7 @@ class Pooled(nn.Module):
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
-    """A vision model of transformers in float32, and its image processor.
-
-    Raises:
-        FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ValueError: some of them are.
-    """
+    """A vision model of transformers in float32, and its image processor."""
     folder = model_folder(str(name))
     with all_weights(PreTrainedModel):
         model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from vendi_guidance.checks import check_count, nearest
 from vendi_guidance.features.weights import reason
@@ -23,11 +22,7 @@ Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[..., Tensor]]
 def open_parts(
     what: str, kinds: Mapping[str, Callable[[str], Parts]], spec: str
 ) -> tuple[str, Parts]:
-    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, empty by default.
-
-    Raises:
-        ValueError: another kind, or weights that do not fit it; besides, what the kind raises.
-    """
+    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, "" by default."""
     kind, _, which = spec.partition(":")
     if kind not in kinds:
         raise ValueError(
@@ -55,7 +50,6 @@ class EmbeddingNetwork:
             to be sent to worker processes; of prompts, b of them and the device to (b, m) features.
         device: where it computes; products are in half precision on a GPU, where that is faster.
         batch_size: how many items at once.
-        progress: show a bar.
 
     Raises:
         ValueError: batch_size < 1.
@@ -67,14 +61,12 @@ class EmbeddingNetwork:
         settings: dict[str, Any],
         network: nn.Module,
         transform: Callable[..., Tensor],
-        *,
-        device: str = "cpu",
-        batch_size: int = 64,
-        progress: bool = False,
+        device: str,
+        batch_size: int,
     ) -> None:
         check_count("batch_size", batch_size)
-        self.name, self.transform, self.device = name, transform, device
-        self.batch_size, self.progress = batch_size, progress
+        self.name, self.transform = name, transform
+        self.device, self.batch_size = device, batch_size
         self._half = torch.device(device).type == "cuda"
         precision = "float16" if self._half else "float32"
         settings = {**settings, "sha256": digest_of(network), "precision": precision}
@@ -83,23 +75,20 @@ class EmbeddingNetwork:
         self.network = network.eval().requires_grad_(False).to(device)
 
     def batches(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Items, of which there must be one, `batch_size` at once, under a bar that counts them."""
+        """Items, of which there must be one, `batch_size` at once."""
         if not len(items):
             raise ValueError("there is nothing to embed")
-        with tqdm(total=len(items), disable=None if self.progress else True) as bar:
-            for start in range(0, len(items), self.batch_size):
-                yield (batch := items[start : start + self.batch_size])
-                bar.update(len(batch))
+        return (items[i : i + self.batch_size] for i in range(0, len(items), self.batch_size))
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        """The context to compute in: half precision on a GPU.
+        """The context to compute in: without gradients, in half precision on a GPU.
 
         Raises:
             ValueError: the network cannot compute, such as one that its config does not fit.
         """
         try:
-            with torch.autocast("cuda", torch.float16, enabled=self._half):
+            with torch.no_grad(), torch.autocast("cuda", torch.float16, enabled=self._half):
                 yield
         except Exception as error:  # libraries raise errors of every kind
             raise ValueError(f"the embedder {self.name} failed: {reason(error)}") from error
@@ -113,7 +102,6 @@ class NetworkEmbedder(EmbeddingNetwork):
         batches = ([self.transform(to_rgb(image)) for image in b] for b in self.batches(images))
         return torch.cat([self.encode(torch.stack(batch)) for batch in batches])
 
-    @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
         """(b, c, h, w) prepared images to their (b, d) float32 features, on the CPU."""
         with self.precision():

@@ -45,19 +45,16 @@ def load_open_clip(which: str) -> OpenClip:
 
     Raises:
         ValueError: OpenCLIP does not know or cannot load it, or has it only as a pickle.
-        FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ImportError: OpenCLIP is not installed.
     """
     open_clip = import_open_clip()
-    name = (which or "ViT-B-32/openai").removeprefix("local-dir:")
-    tag = None
+    name, tag = (which or "ViT-B-32/openai").removeprefix("local-dir:"), None
     if Path(name).is_dir():
         model_folder(name, CONFIG)
         source = f"local-dir:{model_folder(name, WEIGHTS)}"
     elif name.startswith("hf-hub:"):
         source = f"local-dir:{model_folder(name.removeprefix('hf-hub:'), WEIGHTS)}"
     else:
-        name, folder = pretrained_folder(*name.split("/", 1))
+        name, folder = _pretrained(open_clip, *name.split("/", 1))
         # Prefer the model's own configuration: OpenCLIP's lists do not always say how weights were
         # trained (OpenAI's activation), and with them it retries the hub when there is no network.
         has_config = (folder / CONFIG).is_file()
@@ -70,15 +67,9 @@ def load_open_clip(which: str) -> OpenClip:
     return OpenClip(name, source, model, transform, open_clip.get_model_preprocess_cfg(model))
 
 
-def pretrained_folder(model: str, tag: str = "") -> tuple[str, Path]:
+def _pretrained(open_clip: Any, model: str, tag: str = "") -> tuple[str, Path]:
     """`MODEL/PRETRAINED` of a model that OpenCLIP lists, and the folder in the hub's cache, where
-    OpenCLIP then finds its safetensors. An empty tag is the first that OpenCLIP lists.
-
-    Raises:
-        ValueError: OpenCLIP does not list it, or has it only as a pickle.
-        FileNotFoundError: the weights are missing; the message says how to fetch them.
-    """
-    open_clip = import_open_clip()
+    OpenCLIP then finds its safetensors."""
     tags = open_clip.list_pretrained_tags_by_model(model)
     if not tags:
         advice = "open_clip.list_pretrained() lists its models"

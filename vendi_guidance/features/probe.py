@@ -6,6 +6,8 @@ Its last hidden layer is the feature.
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from string import Formatter
@@ -98,7 +100,21 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     def asked(self, prompts: Sequence[str]) -> list[Asked | None]:
         """What each of n prompts names, in any case and order after the concept; None where the
         probe does not know the concept, before the first comma."""
-        return [self._asked(prompt) for prompt in prompts]
+        known = {name.casefold(): name for name in self.concepts}
+        found: list[Asked | None] = []
+        for prompt in prompts:
+            concept, *rest = (part.strip().casefold() for part in prompt.split(","))
+            named = (
+                next((value for value in values if self._phrase(name, value) in rest), None)
+                for name, values in self.attributes.items()
+            )
+            found.append((known[concept], *named) if concept in known else None)
+        return found
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the network whose features `looks_of` takes, as embedders have it."""
+        return digest_of(self.body)
 
     def words(self, look: Asked) -> str:
         """The prompt that names a look."""
@@ -128,29 +144,16 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         parts = self.caption.split(", ")
         return {name: part for part in parts for _, name, *_ in Formatter().parse(part) if name}
 
-    def _asked(self, prompt: str) -> Asked | None:
-        concept, *rest = (part.strip().casefold() for part in prompt.split(","))
-        known = {name.casefold(): name for name in self.concepts}
-        if concept not in known:
-            return None
-        named = [
-            next((v for v in values if self._phrase(name, v) in rest), None)
-            for name, values in self.attributes.items()
-        ]
-        return (known[concept], *named)
-
     def _phrase(self, attribute: str, value: str) -> str:
         return self._phrases[attribute].format(**{attribute: value}).casefold()
 
 
+@dataclass(eq=False)
 class ProbeLabeler:
     """Labels by a probe (see `Labeler`): an image is right if it shows all that its prompt names,
-    and its variant is all of its attributes. `sha256` is that of the network whose features
-    `from_features` takes, as embedders' settings have it."""
+    and its variant is all of its attributes."""
 
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
-        self.sha256 = digest_of(probe.body)
+    probe: Probe
 
     def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels:
         return self.from_features(self.probe.embed(images), prompts)
@@ -158,16 +161,12 @@ class ProbeLabeler:
     def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
         """The same from the images' features: (n, 128), by the probe's own network."""
         words, asked = self.probe.words, self.probe.asked(prompts)
-        looks = self.probe.looks_of(features)
-        shown = [words(_as_far_as(one, look)) for one, look in zip(asked, looks, strict=True)]
+        looks, shown = self.probe.looks_of(features), []
+        for one, look in zip(asked, looks, strict=True):
+            named = one or (look[0], *[None] * (len(look) - 1))
+            shown.append(words(tuple(n and seen for n, seen in zip(named, look, strict=True))))
         wanted = [None if one is None else words(one) for one in asked]
         return Labels(wanted, shown, [look[1:] for look in looks])
-
-
-def _as_far_as(asked: Asked | None, look: Look) -> Asked:
-    """What an image shows of what its prompt names."""
-    named = asked or (look[0], *[None] * (len(look) - 1))
-    return tuple(name and seen for name, seen in zip(named, look, strict=True))
 
 
 def probe_pixels(image: Image.Image) -> Tensor:
@@ -206,12 +205,6 @@ def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_labeler(folder: Path | None, prompts: Sequence[str]) -> ProbeLabeler | None:
-    """The labeler of the probe in a folder, if it knows some of the prompts; else None.
-
-    Raises:
-        FileNotFoundError, ValueError: as of `load_probe`.
-    """
-    if folder is None:
-        return None
-    labeler = ProbeLabeler(load_probe(folder))
-    return labeler if any(labeler.probe.asked(prompts)) else None
+    """The labeler of the probe in a folder, as of `load_probe`, if it knows some of the prompts."""
+    probe = None if folder is None else load_probe(folder)
+    return ProbeLabeler(probe) if probe is not None and any(probe.asked(prompts)) else None

@@ -22,7 +22,7 @@ WORD_FEATURES = 1024
 
 
 def open_prompt_embedder(
-    spec: str, *, device: str = "cpu", batch_size: int = 256, progress: bool = False
+    spec: str, *, device: str = "cpu", batch_size: int = 256
 ) -> PromptEmbedder:
     """An embedder of prompts by its name.
 
@@ -38,7 +38,7 @@ def open_prompt_embedder(
               weights, and knows no synonyms;
             - `sdxl:FOLDER`: the second text encoder of an SDXL; prompts are truncated as for SDXL.
         device: where it computes; half precision on a GPU.
-        batch_size, progress: how many prompts at once, and whether to show a bar.
+        batch_size: how many prompts at once.
 
     Raises:
         ValueError: another kind, weights that do not fit it, or batch_size < 1.
@@ -54,9 +54,7 @@ def open_prompt_embedder(
     kind, (settings, network, transform) = open_parts("prompt", KINDS, spec)
     name = "sentence-transformers" if kind == "transformers" else kind
     settings["unit_length"] = True
-    return PromptNetworkEmbedder(
-        name, settings, network, transform, device=device, batch_size=batch_size, progress=progress
-    )
+    return PromptNetworkEmbedder(name, settings, network, transform, device, batch_size)
 
 
 class PromptNetworkEmbedder(EmbeddingNetwork):
@@ -66,7 +64,6 @@ class PromptNetworkEmbedder(EmbeddingNetwork):
         """(n, m) float32 features of n prompts, of unit length, on the CPU."""
         return embed_distinct(prompts, self._embed)
 
-    @torch.no_grad()
     def _embed(self, prompts: list[str]) -> Tensor:
         with self.precision():
             parts = [self.transform(batch, self.device) for batch in self.batches(prompts)]

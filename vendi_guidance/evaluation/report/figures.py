@@ -135,7 +135,7 @@ def _decomposition(reports: Sequence[Report]) -> Figure | None:
             side, x = ("right", start + length) if start else ("left", 0)
             axes.text(x, place - 0.42, f"{word} {length:.2f}", ha=side, va="center", fontsize=9)
             start += length
-    _name_rows(axes, range(len(reports)), [one_line(report.name, 16) for report in reports])
+    _name_rows(axes, [one_line(report.name, 16) for report in reports])
     axes.invert_yaxis()
     axes.set_ylim(len(reports) - 0.6, -0.65)
     axes.set_xlabel("entropy of the images, nats")
@@ -207,7 +207,7 @@ def _spreads(reports: Sequence[Report]) -> Figure | None:
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set(xlim=(0.95, 1.06 * most), ylim=(len(rows) - 0.5, -0.5))
     axes.set_xlabel("effective values, or different combinations, in the images of a prompt")
-    _name_rows(axes, range(len(rows)), [one_line(row.title, 24) for row in rows])
+    _name_rows(axes, [one_line(row.title, 24) for row in rows])
     runs = zip(reports, COLOURS, strict=False)
     handles = [
         *(_mark("o", one_line(report.name, 24), colour, colour) for report, colour in runs),
@@ -224,8 +224,8 @@ def _mark(marker: str, label: str, face: str = "none", edge: str = INK) -> Line2
     return Line2D([], [], ls="", marker=marker, mfc=face, mec=edge, ms=7, label=label)
 
 
-def _name_rows(axes: Axes, ticks: Sequence[float], names: Sequence[str], **style: Any) -> None:
-    axes.set_yticks(ticks, names, **style)
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
 

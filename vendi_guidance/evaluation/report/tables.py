@@ -28,19 +28,14 @@ def score_table(reports: Sequence[Report], comparison: Comparison | None = None)
         if not any(scores):
             continue
         cells = [
-            (measure.format(one.value), measure.format_interval(one.low, one.high))
-            if one
-            else NOTHING
-            for one in scores
+            (measure.format(it.value), measure.format_interval(it.low, it.high)) if it else NOTHING
+            for it in scores
         ]
-        if comparison is not None:
-            found = comparison.differences.get(name)
-            cells += [
-                NOTHING
-                if found is None
-                else (found.format_change(measure), found.format_interval(measure)),
-                NOTHING if found is None else (found.significance(measure), ""),
-            ]
+        if comparison is not None and (found := comparison.differences.get(name)) is not None:
+            cells.append((found.format_change(measure), found.format_interval(measure)))
+            cells.append((found.significance(measure), ""))
+        elif comparison is not None:
+            cells += [NOTHING] * 2
         texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
         table.add_row(Text(measure.title), *texts)
     return table

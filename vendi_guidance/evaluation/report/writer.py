@@ -45,8 +45,15 @@ def save_report(
         save_contact_sheet(new / "comparison.png", reports)
         _write(new / PAGE, as_page(reports, comparison, figures))
         written = sorted([*(file.name for file in new.iterdir()), DATA])
-        content = as_json(reports, comparison)
-        content |= {"inputs": relative(inputs, folder), "files": written}
+        content = {
+            "format": FORMAT,
+            "version": 3,
+            "made_with": f"vendi-guidance {version('vendi-guidance')}",
+            "runs": [_run(report) for report in reports],
+            "comparison": None if comparison is None else _compared(comparison),
+            "inputs": relative(inputs, folder),
+            "files": written,
+        }
         _write(new / DATA, json.dumps(content, indent=2, allow_nan=False) + "\n")
     for name in earlier.get("files", []):
         if name not in written and Path(name).name == name:
@@ -72,17 +79,6 @@ def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
     here = folder.resolve()
     places = [path.resolve() for path in inputs]
     return [str(p) if p.drive != here.drive else os.path.relpath(p, here) for p in places]
-
-
-def as_json(reports: Sequence[Report], comparison: Comparison | None) -> dict[str, Any]:
-    """Everything but the images and their features, as JSON values (see docs/evaluation.md)."""
-    return {
-        "format": FORMAT,
-        "version": 3,
-        "made_with": f"vendi-guidance {version('vendi-guidance')}",
-        "runs": [_run(report) for report in reports],
-        "comparison": None if comparison is None else _compared(comparison),
-    }
 
 
 def _run(report: Report) -> dict[str, Any]:
