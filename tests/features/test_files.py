@@ -145,9 +145,9 @@ def test_a_batch_of_bad_files_is_no_harm(paths, capsys, monkeypatch):
     assert torch.equal(found.features, colors([0, 1]))
     assert found.kept == [64, 65] and watched.seen == 2
     assert found.bad == [BadImage("nothing.png", "No such file or directory")] * 64
-    for files, words in (
+    for paths, words in (
         (nothing, "64 .* used: nothing.png: No such"),
         ([], "0 files is an image"),
     ):
         with pytest.raises(ValueError, match=f"none of {words}"):
-            file_features(files, watched.embedder)
+            file_features(paths, watched.embedder)
