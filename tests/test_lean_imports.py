@@ -49,7 +49,6 @@ class Network:
     evaluations_per_step, spent, ahead = 2, 3, [1.0, 0.5]
     cfg_every = 1
     has_prompt = is_undistilled = False
-    highest = Level(1.0, 9.0)
     denoised = torch.randn(3, 4, 8, 8)
     def at(self, ratio): return Level(1.0, min(ratio, 9.0))
     def denoise(self, latents, level=None): return latents / 3

@@ -14,7 +14,7 @@ from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters, one_at_a_time
+from vendi_guidance.adapter.undistilled import adapters_off, one_at_a_time
 
 LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
 
@@ -212,8 +212,6 @@ def narrower():
         (base, lambda: base("SD 1.5").unet, "undistilled has cross_attention_dim|addition_embed"),
         (base, lambda: base("SD3").transformer, "is a SD3Transformer2DModel, and .* UNet2DCond"),
         (base, narrower, "undistilled has in_channels 8 and the pipeline's network 4"),
-        (base, lambda: base().unet.half(), r"load it with dtype=torch.float32"),
-        (base, lambda: base().unet.to("meta"), r'is on meta, .* undistilled.to\("cpu"\)'),
     ],
 )
 def test_what_cannot_make_the_rounds_is_refused_before_the_call(pipe, undistilled, message):
@@ -238,20 +236,3 @@ def test_other_values_are_refused():
     with pytest.raises(ValueError, match="guidance as published makes none"):
         VendiGuidance(Published(), undistilled="adapters").on(pipe)
     VendiGuidance(strength=0, undistilled="adapters").on(base())  # does nothing
-
-
-def test_distillations_are_known_by_name():
-    pipe = distilled("pixel-art", "sdxl_Lightning_4step", "hyper")
-    assert distillation_adapters(pipe) == ["sdxl_Lightning_4step", "hyper"]
-    assert distillation_adapters(base()) == []
-
-
-@pytest.mark.parametrize("undistilled", [None, "adapters"])
-def test_one_line_says_what_is_done_and_what_would_let_a_distillation_rest(caplog, undistilled):
-    pipe = distilled("sdxl_Lightning_4step")
-    with caplog.at_level("INFO", "vendi_guidance"):
-        guidance = VendiGuidance(undistilled=undistilled)
-        draw(pipe, guide=lambda _: guidance.on(pipe))
-    [said] = caplog.messages
-    assert said.startswith("4 steps without CFG: ")
-    assert ("--undistilled adapters) would switch off sdxl_Lig" in said) == (undistilled is None)

@@ -29,7 +29,6 @@ class BlackOrWhite:
     ahead = ()
     has_prompt = is_undistilled = False
     cfg_every = 1
-    highest = Level(1.0, 1000.0)
 
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)
@@ -38,7 +37,7 @@ class BlackOrWhite:
         self.denoised = self.predict(before * torch.randn(8, *SHAPE, generator=seeded(2)))
 
     def at(self, ratio):
-        return Level(1.0, min(ratio, self.highest.noise))
+        return Level(1.0, min(ratio, 1000.0))
 
     def predict(self, latents, level=None):
         evidence = 4 * latents.mean(dim=(2, 3), keepdim=True) / (level or self.levels[0]).noise

@@ -28,7 +28,6 @@ class Distilled:
 
     evaluations_per_step = 1
     has_prompt, is_undistilled = True, False
-    highest = Level(1.0, 1000.0)
     follow = torch.tensor([OPEN, OPEN, NAMED, NAMED]).view(4, 1, 1)
 
     def __init__(self, size=4):

@@ -51,9 +51,10 @@ def test_the_prediction_is_the_mean_of_clean_images_given_the_noisy_one(ratio):
 
 
 def test_no_level_is_above_the_highest_of_training():
-    assert Network(score).highest.ratio == pytest.approx(HIGHEST)
-    assert Network(score).at(2 * HIGHEST) == Network(score).highest
-    assert Network(score).highest.signal == pytest.approx(math.exp(-5))
+    highest = Network(score).at(math.inf)
+    assert highest.ratio == pytest.approx(HIGHEST)
+    assert Network(score).at(2 * HIGHEST) == highest
+    assert highest.signal == pytest.approx(math.exp(-5))
 
 
 def test_the_probability_flow_ends_on_the_mixture():

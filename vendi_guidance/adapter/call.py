@@ -13,10 +13,10 @@ from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, why_no_prompts
 from vendi_guidance.adapter.running import RunningCall, local_of
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
-from vendi_guidance.adapter.undistilled import Undistilled, distillation_adapters
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import cfg_every, is_distilled
+from vendi_guidance.guidance.rounds import cfg_every
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
 
@@ -125,13 +125,7 @@ class Call:
         prediction = self._prediction(step)
         step = replace(step, prediction=prediction, network=self._network, generator=generator)
         self.is_guided = True
-        is_slow_to_follow = self._undistilled is None and is_distilled(step)
-        names = distillation_adapters(step.pipeline) if is_slow_to_follow else []
-        remark = (
-            '; undistilled="adapters" (--undistilled adapters) would switch off '
-            f"{', '.join(names)} in the rounds: more looks, and more of what prompts say"
-        )
-        return self._engine.modify(step, remark if names else "")
+        return self._engine.modify(step)
 
     def why_unguided(self, step: Step | None) -> str | None:
         """Why the call ends without a guided step; None where one was guided, or none was wanted.

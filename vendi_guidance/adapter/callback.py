@@ -130,21 +130,6 @@ class VendiGuidance(PipelineCallback):
         self._call: Call | None = None
         self._has_warned = False
 
-    @property
-    def settings(self) -> Rounds | Published:
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: Rounds | Published) -> None:
-        self._settings = settings
-        # diffusers' configuration, from which `from_config` makes the same guidance again
-        space = settings.space if isinstance(settings.space, str) else repr(settings.space)
-        others = {"memory": self.keeps, "window": self.window.size, "record": self.record}
-        self._internal_dict: Any = {}  # `register_to_config` would keep the other algorithm's
-        self.register_to_config(
-            **{**vars(settings), "space": space}, **others, prompt_input=self._prompt_input
-        )
-
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
 

@@ -33,7 +33,7 @@ from vendi_guidance.adapter.undistilled import (
     check_fits,
     one_at_a_time,
 )
-from vendi_guidance.guidance.step import Generator, Level
+from vendi_guidance.guidance.step import Denoiser, Generator, Level
 from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
@@ -43,8 +43,8 @@ TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
 
 
-class Network:
-    """The network of one pipeline, between `start` and `stop`.
+class Network(Denoiser):
+    """The network of one pipeline, between `start` and `stop`: in the scheduler's units.
 
     Args:
         pipeline: whose call it is.
@@ -91,52 +91,38 @@ class Network:
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """Before and after the last step."""
         return self._watch.levels
 
     @property
     def evaluations_per_step(self) -> int:
-        """How many rows for each sample the pipeline gave the network at the last step."""
         rows = sum(one.rows for one in self.cfg.evaluations)
         return max(1, rows // len(self._watch.step.sample))
 
     @property
     def spent(self) -> int:
-        """How many rows for each sample the network has evaluated since the start."""
         return self.cfg.rows_evaluated // len(self._watch.step.sample)
 
     @property
     def ahead(self) -> list[float]:
-        """The noise-to-signal ratios at which the steps still to come begin."""
         return self._watch.ahead
 
     @property
     def cfg_every(self) -> int:
-        """Of so many steps with a share of CFG, one evaluates the network without the prompt."""
         return self.cfg.every
 
     @property
     def denoised(self) -> Tensor:
-        """(b, ...) the last step's prediction of clean latents."""
         return self._watch.prediction.denoised
 
     @property
     def has_prompt(self) -> bool:
-        """Whether the last step was given embeddings of a prompt's tokens."""
         return any(has_tokens(it.module, it.args, it.kwargs) for it in self.cfg.evaluations[:1])
 
     @property
     def is_undistilled(self) -> bool:
-        """Whether an undistilled network predicts for `denoise`."""
         return self._undistilled is not None
 
-    @property
-    def highest(self) -> Level:
-        """The highest level that the network was trained at."""
-        return self._watch.highest
-
     def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio in the scheduler's units, or `highest`."""
         return self._watch.at(ratio)
 
     def denoise(
@@ -147,22 +133,8 @@ class Network:
         prompt_noise: float = 0.0,
         generator: Generator = None,
     ) -> Tensor:
-        """The prediction for other latents, without CFG.
-
-        Args:
-            latents: (n b, ...) in the scheduler's units: n for each sample, those of all samples
-                one after another. No more are evaluated at once than the pipeline did.
-            level: theirs, in the schedule or not; None is the level before the last step.
-            prompt_noise: sigma of noise on the prompt's tokens: see `prompt_nearby`.
-            generator: of that noise, one for all samples or one for each.
-
-        Returns:
-            (n b, ...) float32 or float64.
-
-        Raises:
-            ValueError: the pipeline changes its network's inputs or outputs in an unknown way, or
-                gives it no prompt that noise could be put on.
-        """
+        """The prediction, float32 or float64. No more rows are evaluated at once than the pipeline
+        did; ValueError also where it changes its network's inputs or outputs in an unknown way."""
         if not self.cfg.evaluations:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         step, first = self._watch.step, self.cfg.evaluations[0]
@@ -201,7 +173,6 @@ class Network:
         return self._watch.denoise(latents, output * sign, level)
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Let a multistep scheduler go on as if its steps so far had found (b, ...) these."""
         self._watch.restart(clean, noise)
 
     def _sign(self, first: Evaluation) -> float:

@@ -19,82 +19,81 @@ ROUNDING = 1e-3
 """Of timesteps, which schedulers compute in 32 bits."""
 
 
-class Reader(NamedTuple):
-    """How to read one scheduler: an entry of `FAMILIES`, and what its network predicts.
+class Reader:
+    """How to read one scheduler, a step of which begins and ends at noise levels.
 
     Attributes:
-        numbers: of a scheduler that has just made a step, the noise levels before and after it.
-        unit: what these numbers are, a key of `LEVELS`.
+        scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
+        unit: what its numbers for levels are, a key of `LEVELS`.
         predicts: the prediction type.
+
+    Raises:
+        ValueError: the prediction of this scheduler, or with its settings, is not known.
     """
 
-    numbers: Callable[[Any, Any], tuple[Any, Any]]
-    unit: str
-    predicts: str
-
-    @classmethod
-    def of(cls, scheduler: Any) -> "Reader":
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
         owner = owner_of(scheduler)
-        if owner.__name__ not in FAMILIES or not owner.__module__.startswith("diffusers."):
-            raise _unknown(owner.__name__)
-        numbers, level = FAMILIES[owner.__name__]
+        name = owner.__name__
+        if name not in FAMILIES or not owner.__module__.startswith("diffusers."):
+            raise _unknown(name)
+        self._numbers, unit = FAMILIES[name]
         config = scheduler.config
-        if level == "flow":  # only flows, whatever its config took over from another scheduler's
-            if config.get("invert_sigmas"):
-                raise _unknown(f"{owner.__name__} with invert_sigmas")
-            return cls(numbers, level, "flow_prediction")
-        flows = level == "scaled sigma" and config.use_flow_sigmas
-        level = "flow" if flows else level
-        velocity = "flow_prediction" if flows else "v_prediction"
-        if config.prediction_type not in (velocity, "epsilon", "sample", "original_sample"):
+        if unit == "flow" and config.get("invert_sigmas"):
+            raise _unknown(f"{name} with invert_sigmas")
+        flows = unit == "scaled sigma" and config.use_flow_sigmas
+        self.unit = "flow" if flows else unit
+        # a flow's config may hold what it took over from another scheduler's
+        self.predicts = "flow_prediction" if unit == "flow" else config.prediction_type
+        velocity = "flow_prediction" if self.unit == "flow" else "v_prediction"
+        if self.predicts not in (velocity, "epsilon", "sample", "original_sample"):
             sigmas = "with" if flows else "without"
-            kind = f"{sigmas} flow sigmas and prediction_type {config.prediction_type!r}"
-            raise _unknown(f"{owner.__name__} {kind}")
-        return cls(numbers, level, config.prediction_type)
+            raise _unknown(f"{name} {sigmas} flow sigmas and prediction_type {self.predicts!r}")
 
-    def levels(self, scheduler: Any, given: dict[str, Any]) -> tuple[Level, Level]:
+    def levels_of(self, stepped: Any, given: dict[str, Any]) -> tuple[Level, Level]:
         """Before and after a step, from the scheduler after it and the step's arguments."""
         if given.get("s_churn") or given.get("per_token_timesteps") is not None:
-            raise _unknown(f"{type(scheduler).__name__} with s_churn or per_token_timesteps")
-        before, after = self.numbers(scheduler, given["timestep"])
+            raise _unknown(f"{type(stepped).__name__} with s_churn or per_token_timesteps")
+        before, after = self._numbers(stepped, given["timestep"])
         return LEVELS[self.unit](float(before)), LEVELS[self.unit](float(after))
 
-    def at(self, scheduler: Any, ratio: float) -> Level:
+    def at(self, ratio: float) -> Level:
         """The level of a noise-to-signal ratio as the scheduler mixes signal and noise, or the
         highest that the network was trained at."""
-        ratio = min(ratio, math.inf if self.unit == "flow" else float(_trained(scheduler)[-1]))
+        highest = math.inf if self.unit == "flow" else float(_trained(self.scheduler)[-1])
+        ratio = min(ratio, highest)
         signal, noise = (0.0, 1.0) if ratio == math.inf else (1.0, ratio)
         size = {"sigma": signal, "flow": signal + noise}.get(self.unit, math.hypot(signal, noise))
         return Level(signal / size, noise / size)
 
-    def timestep(self, scheduler: Any, level: Level) -> float:
+    def timestep_at(self, level: Level) -> float:
         """The scheduler's timestep for a level, also for one that is not in its schedule.
 
         A whole number where its own are, since networks distilled to few steps know no others; the
         level then is off by less than half a step of training. Above the highest level the
         timestep is the highest level's.
         """
-        timestep = self.clock(scheduler).timestep(level)
-        if scheduler.timesteps.is_floating_point():
+        timestep = self.clock().timestep(level)
+        if self.scheduler.timesteps.is_floating_point():
             return timestep
         # flows were rounded down
         return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
-    def clock(self, scheduler: Any) -> "Clock":
+    def clock(self) -> "Clock":
         """What the scheduler's timesteps mean."""
+        config = self.scheduler.config
         if self.unit == "flow":  # a shift only selects which of these the schedule has
-            count = scheduler.config.num_train_timesteps
+            count = config.num_train_timesteps
             return Clock(
                 lambda level: level.noise / sum(level) * count,
                 lambda timestep: LEVELS["flow"](min(timestep / count, 1.0)).ratio,
             )
-        trained = _trained(scheduler)
+        trained = _trained(self.scheduler)
 
         def ratio_of(level: Level) -> float:
             return min(level.ratio, float(trained[-1]))
 
-        is_continuous = scheduler.config.get("timestep_type") == "continuous"
-        if is_continuous and self.predicts == "v_prediction":
+        if config.get("timestep_type") == "continuous" and self.predicts == "v_prediction":
             return Clock(
                 lambda level: 0.25 * math.log(ratio_of(level)),
                 lambda timestep: math.exp(4 * timestep),

@@ -11,7 +11,6 @@ from threading import Lock, RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 
 from vendi_guidance.adapter.nearby import uncompiled, without_cache
@@ -22,30 +21,12 @@ ADAPTERS = "adapters"
 
 Undistilled = str | nn.Module | None
 
-DISTILLATIONS = ("lightning", "turbo", "hyper", "lcm", "dmd", "tcd", "schnell", "flash", "pcm")
-"""What is in the names of LoRAs that distil a network to few steps."""
-
-READS = (
-    "in_channels",
-    "out_channels",
-    "patch_size",
-    "cross_attention_dim",
-    "joint_attention_dim",
-    "caption_channels",
-    "text_dim",
-    "cap_feat_dim",
-    "pooled_projection_dim",
-    "addition_embed_type",
-    "projection_class_embeddings_input_dim",
-    "encoder_hid_dim_type",
-    "class_embed_type",
-    "time_cond_proj_dim",
-    "guidance_embeds",
-)
+READS = """
+    in_channels out_channels patch_size cross_attention_dim joint_attention_dim caption_channels
+    text_dim cap_feat_dim pooled_projection_dim addition_embed_type encoder_hid_dim_type
+    projection_class_embeddings_input_dim class_embed_type time_cond_proj_dim guidance_embeds
+"""
 """Of a network's configuration: what it is called with and returns. Depth and width may differ."""
-
-HOOKS = ("_hf_hook", "_diffusers_hook")
-"""Of accelerate and diffusers, which move a network to its device when it is called."""
 
 _locks: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _adding = Lock()
@@ -126,23 +107,6 @@ def adapters_off(network: nn.Module) -> Iterator[None]:
             weight.requires_grad_(was)
 
 
-def distillation_adapters(pipeline: Any) -> list[str]:
-    """The names of a pipeline's LoRAs that look like those of networks distilled to few steps.
-
-    Example:
-        >>> import torch
-        >>> from types import SimpleNamespace
-        >>> unet = torch.nn.Identity()
-        >>> unet.peft_config = {"pixel-art": None, "sdxl_Lightning_4step": None}
-        >>> distillation_adapters(SimpleNamespace(components={"unet": unet}))
-        ['sdxl_Lightning_4step']
-    """
-    modules = [it for it in pipeline.components.values() if isinstance(it, nn.Module)]
-    loaded = [getattr(uncompiled(it), "peft_config", None) or {} for it in modules]
-    names = dict.fromkeys(name for of_module in loaded for name in of_module)
-    return [name for name in names if any(part in name.lower() for part in DISTILLATIONS)]
-
-
 def check_undistilled(undistilled: Undistilled) -> None:
     """Raise unless it is one of what `VendiGuidance(undistilled=...)` may be.
 
@@ -207,42 +171,13 @@ def _check_network(undistilled: nn.Module, pipeline: Any, network: nn.Module) ->
             f"undistilled is a {type(given).__name__}, and {type(pipeline).__name__} denoises with "
             f"a {type(own).__name__}: give the network that this one was distilled from"
         )
-    for name in READS:
+    for name in READS.split():
         theirs, ours = (getattr(getattr(it, "config", None), name, None) for it in (given, own))
         if theirs != ours:
             raise ValueError(
                 f"undistilled has {name} {theirs!r} and the pipeline's network {ours!r}, so it "
                 "cannot be called in its place: give the network that this one was distilled from"
             )
-    _check_place(given, own, pipeline)
-
-
-def _check_place(given: nn.Module, own: nn.Module, pipeline: Any) -> None:
-    """Raise ValueError if its weights are of another precision, or not where the latents are."""
-    dtypes = [getattr(it, "dtype", None) for it in (given, own)]
-    are_quantized = any(getattr(it, "is_quantized", False) for it in (given, own))
-    if dtypes[0] != dtypes[1] and not are_quantized:
-        raise ValueError(
-            f"undistilled has {dtypes[0]} weights and the pipeline's network {dtypes[1]}: load it "
-            f"with dtype={dtypes[1]}"
-        )
-    if any(hasattr(it, hook) for it in given.modules() for hook in HOOKS):
-        return  # which move it
-    device = getattr(pipeline, "_execution_device", None)
-    place = next((it.device for it in given.parameters()), device)
-    if device is not None and place is not None and not _are_one(place, device):
-        raise ValueError(
-            f"undistilled is on {place}, and the pipeline computes on {device}: call "
-            f'undistilled.to("{device}"), or accelerate.cpu_offload_with_hook(undistilled, '
-            f'"{device}") to move it there when it is called'
-        )
-
-
-def _are_one(place: torch.device, other: torch.device) -> bool:
-    """Whether two devices are the same; "cuda" is whichever is current."""
-    return place.type == other.type and (
-        place.index == other.index or None in (place.index, other.index)
-    )
 
 
 def _adapter_layers(network: nn.Module) -> list[Any]:

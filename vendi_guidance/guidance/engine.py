@@ -59,12 +59,11 @@ class Engine:
         """Take note of a step; one that is due, and not modified, is due again at the next."""
         self._is_pending = self.is_due(step)
 
-    def modify(self, step: Step, remark: str = "") -> Step:
+    def modify(self, step: Step) -> Step:
         """The step with guided latents.
 
         Args:
             step: with a prediction and the network where the settings need them.
-            remark: ends the line that is logged for a call of few steps.
 
         Raises:
             ValueError: samples that do not fit the memory's, or rounds that cannot be made.
@@ -76,7 +75,7 @@ class Engine:
             return published.ascend(step, self._score, self.settings)
         proposal = self.proposal(step, self.settings)
         if rounds.is_distilled(step):
-            _say_what_is_done(step, self.settings, proposal, remark)
+            _say_what_is_done(step, self.settings, proposal)
         elif (cost := self._cost(step, self.settings)) > 1:
             logger.info("%.3g times the stock call's evaluations of the network", cost)
         return WAYS[proposal].repeat(step, self._score, self.settings)
@@ -122,15 +121,9 @@ class Engine:
         self.memory.add(features, step.prompts)
 
 
-def _say_what_is_done(step: Step, settings: Rounds, proposal: str, remark: str) -> None:
+def _say_what_is_done(step: Step, settings: Rounds, proposal: str) -> None:
     proposer = {"prompt": "a prompt nearby", "gradient": "the score's gradient"}[proposal]
     ratio, wanted = rounds.level_of(step, settings).ratio, rounds.wanted_ratio(step, settings)
     less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
-    logger.info(
-        "%d steps without CFG: %s proposes at noise to signal %.3g%s%s",
-        step.count,
-        proposer,
-        ratio,
-        less,
-        remark,
-    )
+    done = f"{proposer} proposes at noise to signal {ratio:.3g}{less}"
+    logger.info("%d steps without CFG: %s", step.count, done)

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
-from vendi_guidance.guidance.proposals import gradient, move
 from vendi_guidance.guidance.samples import as_rows
-from vendi_guidance.guidance.score import Score
+from vendi_guidance.guidance.score import Score, spread
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Denoiser, Level, Prediction, Step
 
@@ -82,19 +81,19 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = network_of(step)
     end, start = network.levels[1], level_of(step, settings)
     clean = network.denoised
-    distance = score.spread(step, clean)
+    distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings)
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
-        direction = gradient(at, score)
+        direction = score.gradient(at)
         fading = scale * (1 - done / rounds)
         moved = []
         for _ in range(candidates):
             z = start.mix(clean, fresh_noise(step.generator, clean))
             # a share of |z|; NaN, so no move, while a sample alone has no distance yet
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
-            moved.append(move(z, direction, length.nan_to_num(0), score))
+            moved.append(score.move(z, direction, length.nan_to_num(0)))
         before, tried = clean, torch.stack(moved)
         predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
         noisy, clean = score.choose(step, tried, predicted)

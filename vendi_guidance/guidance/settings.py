@@ -207,12 +207,11 @@ class Settings:
 
     def build_objective(self, sigma_prompt: float) -> Objective:
         """The objective, its prompt kernel of bandwidth `sigma_prompt`."""
-        latent = (
-            MedianGaussian(SIGMA_SHARE) if not self.sigma_latent else Gaussian(self.sigma_latent)
-        )
-        kernels = [latent, Gaussian(sigma_prompt)][: 1 + self.is_conditional]
+        sigma = self.sigma_latent
+        latent = Gaussian(sigma) if sigma else MedianGaussian(SIGMA_SHARE)
+        prompt = Gaussian(sigma_prompt) if self.is_conditional else None
         truncation = [self.truncation] if self.objective.endswith("vendi") else []
-        return OBJECTIVES[self.objective](*kernels, *truncation)
+        return OBJECTIVES[self.objective](latent, prompt, *truncation)
 
     def build_space(self) -> Space:
         """The space where samples are compared."""
