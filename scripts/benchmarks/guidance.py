@@ -105,8 +105,8 @@ class Step:
 
     def __post_init__(self) -> None:
         self.is_conditional = self.name.startswith("conditional")
-        kernels = [KERNELS[self.space], KERNEL_PROMPT][: 1 + self.is_conditional]
-        self.objective = OBJECTIVES[self.name](*kernels)
+        kernel_prompt = KERNEL_PROMPT if self.is_conditional else None
+        self.objective = OBJECTIVES[self.name](KERNELS[self.space], kernel_prompt)
 
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""

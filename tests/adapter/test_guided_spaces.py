@@ -7,6 +7,7 @@ import pytest
 import torch
 from diffusers import EDMEulerScheduler, StableDiffusionXLPipeline
 
+from vendi_guidance import Rounds
 from vendi_guidance.adapter.callback import VendiGuidance
 
 PROMPTS = ["a cat", "a cat", "two dogs"]
@@ -162,7 +163,7 @@ def test_a_scheduler_without_a_known_prediction_is_refused_at_once(ddim_pipeline
     with pytest.raises(ValueError, match="EDMEulerScheduler"), guidance.attached(pipe):
         pass
     with pytest.raises(ValueError, match="EDMEulerScheduler"):
-        denoised(space="latent", rounds=2).on(pipe)
+        VendiGuidance(Rounds(space="latent", rounds=2)).on(pipe)
     assert torch.equal(guidance.window.features, before)
     assert "step" not in vars(scheduler)
     denoised(space="latent").on(pipe)

@@ -228,7 +228,7 @@ def test_other_values_are_refused():
         ValueError, match=r'^undistilled must be "adapters" or a network .* got \'a/b'
     ):
         VendiGuidance(undistilled="a/b")
-    with pytest.raises(TypeError, match="got a int"):
+    with pytest.raises(TypeError, match="got 3"):
         VendiGuidance(undistilled=3)
     pipe = distilled()
     with pytest.raises(ValueError, match="is the pipeline's own network"):

@@ -57,7 +57,6 @@ def test_options_of_a_call_hold_for_that_call(guided):
         {"diversity_objective": "rke"},
         {"diversity_scale": 0.1},
         {"diversity_rounds": 2},
-        {"diversity_rounds": 0},
         {"diversity_level": 0.05},
         {"diversity_cfg": 0.0},
         {"diversity_space": "latent"},

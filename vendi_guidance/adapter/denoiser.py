@@ -24,7 +24,7 @@ from vendi_guidance.adapter.arguments import (
 )
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.nearby import has_tokens, with_prompt_noise
+from vendi_guidance.adapter.nearby import has_tokens, with_tokens
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.undistilled import (
     ADAPTERS,
@@ -33,7 +33,8 @@ from vendi_guidance.adapter.undistilled import (
     check_fits,
     one_at_a_time,
 )
-from vendi_guidance.guidance.step import Denoiser, Generator, Level
+from vendi_guidance.guidance.noise import each_of, prompt_nearby
+from vendi_guidance.guidance.step import Generator, Level
 from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
@@ -43,8 +44,8 @@ TOLERANCE = 0.05
 """How far what passes between scheduler and network may differ, as a share of its norm."""
 
 
-class Network(Denoiser):
-    """The network of one pipeline, between `start` and `stop`: in the scheduler's units.
+class Network:
+    """The network of one pipeline, between `start` and `stop`: a `Denoiser`.
 
     Args:
         pipeline: whose call it is.
@@ -67,6 +68,8 @@ class Network(Denoiser):
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
         self._undistilled = undistilled
+        self.is_undistilled = undistilled is not None
+        self.at, self.restart = watch.at, watch.restart
         found = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in found if isinstance(module, nn.Module)]
         check_fits(undistilled, pipeline, modules)
@@ -118,13 +121,6 @@ class Network(Denoiser):
     def has_prompt(self) -> bool:
         return any(has_tokens(it.module, it.args, it.kwargs) for it in self.cfg.evaluations[:1])
 
-    @property
-    def is_undistilled(self) -> bool:
-        return self._undistilled is not None
-
-    def at(self, ratio: float) -> Level:
-        return self._watch.at(ratio)
-
     def denoise(
         self,
         latents: Tensor,
@@ -163,17 +159,14 @@ class Network(Denoiser):
             args, kwargs = with_timestep(args, kwargs, told)
         args, kwargs = self._with_input(args, kwargs, own, factor * latents)
         if prompt_noise:
-            count = len(input_of(args, kwargs))
-            prompts = range(count)[own]
-            args, kwargs = with_prompt_noise(
-                first.module, args, kwargs, prompts, count, prompt_noise, generator
+            count, each = len(input_of(args, kwargs)), each_of(generator, len(latents))
+            args, kwargs = with_tokens(
+                *(first.module, args, kwargs, range(count)[own], count),
+                lambda tokens, at, mask: prompt_nearby(tokens, prompt_noise, each[at], mask),
             )
         raw = answer(self._undistilled, first.module, first.forward, args, kwargs)
         output = self._part(tensor_of(raw)[own], latents)
         return self._watch.denoise(latents, output * sign, level)
-
-    def restart(self, clean: Tensor, noise: Tensor) -> None:
-        self._watch.restart(clean, noise)
 
     def _sign(self, first: Evaluation) -> float:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
@@ -191,10 +184,7 @@ class Network(Denoiser):
             raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
-
-        return watched
+        return lambda *args, **kwargs: self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
 
     def _with_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor

@@ -7,7 +7,7 @@ timesteps, of which a schedule has a few; the levels between them have timesteps
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,18 +73,18 @@ class Reader:
         level then is off by less than half a step of training. Above the highest level the
         timestep is the highest level's.
         """
-        timestep = self.clock().timestep(level)
+        timestep = self.clock()[0](level)
         if self.scheduler.timesteps.is_floating_point():
             return timestep
         # flows were rounded down
         return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
-    def clock(self) -> "Clock":
-        """What the scheduler's timesteps mean."""
+    def clock(self) -> tuple[Callable[[Level], float], Callable[[float], float]]:
+        """The timestep of a level, and the noise-to-signal ratio at a timestep."""
         config = self.scheduler.config
         if self.unit == "flow":  # a shift only selects which of these the schedule has
             count = config.num_train_timesteps
-            return Clock(
+            return (
                 lambda level: level.noise / sum(level) * count,
                 lambda timestep: LEVELS["flow"](min(timestep / count, 1.0)).ratio,
             )
@@ -94,13 +94,10 @@ class Reader:
             return min(level.ratio, float(trained[-1]))
 
         if config.get("timestep_type") == "continuous" and self.predicts == "v_prediction":
-            return Clock(
-                lambda level: 0.25 * math.log(ratio_of(level)),
-                lambda timestep: math.exp(4 * timestep),
-            )
+            return lambda level: 0.25 * math.log(ratio_of(level)), lambda time: math.exp(4 * time)
         # angles, unlike ratios and their logarithms, are finite where there is no signal
         angles, timesteps = np.arctan(trained), np.arange(len(trained))
-        return Clock(
+        return (
             lambda level: float(np.interp(math.atan(ratio_of(level)), angles, timesteps)),
             lambda timestep: math.tan(np.interp(timestep, timesteps, angles)),
         )
@@ -137,13 +134,6 @@ class Reader:
                 return noise - clean
             case _:
                 return clean
-
-
-class Clock(NamedTuple):
-    """Two functions: the timestep of a level, and the noise-to-signal ratio at a timestep."""
-
-    timestep: Callable[[Level], float]
-    ratio: Callable[[float], float]
 
 
 def owner_of(scheduler: Any) -> type:
@@ -220,28 +210,20 @@ def _pndm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
     return _down(scheduler, timestep, stride)
 
 
-def _next(scheduler: Any, timestep: Any, index: int, final: Any) -> tuple[Any, Any]:
-    table, following = scheduler.alphas_cumprod, scheduler.timesteps[index : index + 1].tolist()
+def _next(scheduler: Any, timestep: Any, final: Any = 1.0) -> tuple[Any, Any]:
+    # the boundary scalings of LCM, which mix less than 1e-4 of the sample in, are left out
+    table, timesteps = scheduler.alphas_cumprod, scheduler.timesteps.tolist()
+    following = timesteps[timesteps.index(int(timestep)) + 1 :]
     return table[int(timestep)], table[following[0]] if following else final
 
 
-def _ddpm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    index = int((scheduler.timesteps == timestep).nonzero()[0]) + 1
-    return _next(scheduler, timestep, index, 1.0)
-
-
-def _lcm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    # its boundary scalings, which mix less than 1e-4 of the sample in, are left out
-    return _next(scheduler, timestep, scheduler.step_index, 1.0)
-
-
 def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    return _next(scheduler, timestep, scheduler.step_index, scheduler.alphas_cumprod[0])
+    return _next(scheduler, timestep, scheduler.alphas_cumprod[0])
 
 
 FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
     "DDIMScheduler": (_ddim, "alpha_bar"),
-    "DDPMScheduler": (_ddpm, "alpha_bar"),
+    "DDPMScheduler": (_next, "alpha_bar"),
     "DEISMultistepScheduler": (_listed, "scaled sigma"),
     "DPMSolverMultistepScheduler": (_listed, "scaled sigma"),
     "DPMSolverSDEScheduler": (_dpm_sde, "sigma"),
@@ -253,7 +235,7 @@ FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
     "HeunDiscreteScheduler": (_listed, "sigma"),
     "KDPM2AncestralDiscreteScheduler": (functools.partial(_kdpm2, shift=0), "sigma"),
     "KDPM2DiscreteScheduler": (_kdpm2, "sigma"),
-    "LCMScheduler": (_lcm, "alpha_bar"),
+    "LCMScheduler": (_next, "alpha_bar"),
     "LMSDiscreteScheduler": (_listed, "sigma"),
     "PNDMScheduler": (_pndm, "alpha_bar"),
     "TCDScheduler": (_tcd, "alpha_bar"),

@@ -35,9 +35,6 @@ OF_A_CALL = {
 }
 """The arguments of a call beside the settings."""
 
-DEPRECATED = ("callback", "callback_steps")
-"""Arguments that a call with `**kwargs` may still read there."""
-
 BINNED = (32, 64, 128, 256)
 """The sample sizes that PixArt bins resolutions for."""
 
@@ -173,18 +170,17 @@ def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None
 def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
     """`__call__` of the guided pipeline: the stock one's parameters, and ours."""
     plain = signature(stock.__call__)
-    swallows = any(it.kind is Parameter.VAR_KEYWORD for it in plain.parameters.values())
 
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        _check_names(type(self), kwargs, [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]])
-        changes = {name: kwargs.pop(name) for name in ours if name in kwargs}
+        _check_names(type(self), kwargs, [*plain.parameters, *ours])
+        changes = {
+            "strength" if name == DIAL else name.removeprefix(PREFIX): kwargs.pop(name)
+            for name in ours
+            if name in kwargs
+        }
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
-        changes = {
-            "strength" if name == DIAL else name.removeprefix(PREFIX): value
-            for name, value in changes.items()
-        }
         self._check_settings(changes)
         window = self.guidance.window
         size = changes.pop("window", window.size)

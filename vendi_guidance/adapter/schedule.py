@@ -98,7 +98,7 @@ class Watch(Reader):
         timesteps = self.scheduler.timesteps.tolist()
         away = [abs(one - self.timestep) for one in timesteps]
         last = max(index for index, one in enumerate(away) if one == min(away))
-        return [*map(self.clock().ratio, timesteps[last + 1 :])]
+        return [*map(self.clock()[1], timesteps[last + 1 :])]
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Let a multistep scheduler take the next step as if all before had found these.

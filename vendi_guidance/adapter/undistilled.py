@@ -114,15 +114,11 @@ def check_undistilled(undistilled: Undistilled) -> None:
         ValueError: another word than "adapters".
         TypeError: neither that nor a network.
     """
-    if isinstance(undistilled, str) and undistilled != ADAPTERS:
-        raise ValueError(
+    if undistilled not in (None, ADAPTERS) and not isinstance(undistilled, nn.Module):
+        error = ValueError if isinstance(undistilled, str) else TypeError
+        raise error(
             f'undistilled must be "{ADAPTERS}" or a network such as a UNet2DConditionModel, got '
             f"{undistilled!r}: load it first, with from_pretrained"
-        )
-    if not (undistilled is None or isinstance(undistilled, str | nn.Module)):
-        raise TypeError(
-            f'undistilled must be "{ADAPTERS}" or a network such as a UNet2DConditionModel, got '
-            f"a {type(undistilled).__name__}"
         )
 
 

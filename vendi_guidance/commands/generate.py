@@ -92,7 +92,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     if about["choices"] is not None:
         return click.Choice(about["choices"])
     if about["type"] is int:
-        return click.IntRange(about["least"])
+        return click.IntRange(1)
     low, high = about["range"]
     return Range(low, None if isinf(high) else high, min_open=about["above"])
 

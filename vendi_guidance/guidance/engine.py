@@ -83,10 +83,10 @@ class Engine:
     @staticmethod
     def proposal(step: Step, settings: Rounds) -> str:
         """What proposes the moves of a call with this step."""
-        if settings.proposal is not None or step.network is None:
-            return settings.proposal or "gradient"
-        network, is_distilled = step.network, rounds.is_distilled(step)
-        asks = is_distilled and network.has_prompt and not network.is_undistilled
+        if settings.proposal is not None:
+            return settings.proposal
+        network = step.network if rounds.is_distilled(step) else None
+        asks = network is not None and network.has_prompt and not network.is_undistilled
         return "prompt" if asks else "gradient"
 
     def _cost(self, step: Step, settings: Rounds) -> float:

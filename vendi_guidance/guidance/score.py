@@ -26,7 +26,7 @@ class Score:
     once a call, from its settings, its prompts and the memory.
 
     Attributes:
-        window_of: the remembered samples of the shape of (b, ...) features.
+        window: of remembered samples.
         exemplars: samples that count against, or None.
         beta: their weight.
         count_skipped: told (b,) False for samples that a move would have broken.
@@ -34,7 +34,7 @@ class Score:
 
     objective: Objective
     space: Space
-    window_of: Callable[[Tensor], SlidingWindow]
+    window: SlidingWindow
     exemplars: SlidingWindow | None
     beta: float
     count_skipped: Callable[[Tensor], None]
@@ -49,7 +49,7 @@ class Score:
             ValueError: samples that do not fit the memory's.
         """
         features, pull_back = self.space.view(step.pipeline, step.latents, step.prediction)
-        window = self.window_of(features)
+        window = self.window.of_shape(features.shape[1:])
         window.check(features, step.prompts)  # where they will enter
         found = self.objective.gradient(features, step.prompts, window).gradient
         if self.exemplars is not None:
@@ -85,7 +85,7 @@ class Score:
         if len(noisy) == 1:
             return noisy[0], clean[0]
         features = torch.stack([self.space.remember(step.pipeline, one) for one in clean])
-        window = self.window_of(features[0])
+        window = self.window.of_shape(features.shape[2:])
         taken = self.objective.choose(features, step.prompts, window)
         rows = torch.arange(len(taken), device=taken.device)
         return noisy[taken, rows], clean[taken, rows]

@@ -5,22 +5,19 @@ guided pipelines' `diversity_*` arguments and the command line's options derive 
 test holds the table in docs/dial.md against them.
 """
 
-import logging
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, InitVar, dataclass, field, fields, replace
-from functools import cache
 from inspect import Parameter, signature
 from numbers import Real
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import Any
 
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objective
 from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
-
-logger = logging.getLogger(__name__)
 
 LARGEST_SCALE = 1e6
 """A step of this length already replaces the latent; a much longer one overflows."""
@@ -55,19 +52,12 @@ NOT_GIVEN: Any = _NotGiven()
 def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
     """A field of settings, of type float, int (a count of at least 1) or str.
 
-    `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `least`,
-    of an int; `choices`, the names allowed; `none`, a word for what None means; `typical`, the
-    values in use; `command_line`, not offered if False.
+    `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `choices`,
+    the names allowed; `none`, a word for what None means; `typical`, the values in use;
+    `command_line`, not offered if False.
     """
-    usual = {
-        "range": None,
-        "least": 1,
-        "above": False,
-        "choices": None,
-        "none": None,
-        "typical": None,
-        "command_line": True,
-    }
+    usual = dict.fromkeys(("range", "choices", "none", "typical"))
+    usual |= {"above": False, "command_line": True}
     return field(default=default, metadata={"help": help, "type": type, **usual, **about})
 
 
@@ -79,14 +69,10 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
         if not hasattr(value, "view") and value not in about["choices"]:
             raise ValueError(f"{name} must be {_limits(about)}, got {value!r}")
     elif about["type"] is int:
-        check_count(name, value, about["least"])
+        check_count(name, value)
     else:
-        low, high = about["range"]
-        try:
-            number = float(value) if isinstance(value, Real) else math.nan
-        except OverflowError:  # whole numbers may be larger than any float
-            number = math.inf
-        in_range = low <= number <= high and number != math.inf
+        low, high = about["range"][0], min(about["range"][1], sys.float_info.max)
+        in_range = isinstance(value, Real) and low <= value <= high
         if not in_range or (about["above"] and value == low):
             raise ValueError(f"{name} must be {_limits(about)}, got {value!r}")
 
@@ -96,7 +82,7 @@ def _limits(about: Mapping[str, Any]) -> str:
     if about["choices"] is not None:
         return f"one of {', '.join(about['choices'])}"
     if about["type"] is int:
-        return f"at least {about['least']}"
+        return "at least 1"
     low, high = about["range"]
     if math.isinf(high):
         return f"finite and {'greater than' if about['above'] else 'at least'} {low:g}"
@@ -163,7 +149,6 @@ class Settings:
 
         Args:
             strength: sets what the dial sets, before the changes.
-            changes: `rounds=0`, the older way to ask for `Published`, keeps what both have.
 
         Raises:
             ValueError: an unknown preset, a value out of its range, or a preset and a strength.
@@ -181,16 +166,9 @@ class Settings:
             )
         given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
         base: Any = PRESETS[preset] if preset else self
-        kind: Any
-        if "rounds" in given:
-            kind = Published if given["rounds"] == 0 else Rounds
-            kept = _names(kind) & _names(type(base))
-            base = kind(**{name: getattr(base, name) for name in kept})
-        elif preset is None:
-            kind = _meant(type(self), {*given, "rounds"} if dialled.get("scale") else given)
+        if preset is None:
+            kind: Any = _meant(type(self), {*given, "rounds"} if dialled.get("scale") else given)
             base = base if kind is type(base) else kind()
-        if given.get("rounds") == 0:
-            _say_what_replaces_rounds_0()
         for name in given.keys() - _names(type(base)):
             _check(name, given.pop(name), SETTINGS[name][0].metadata)
         return replace(base, **{**dialled, **given})
@@ -255,7 +233,6 @@ class Rounds(Settings):
         "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
         "CFG is off until then. Calls that cannot afford so many have fewer, with longer steps.",
         int,
-        least=0,  # for the keyword and the option, where 0 stands for `Published`
         typical="4 to 12",
         none="what the budget allows",
     )
@@ -299,8 +276,6 @@ class Rounds(Settings):
         if strength is not NOT_GIVEN:
             object.__setattr__(self, "scale", dial(strength)["scale"])
         self._check_all()
-        if self.rounds == 0:
-            raise ValueError("rounds must be at least 1, got 0: guidance without is Published()")
 
     @property
     def needs_prediction(self) -> bool:
@@ -349,17 +324,6 @@ class Published(Settings):
         self._check_all()
 
 
-def settings_of(
-    objective: str | Settings, preset: str | None, **changes: Any
-) -> Rounds | Published:
-    """What the arguments of `VendiGuidance` ask for; the first may be the settings themselves."""
-    if not isinstance(objective, Settings):
-        return Rounds().changed(preset, objective=objective, **changes)
-    if preset is not None:
-        raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
-    return objective.changed(**changes)
-
-
 def _names(kind: type[Settings]) -> set[str]:
     return {setting.name for setting in fields(kind)}
 
@@ -385,14 +349,6 @@ def _meant(kind: type[Settings], given: Iterable[str]) -> type[Settings]:
         if (_names(one) - both) & {*given}:
             return one
     return kind
-
-
-@cache  # once
-def _say_what_replaces_rounds_0() -> None:
-    logger.warning(
-        "rounds=0 is the older way to ask for guidance as published: write "
-        'VendiGuidance(Published(every=...)) instead, or preset="published"'
-    )
 
 
 def dial(strength: float) -> dict[str, Any]:
@@ -447,19 +403,11 @@ def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
         kind: of one algorithm; None is of both.
     """
     named = SETTINGS if kind is None else {it.name: [it] for it in fields(kind)}
-    lines = []
+    indent: Any = {"initial_indent": 8 * " ", "subsequent_indent": 12 * " "}
+    wrapper, lines = TextWrapper(100, **indent, break_on_hyphens=False), []
     for name, ones in named.items():
         texts = [f"({described(it.metadata, it.default)}): {it.metadata['help']}" for it in ones]
-        text = f"{prefix}{name} {' '.join(texts)}"
-        lines.append(
-            fill(
-                text,
-                100,
-                initial_indent=8 * " ",
-                subsequent_indent=12 * " ",
-                break_on_hyphens=False,
-            )
-        )
+        lines.append(wrapper.fill(f"{prefix}{name} {' '.join(texts)}"))
     return "\n".join(lines)
 
 
