@@ -45,7 +45,10 @@ from vendi_guidance.storage.assets import asset
 
 LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
-KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
+KERNELS: dict[str, Gaussian | MedianGaussian] = {
+    "latent": KERNEL_LATENT,
+    "denoised": MedianGaussian(SIGMA_SHARE),
+}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
 
 SDXL = {
