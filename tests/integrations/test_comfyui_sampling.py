@@ -15,6 +15,7 @@ from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import rounds
 from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level
 
@@ -442,14 +443,14 @@ class Conditioned(Guider):
 def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp_path, monkeypatch):
     asked = []
 
-    def ask(step, score):
+    def ask(score, step):
         before = len(guider.given)
         step.network.denoise(step.latents, prompt_noise=2.0, generator=step.generator)
         asked.append(guider.given[before])
-        return gradient(step, score)
+        return gradient(score, step)
 
-    gradient = rounds.gradient
-    monkeypatch.setattr(rounds, "gradient", ask)
+    gradient = Score.gradient
+    monkeypatch.setattr(Score, "gradient", ask)
     guider = Conditioned()
     own = guider.conds["positive"][0]["model_conds"]
     draw(memory(tmp_path), guider)
@@ -464,11 +465,11 @@ def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp
 
 
 def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch):
-    def ask(step, score):
+    def ask(score, step):
         assert not step.network.has_prompt
         return step.network.denoise(step.latents, prompt_noise=2.0)
 
-    monkeypatch.setattr(rounds, "gradient", ask)
+    monkeypatch.setattr(Score, "gradient", ask)
     with pytest.raises(ValueError, match="the conditioning has no embeddings"):
         draw(memory(tmp_path))
 

@@ -159,21 +159,12 @@ class RunningCall:
 
     def is_here(self) -> bool:
         """Whether the code that asks was called by this call."""
-        call = self._here()
+        scheduler, calls = self._pipeline.scheduler, [*running_calls(self._pipeline)]
+        if calls and getattr(calls[0].f_locals["self"], "scheduler", None) is not scheduler:
+            return False  # another pipeline, called from a callback
+        own = (it for it in calls if it.f_locals["self"] is self._pipeline)
+        call: Any = next(own, None) if calls else getattr(scheduler, "timesteps", None)
         if call is None:
             return False
-        if self._known is None:
-            self._known = get_ident(), call
-        thread, known = self._known
-        return thread == get_ident() and call is known
-
-    def _here(self) -> Any:
-        """The frame of the pipeline's call, or the timesteps of a loop without a pipeline."""
-        calls = list(running_calls(self._pipeline))
-        scheduler = self._pipeline.scheduler
-        if not calls:
-            return getattr(scheduler, "timesteps", None)
-        if getattr(calls[0].f_locals["self"], "scheduler", None) is not scheduler:
-            return None  # another pipeline, called from a callback
-        own = (it for it in calls if it.f_locals["self"] is self._pipeline)
-        return next(own, None)
+        self._known = self._known or (get_ident(), call)
+        return self._known[0] == get_ident() and self._known[1] is call

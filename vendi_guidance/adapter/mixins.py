@@ -10,7 +10,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from inspect import Parameter, signature
+from inspect import BoundArguments, Parameter, signature
 from typing import Any, ClassVar
 
 from diffusers import DiffusionPipeline
@@ -108,6 +108,13 @@ class DiversityGuided:
             reason = reason.replace("strength", DIAL)
             raise ValueError(f"{name} {reason}") from None
 
+    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
+        window = self.guidance.window
+        size = changes.pop("window", window.size)
+        with window.resized(size), self._attached(call.arguments, changes) as guiding:
+            call.arguments.update(guiding)
+            return self.stock.__call__(*call.args, **call.kwargs)
+
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
     ) -> AbstractContextManager[dict[str, Any]]:
@@ -182,11 +189,7 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
         self._check_settings(changes)
-        window = self.guidance.window
-        size = changes.pop("window", window.size)
-        with window.resized(size), self._attached(call.arguments, changes) as guiding:
-            call.arguments.update(guiding)
-            return stock.__call__(*call.args, **call.kwargs)
+        return self._call_guided(call, changes)
 
     first = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=NOT_GIVEN, annotation=kind)

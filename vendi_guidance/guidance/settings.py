@@ -7,7 +7,7 @@ test holds the table in docs/dial.md against them.
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, InitVar, dataclass, field, fields, replace
 from inspect import Parameter, signature
 from numbers import Real
@@ -135,7 +135,7 @@ class Settings:
         command_line=False,
     )
 
-    def _check_all(self) -> None:
+    def __post_init__(self) -> None:
         for setting in fields(self):
             _check(setting.name, getattr(self, setting.name), setting.metadata)
 
@@ -167,8 +167,11 @@ class Settings:
         given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
         base: Any = PRESETS[preset] if preset else self
         if preset is None:
-            kind: Any = _meant(type(self), {*given, "rounds"} if dialled.get("scale") else given)
-            base = base if kind is type(base) else kind()
+            meant = {*given, "rounds"} if dialled.get("scale") else {*given}
+            both = _names(Rounds) & _names(Published)
+            kinds = (kind for kind in (Rounds, Published) if (_names(kind) - both) & meant)
+            kind = next(kinds, type(self))  # the algorithm that alone has one of these
+            base = self if kind is type(self) else kind()
         for name in given.keys() - _names(type(base)):
             _check(name, given.pop(name), SETTINGS[name][0].metadata)
         return replace(base, **{**dialled, **given})
@@ -275,7 +278,7 @@ class Rounds(Settings):
     def __post_init__(self, strength: float) -> None:
         if strength is not NOT_GIVEN:
             object.__setattr__(self, "scale", dial(strength)["scale"])
-        self._check_all()
+        super().__post_init__()
 
     @property
     def needs_prediction(self) -> bool:
@@ -320,9 +323,6 @@ class Published(Settings):
         typical="5 to 10",
     )
 
-    def __post_init__(self) -> None:
-        self._check_all()
-
 
 def _names(kind: type[Settings]) -> set[str]:
     return {setting.name for setting in fields(kind)}
@@ -340,15 +340,6 @@ def _by_name() -> dict[str, list[Field[Any]]]:
 
 SETTINGS = _by_name()
 """What can be set, by name."""
-
-
-def _meant(kind: type[Settings], given: Iterable[str]) -> type[Settings]:
-    """The algorithm that alone has one of these settings, or `kind`."""
-    both = _names(Rounds) & _names(Published)
-    for one in (Rounds, Published):
-        if (_names(one) - both) & {*given}:
-            return one
-    return kind
 
 
 def dial(strength: float) -> dict[str, Any]:
