@@ -170,7 +170,7 @@ class Settings:
             meant = {*given, "rounds"} if dialled.get("scale") else {*given}
             both = _names(Rounds) & _names(Published)
             kinds = (kind for kind in (Rounds, Published) if (_names(kind) - both) & meant)
-            kind = next(kinds, type(self))  # the algorithm that alone has one of these
+            kind: Any = next(kinds, type(self))  # the algorithm that alone has one of these
             base = self if kind is type(self) else kind()
         for name in given.keys() - _names(type(base)):
             _check(name, given.pop(name), SETTINGS[name][0].metadata)
