@@ -2,10 +2,10 @@
 
 from diffusers import FluxPipeline
 
-from vendi_guidance.adapter.mixins import GuidedByCallback
+from vendi_guidance.adapter.mixins import DiversityGuided
 
 
-class VendiGuidedFluxPipeline(GuidedByCallback, FluxPipeline):
+class VendiGuidedFluxPipeline(DiversityGuided, FluxPipeline):
     """`FluxPipeline` with diversity guidance; `diversity=0` is the stock one.
 
     Prompts are compared by the pooled CLIP embedding, which the stock pipeline computes and does

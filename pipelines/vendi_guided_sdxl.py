@@ -2,10 +2,10 @@
 
 from diffusers import StableDiffusionXLPipeline
 
-from vendi_guidance.adapter.mixins import GuidedByCallback
+from vendi_guidance.adapter.mixins import DiversityGuided
 
 
-class VendiGuidedSDXLPipeline(GuidedByCallback, StableDiffusionXLPipeline):
+class VendiGuidedSDXLPipeline(DiversityGuided, StableDiffusionXLPipeline):
     """`StableDiffusionXLPipeline` with diversity guidance; `diversity=0` is the stock one.
 
     Example:

@@ -274,10 +274,6 @@ class _Here:
         self.at = model.at
         self.evaluations_per_step = 1 if {*_scales(model.guider).values()} <= {1.0} else 2
 
-    @property
-    def highest(self) -> Level:
-        return self.at(math.inf)
-
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         finite = clean.isfinite().flatten(1).all(dim=1).view(-1, *[1] * (clean.ndim - 1))
         self.found = clean.where(finite, self.denoised)

@@ -45,7 +45,10 @@ from vendi_guidance.storage.assets import asset
 
 LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
-KERNELS = {"latent": KERNEL_LATENT, "denoised": MedianGaussian(SIGMA_SHARE)}
+KERNELS: dict[str, Gaussian | MedianGaussian] = {
+    "latent": KERNEL_LATENT,
+    "denoised": MedianGaussian(SIGMA_SHARE),
+}
 CLUSTERS, ROWS_AT_ONCE = 50, 64
 
 SDXL = {
@@ -105,8 +108,8 @@ class Step:
 
     def __post_init__(self) -> None:
         self.is_conditional = self.name.startswith("conditional")
-        kernels = [KERNELS[self.space], KERNEL_PROMPT][: 1 + self.is_conditional]
-        self.objective = OBJECTIVES[self.name](*kernels)
+        kernel_prompt = KERNEL_PROMPT if self.is_conditional else None
+        self.objective = OBJECTIVES[self.name](KERNELS[self.space], kernel_prompt)
 
     def run(self) -> Tensor:
         """(b, ...) the gradient in the latents."""

@@ -64,7 +64,7 @@ class Network:
 
     evaluations_per_step = cfg_every = 1
     has_prompt = is_undistilled = False
-    at, highest = staticmethod(level_at), level_at(math.inf)
+    at = staticmethod(level_at)
     schedule = (*map(level_at, np.geomspace(HIGHEST, LOWEST, STEPS)), Level(1.0, 0.0))
     denoised: Tensor
 

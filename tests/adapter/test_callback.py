@@ -317,10 +317,3 @@ def test_a_short_call_is_guided_as_published_whether_or_not_the_first_step_was_s
     given = case.arguments([0, 0, 1]) | {"num_inference_steps": 6}
     given |= guidance.on(pipe) if has_begun else {"callback_on_step_end": guidance}
     assert not torch.equal(pipe(**given)[0], stock)
-
-
-def test_the_generator_of_one_call_is_not_that_of_the_next():
-    guidance = VendiGuidance()
-    guidance.generator = torch.Generator().manual_seed(3)
-    guidance.on(CASES["SDXL"].make(), torch.Generator())
-    assert guidance.generator.initial_seed() == 3

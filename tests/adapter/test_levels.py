@@ -57,7 +57,7 @@ def test_each_level_of_the_schedule_has_the_schedules_timestep(name, options, ki
             scheduler.step(EPS, timestep, X0)
             level = watch.levels[0]
             assert watch.timestep_at(level) == pytest.approx(float(timestep), abs=off)
-            if level.ratio < watch.highest.ratio:
+            if level.ratio < watch.at(math.inf).ratio:
                 assert watch.at(level.ratio) == pytest.approx(level, rel=1e-6)
 
 
@@ -76,10 +76,10 @@ def test_timesteps_rise_with_the_level_up_to_the_last_of_training(name, options,
     watch = Watch(scheduler)
     levels = [watch.at(ratio) for ratio in (0.5, 1.0, 3.0, 6.0, 12.0, math.inf)]
     found = [watch.timestep_at(level) for level in levels]
-    assert found == sorted(set(found)) and levels[-1] == watch.highest
-    assert watch.at(1e9).ratio == pytest.approx(min(1e9, watch.highest.ratio))
+    assert found == sorted(set(found)) and levels[-1] == watch.at(math.inf)
+    assert watch.at(1e9).ratio == pytest.approx(min(1e9, watch.at(math.inf).ratio))
     if options.get("timestep_type") != "continuous":
-        assert found[-1] == (1000 if watch.highest.ratio == math.inf and kind == F else 999)
+        assert found[-1] == (1000 if watch.at(math.inf).ratio == math.inf and kind == F else 999)
     if not timesteps.is_floating_point():
         assert all(isinstance(timestep, int) for timestep in found)
 
@@ -90,8 +90,8 @@ def test_the_levels_before_a_last_timestep_without_signal_are_finite(name, ratio
     watch = Watch(scheduler)
     alpha = float(scheduler.alphas_cumprod[-2])
     level = watch.at(1.5 * math.sqrt(1 / alpha - 1))
-    assert watch.highest.ratio == pytest.approx(ratio) and level.ratio < ratio
-    assert 998 <= watch.timestep_at(level) <= 999 == watch.timestep_at(watch.highest)
+    assert watch.at(math.inf).ratio == pytest.approx(ratio) and level.ratio < ratio
+    assert 998 <= watch.timestep_at(level) <= 999 == watch.timestep_at(watch.at(math.inf))
 
 
 # The schedulers' state after an insertion

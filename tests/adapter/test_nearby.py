@@ -7,8 +7,8 @@ import torch
 
 from tests.adapter.test_denoiser import NAMES, call, module_of, pipeline, watching
 from vendi_guidance.adapter.arguments import input_of, only_rows
-from vendi_guidance.adapter.nearby import CACHE, TOKENS, _mask, _named, with_prompt_noise
-from vendi_guidance.guidance.noise import prompt_nearby
+from vendi_guidance.adapter.nearby import CACHE, TOKENS, _mask, _named, with_tokens
+from vendi_guidance.guidance.noise import each_of, prompt_nearby
 
 NO_PROMPT = ["Kandinsky 2.2"]
 WITH_PROMPT = [name for name in NAMES if name not in NO_PROMPT]
@@ -19,6 +19,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 def generators(*seeds):
     return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def with_prompt_noise(module, args, kwargs, own, rows, sigma, generator):
+    each = each_of(generator, len(own))
+    return with_tokens(
+        *(module, args, kwargs, own, rows),
+        lambda tokens, sample, mask: prompt_nearby(tokens, sigma, each[sample], mask),
+    )
 
 
 def arguments_of_the_last_evaluation(name):

@@ -12,8 +12,6 @@ from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
 from vendi_guidance.guidance.objectives import (
     OBJECTIVES,
     RKE,
-    ConditionalRKE,
-    ConditionalVendi,
     MedianGaussian,
     Objective,
     Vendi,
@@ -30,10 +28,10 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gradients.json").re
 def objectives(sigma_latent=0.8, sigma_prompt=0.3, truncation=None) -> dict[str, Objective]:
     latent, prompt = Gaussian(sigma_latent), Gaussian(sigma_prompt)
     return {
-        "vendi": Vendi(latent, truncation),
+        "vendi": Vendi(latent, truncation=truncation),
         "rke": RKE(latent),
-        "conditional-vendi": ConditionalVendi(latent, prompt, truncation),
-        "conditional-rke": ConditionalRKE(latent, prompt),
+        "conditional-vendi": Vendi(latent, prompt, truncation),
+        "conditional-rke": RKE(latent, prompt),
     }
 
 
@@ -139,7 +137,7 @@ def test_gradients_are_those_of_finite_differences(where, name, truncation):
 @pytest.mark.parametrize("kernel", [Gaussian(0.5), Cosine()])
 def test_objectives_hold_for_any_kernel(kernel):
     z, prompts, window = situation("usual")
-    for objective in (RKE(kernel), ConditionalVendi(kernel, Gaussian(0.3))):
+    for objective in (RKE(kernel), Vendi(kernel, Gaussian(0.3))):
         _, gradient = objective.gradient(z, prompts, window)
         expected = finite_differences(objective, z, prompts, window)
         assert (gradient - expected).norm() < 1e-6 * expected.norm()
@@ -164,15 +162,13 @@ def test_an_automatic_bandwidth_is_a_share_of_the_median_distance_for_similar_pr
     apart = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     features = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
     t = apart[torch.arange(6) % 2]
-    found = ConditionalRKE(MedianGaussian(0.7), Gaussian(0.1)).gradient(
+    found = RKE(MedianGaussian(0.7), Gaussian(0.1)).gradient(
         features[4:], t[4:], window := filled_window(features[:4], t[:4])
     )
     unit = unit_rows(features)
     distances = [(unit[i] - unit[j]).norm() for i in (4, 5) for j in range(i % 2, 6, 2) if j != i]
     median = torch.stack(distances).median().item()
-    expected = ConditionalRKE(Gaussian(0.7 * median), Gaussian(0.1)).gradient(
-        features[4:], t[4:], window
-    )
+    expected = RKE(Gaussian(0.7 * median), Gaussian(0.1)).gradient(features[4:], t[4:], window)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -200,7 +196,7 @@ def test_a_zero_latent_gets_no_gradient():
     assert torch.equal(gradient, torch.zeros(2, 5))
 
 
-CONDITIONAL = ConditionalRKE(Gaussian(1.0), Gaussian(1.0))
+CONDITIONAL = RKE(Gaussian(1.0), Gaussian(1.0))
 ONES = torch.ones(3, 2)
 
 
@@ -269,8 +265,8 @@ def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
             for order, objective in (
                 (2, RKE(kernel)),
                 (1, Vendi(kernel)),
-                (2, ConditionalRKE(kernel, Gaussian(0.3))),
-                (1, ConditionalVendi(kernel, Gaussian(0.3))),
+                (2, RKE(kernel, Gaussian(0.3))),
+                (1, Vendi(kernel, Gaussian(0.3))),
             ):
                 found = objective.gradient(x[remembered:], prompts[remembered:], window)
                 expected = float(renyi_entropy(p, order).exp())
@@ -299,6 +295,6 @@ def test_copies_of_remembered_samples_are_copies_in_whatever_precision_they_are_
 def test_a_candidate_that_is_not_finite_is_taken_of_no_sample_that_has_another(broken):
     candidates = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(0))
     candidates[broken] = torch.nan
-    objective = ConditionalVendi(Gaussian(0.8), Gaussian(0.3))
+    objective = Vendi(Gaussian(0.8), Gaussian(0.3))
     taken = objective.choose(candidates, torch.eye(2).repeat(2, 1), SlidingWindow(9))
     assert taken[broken[1]] == 1 - broken[0]

@@ -16,6 +16,7 @@ from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import rounds
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level
 
@@ -177,7 +178,7 @@ def test_the_model_predicts_at_a_level_that_the_schedule_skips(
 
     def modify(engine, step):
         network = step.network
-        highest.append((network.highest, network.at(math.inf), network.at(1e9)))
+        highest.append((network.at(math.inf), network.at(1e9)))
         clean = network.denoise(step.latents, network.at(ratio))
         network.restart(clean, clean)
         return step
@@ -424,14 +425,14 @@ class Conditioned(Guider):
 def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp_path, monkeypatch):
     asked = []
 
-    def ask(step, score):
+    def ask(score, step):
         before = len(guider.given)
         step.network.denoise(step.latents, prompt_noise=2.0, generator=step.generator)
         asked.append(guider.given[before])
-        return gradient(step, score)
+        return gradient(score, step)
 
-    gradient = rounds.gradient
-    monkeypatch.setattr(rounds, "gradient", ask)
+    gradient = Score.gradient
+    monkeypatch.setattr(Score, "gradient", ask)
     guider = Conditioned()
     own = guider.conds["positive"][0]["model_conds"]
     draw(memory(tmp_path), guider)
@@ -446,11 +447,11 @@ def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp
 
 
 def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch):
-    def ask(step, score):
+    def ask(score, step):
         assert not step.network.has_prompt
         return step.network.denoise(step.latents, prompt_noise=2.0)
 
-    monkeypatch.setattr(rounds, "gradient", ask)
+    monkeypatch.setattr(Score, "gradient", ask)
     with pytest.raises(ValueError, match="the conditioning has no embeddings"):
         draw(memory(tmp_path))
 

@@ -1,17 +1,17 @@
 """One call of a diffusers pipeline, as guidance follows it.
 
-At each step `VendiGuidance.guide` lets the call `observe` it, asks whether it `is_due`, and if so
-lets the call `modify` it. What is decided is the engine's (`guidance.engine`); a `Call` supplies
-what the engine needs of diffusers: the scheduler's prediction, the network and the generator.
+At each step `VendiGuidance.guide` lets the call `observe` it, and `modify` it if that is due. What
+is decided is the engine's (`guidance.engine`); a `Call` supplies what that needs of diffusers: the
+scheduler's prediction, the network and the generator.
 """
 
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
+from vendi_guidance.adapter.calling import RunningCall, local_of
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, why_no_prompts
-from vendi_guidance.adapter.running import RunningCall, local_of
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import Undistilled, distillation_adapters
 from vendi_guidance.guidance.engine import Engine
@@ -28,6 +28,7 @@ class Call:
     Attributes:
         has_begun: whether a step has been made.
         is_guided: whether a step has been modified.
+        engine: of the call.
 
     Args:
         generator: of fresh noise; None is that of the pipeline's call, if it has one.
@@ -54,10 +55,9 @@ class Call:
         self.has_begun = self.is_guided = False
         self._thread: int | None = None
         self._generator = generator
-        self._engine = Engine(settings, memory)
+        self.engine = Engine(settings, memory)
         self._watch: Watch | None = None
         self._network: Network | None = None
-        self._can_modify = False  # the latest step, of which something is known
         self._follow(pipeline)
 
     def close(self) -> None:
@@ -67,15 +67,8 @@ class Call:
                 watched.stop()
         self._watch = self._network = None
 
-    def is_due(self, step: Step) -> bool:
-        """Whether this step, which was observed, is to be modified."""
-        if not self._can_modify:
-            return False
-        due = self._engine.is_due(replace(step, network=self._network))
-        return due and (step.is_last or can_continue(step.pipeline.scheduler))
-
-    def observe(self, step: Step) -> None:
-        """Take note of each step of the call, before it is asked whether the step is due.
+    def observe(self, step: Step) -> bool:
+        """Take note of each step of the call. Returns whether it is to be modified.
 
         Raises:
             RuntimeError: another thread makes the call.
@@ -86,12 +79,15 @@ class Call:
                 "of its own"
             )
         self.has_begun, self._thread = True, get_ident()
-        self._can_modify = self._follow(step.pipeline)
-        network = self._network if self._can_modify else None
-        self._engine.observe(replace(step, network=network))
+        is_known = self._follow(step.pipeline)
+        network = self._network if is_known else None
+        step = replace(step, network=network)
+        self.engine.observe(step)
+        due = is_known and self.engine.is_due(step)
+        due = due and (step.is_last or can_continue(step.pipeline.scheduler))
         if network is not None:
-            level, due = network.levels[1], self.is_due(step)
-            network.cfg.share = self._engine.share_of_cfg(level, due)
+            network.cfg.share = self.engine.share_of_cfg(network.levels[1], due)
+        return due
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
         """The step with what tells its prompts apart. Pooled CLIP embeddings settle the prompt
@@ -103,7 +99,7 @@ class Call:
         Raises:
             ValueError: the pipeline gave no prompts.
         """
-        prompts, memory = prompt_features(step.pipeline, tensors, name), self._engine.memory
+        prompts, memory = prompt_features(step.pipeline, tensors, name), self.engine.memory
         if prompts is None:
             raise ValueError(f"the objective compares prompts: {why_no_prompts(step.pipeline)}")
         is_found = self.settings.sigma_prompt or memory.sigma_prompt
@@ -131,7 +127,7 @@ class Call:
             '; undistilled="adapters" (--undistilled adapters) would switch off '
             f"{', '.join(names)} in the rounds: more looks, and more of what prompts say"
         )
-        return self._engine.modify(step, remark if names else "")
+        return self.engine.modify(step, remark if names else "")
 
     def why_unguided(self, step: Step | None) -> str | None:
         """Why the call ends without a guided step; None where one was guided, or none was wanted.
@@ -146,10 +142,6 @@ class Call:
         if step.count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         return f"{type(step.pipeline.scheduler).__name__} would have discarded each change"
-
-    def remember(self, step: Step) -> None:
-        """Let the samples of the last step enter the memory."""
-        self._engine.remember(step)
 
     def _prediction(self, step: Step) -> Prediction | None:
         """The scheduler's at this step; None where the settings need none."""

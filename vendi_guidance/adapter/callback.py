@@ -85,9 +85,6 @@ class VendiGuidance(PipelineCallback):
         memory: a `Memory`: the window, the exemplars and the prompt bandwidth that was found.
         keeps: the argument `memory`, a word; it may be changed between calls.
         undistilled: as given above; it may be replaced between calls.
-        generator: of fresh noise, where `on` is given none: a `torch.Generator` or one for each
-            sample. None is that of the pipeline's call; where that has none, torch's own governs,
-            as in the stock pipeline.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -121,7 +118,6 @@ class VendiGuidance(PipelineCallback):
         check_undistilled(undistilled)
         self.memory = Memory(window, exemplars)
         self.keeps = memory
-        self.generator: Generator = None
         self.record = record
         self.undistilled = undistilled
         self._prompt_input = prompt_input
@@ -196,7 +192,8 @@ class VendiGuidance(PipelineCallback):
 
         Args:
             pipeline: the one that will be called.
-            generator: of fresh noise in this call; None is the attribute `generator`.
+            generator: of fresh noise in this call, or one for each sample. None is that of the
+                pipeline's call; where that has none, torch's own governs, as in the stock pipeline.
             callback: a callback of your own, called after each guided step with guided latents;
                 what it returns holds. For PixArt, one that takes (step, timestep, latents).
             callback_tensor_inputs: what would be `callback_on_step_end_tensor_inputs`.
@@ -253,8 +250,7 @@ class VendiGuidance(PipelineCallback):
         missed the first prediction.
         """
         self._end()
-        chosen = self.generator if generator is None else generator
-        self._call = Call(pipeline, self.settings, self.memory, chosen, self.undistilled)
+        self._call = Call(pipeline, self.settings, self.memory, generator, self.undistilled)
         return self._call
 
     def callback_fn(
@@ -281,8 +277,7 @@ class VendiGuidance(PipelineCallback):
             call = self.begin(pipeline)
         scheduled = getattr(pipeline.scheduler, "num_inference_steps", None) or 0
         step = Step(step_index, count, callback_kwargs["latents"], pipeline, scheduled=scheduled)
-        call.observe(step)
-        is_due = call.is_due(step)
+        is_due = call.observe(step)
         is_kept = step.is_last and self.keeps == "session" and is_finished(pipeline)
         if not (is_due or step.is_last):
             return callback_kwargs
@@ -293,7 +288,7 @@ class VendiGuidance(PipelineCallback):
         if step.is_last:
             self._warn_unguided(call, step)
             if is_kept:
-                call.remember(step)
+                call.engine.remember(step)
             self._end()
         return {**callback_kwargs, "latents": step.latents}
 

@@ -1,15 +1,22 @@
-"""How a pipeline of diffusers is called so that guidance takes part: its callback arguments."""
+"""How a pipeline of diffusers is called so that guidance takes part, and its call while it runs.
 
-from collections.abc import Callable, Sequence
+A pipeline tells its callback neither its generator nor which of several calls it belongs to, and
+hooks of a network or a scheduler get even less. The frame of the pipeline's `__call__` on the stack
+of its thread has both.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
+from threading import get_ident
+from types import FrameType
 from typing import Any
 
-from diffusers import ModularPipeline
+from diffusers import DiffusionPipeline, ModularPipeline
 from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
 from torch import Tensor
 
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.running import local_of
 
 Callback = Callable[..., dict[str, Any] | None]
 
@@ -44,19 +51,14 @@ def count_steps(pipeline: Any) -> int:
     count = getattr(pipeline, "num_timesteps", None)
     if count is not None:
         return count
-    evaluations = len(pipeline.scheduler.timesteps)
     # the older `callback` counts two evaluations of a scheduler of order 2 as one step
-    return (
-        -(-evaluations // pipeline.scheduler.order)
-        if family_of(pipeline).is_in_place
-        else evaluations
-    )
+    each = pipeline.scheduler.order if family_of(pipeline).is_in_place else 1
+    return -(-len(pipeline.scheduler.timesteps) // each)
 
 
 def is_finished(pipeline: Any) -> bool:
     """Whether the pipeline's call ends with finished latents, not with some left to a refiner."""
-    end = getattr(pipeline, "denoising_end", None)
-    return end is None or not 0 < end < 1
+    return not 0 < (getattr(pipeline, "denoising_end", None) or 1) < 1
 
 
 def arguments(
@@ -116,3 +118,53 @@ def _in_place(pipeline: Any, guide: Callback, callback: Callback | None) -> Call
             callback(step, timestep, latents)
 
     return on_step
+
+
+def running_calls(pipeline: Any = None) -> Iterator[FrameType]:
+    """The pipeline calls in progress on this thread, the innermost first.
+
+    Args:
+        pipeline: counts as a pipeline, whatever its class.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__call__":
+            caller = frame.f_locals.get("self")
+            if caller is not None and (
+                caller is pipeline or isinstance(caller, (DiffusionPipeline, ModularPipeline))
+            ):
+                yield frame
+        frame = frame.f_back
+
+
+def local_of(pipeline: Any, name: str) -> Any:
+    """A variable of the pipeline's running call; None where it has none of that name."""
+    for frame in running_calls(pipeline):
+        if frame.f_locals.get("self") is pipeline and name in frame.f_locals:
+            return frame.f_locals[name]
+    return None
+
+
+class RunningCall:
+    """One call of a pipeline: the first one in which `is_here` is asked.
+
+    Other pipelines may share its network and even its scheduler, in other threads or from within a
+    callback. A denoising loop outside any pipeline counts as a call too, until its scheduler gets
+    other timesteps.
+    """
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+        self._known: tuple[int, Any] | None = None
+
+    def is_here(self) -> bool:
+        """Whether the code that asks was called by this call."""
+        scheduler, calls = self._pipeline.scheduler, [*running_calls(self._pipeline)]
+        if calls and getattr(calls[0].f_locals["self"], "scheduler", None) is not scheduler:
+            return False  # another pipeline, called from a callback
+        own = (it for it in calls if it.f_locals["self"] is self._pipeline)
+        call: Any = next(own, None) if calls else getattr(scheduler, "timesteps", None)
+        if call is None:
+            return False
+        self._known = self._known or (get_ident(), call)
+        return self._known[0] == get_ident() and self._known[1] is call

@@ -115,7 +115,8 @@ class ScaledCFG:
         rows, own = call.rows, slice(None) if first else self.prompt_rows(call)
         if own == slice(0, rows):
             return self._forward(call)
-        difference = self._known if self._share else None
+        is_known = 0 < self._step - self._found_at < self.every  # from an earlier step
+        difference = self._difference if is_known and self._share else None
         can_do_without = self._share == 0 and (first or self.is_divisible)
         if can_do_without or difference is not None:
             raw = first.output if first else self._forward(call.of_rows(own))
@@ -128,11 +129,6 @@ class ScaledCFG:
         for_prompts = tensor_of(first.output) if first else _repeated(output[own], rows)
         self._difference, self._found_at = output - for_prompts, self._step
         return in_form_of(raw, for_prompts.lerp(output, self._share))
-
-    @property
-    def _known(self) -> Tensor | None:
-        """The difference, if an earlier step found it and this one takes it over."""
-        return self._difference if 0 < self._step - self._found_at < self.every else None
 
     def _forward(self, call: Evaluation) -> Any:
         self.rows_evaluated += call.rows

@@ -24,7 +24,7 @@ from vendi_guidance.adapter.arguments import (
 )
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.nearby import has_tokens, with_prompt_noise
+from vendi_guidance.adapter.nearby import has_tokens, with_tokens
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.undistilled import (
     ADAPTERS,
@@ -33,6 +33,7 @@ from vendi_guidance.adapter.undistilled import (
     check_fits,
     one_at_a_time,
 )
+from vendi_guidance.guidance.noise import each_of, prompt_nearby
 from vendi_guidance.guidance.step import Generator, Level
 from vendi_guidance.patching import Patch
 
@@ -44,7 +45,7 @@ TOLERANCE = 0.05
 
 
 class Network:
-    """The network of one pipeline, between `start` and `stop`.
+    """The network of one pipeline, between `start` and `stop`: a `Denoiser`.
 
     Args:
         pipeline: whose call it is.
@@ -67,6 +68,8 @@ class Network:
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
         self._undistilled = undistilled
+        self.is_undistilled = undistilled is not None
+        self.at, self.restart = watch.at, watch.restart
         found = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in found if isinstance(module, nn.Module)]
         check_fits(undistilled, pipeline, modules)
@@ -91,53 +94,32 @@ class Network:
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """Before and after the last step."""
         return self._watch.levels
 
     @property
     def evaluations_per_step(self) -> int:
-        """How many rows for each sample the pipeline gave the network at the last step."""
         rows = sum(one.rows for one in self.cfg.evaluations)
         return max(1, rows // len(self._watch.step.sample))
 
     @property
     def spent(self) -> int:
-        """How many rows for each sample the network has evaluated since the start."""
         return self.cfg.rows_evaluated // len(self._watch.step.sample)
 
     @property
     def ahead(self) -> list[float]:
-        """The noise-to-signal ratios at which the steps still to come begin."""
         return self._watch.ahead
 
     @property
     def cfg_every(self) -> int:
-        """Of so many steps with a share of CFG, one evaluates the network without the prompt."""
         return self.cfg.every
 
     @property
     def denoised(self) -> Tensor:
-        """(b, ...) the last step's prediction of clean latents."""
         return self._watch.prediction.denoised
 
     @property
     def has_prompt(self) -> bool:
-        """Whether the last step was given embeddings of a prompt's tokens."""
         return any(has_tokens(it.module, it.args, it.kwargs) for it in self.cfg.evaluations[:1])
-
-    @property
-    def is_undistilled(self) -> bool:
-        """Whether an undistilled network predicts for `denoise`."""
-        return self._undistilled is not None
-
-    @property
-    def highest(self) -> Level:
-        """The highest level that the network was trained at."""
-        return self._watch.highest
-
-    def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio in the scheduler's units, or `highest`."""
-        return self._watch.at(ratio)
 
     def denoise(
         self,
@@ -147,22 +129,8 @@ class Network:
         prompt_noise: float = 0.0,
         generator: Generator = None,
     ) -> Tensor:
-        """The prediction for other latents, without CFG.
-
-        Args:
-            latents: (n b, ...) in the scheduler's units: n for each sample, those of all samples
-                one after another. No more are evaluated at once than the pipeline did.
-            level: theirs, in the schedule or not; None is the level before the last step.
-            prompt_noise: sigma of noise on the prompt's tokens: see `prompt_nearby`.
-            generator: of that noise, one for all samples or one for each.
-
-        Returns:
-            (n b, ...) float32 or float64.
-
-        Raises:
-            ValueError: the pipeline changes its network's inputs or outputs in an unknown way, or
-                gives it no prompt that noise could be put on.
-        """
+        """The prediction, float32 or float64. No more rows are evaluated at once than the pipeline
+        did; ValueError also where it changes its network's inputs or outputs in an unknown way."""
         if not self.cfg.evaluations:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         step, first = self._watch.step, self.cfg.evaluations[0]
@@ -191,18 +159,14 @@ class Network:
             args, kwargs = with_timestep(args, kwargs, told)
         args, kwargs = self._with_input(args, kwargs, own, factor * latents)
         if prompt_noise:
-            count = len(input_of(args, kwargs))
-            prompts = range(count)[own]
-            args, kwargs = with_prompt_noise(
-                first.module, args, kwargs, prompts, count, prompt_noise, generator
+            count, each = len(input_of(args, kwargs)), each_of(generator, len(latents))
+            args, kwargs = with_tokens(
+                *(first.module, args, kwargs, range(count)[own], count),
+                lambda tokens, at, mask: prompt_nearby(tokens, prompt_noise, each[at], mask),
             )
         raw = answer(self._undistilled, first.module, first.forward, args, kwargs)
         output = self._part(tensor_of(raw)[own], latents)
         return self._watch.denoise(latents, output * sign, level)
-
-    def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Let a multistep scheduler go on as if its steps so far had found (b, ...) these."""
-        self._watch.restart(clean, noise)
 
     def _sign(self, first: Evaluation) -> float:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
@@ -220,10 +184,7 @@ class Network:
             raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
-
-        return watched
+        return lambda *args, **kwargs: self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
 
     def _with_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor

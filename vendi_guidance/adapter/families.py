@@ -14,7 +14,6 @@ class Family:
 
     Attributes:
         beginning: of the names.
-        reason: for what follows.
         prompts_first: rows of prompts precede those of negative prompts.
         latents_last: what is appended to latents, as channels or tokens, precedes them.
         is_in_place: there is only the older `callback`, which changes latents in place.
@@ -24,7 +23,6 @@ class Family:
     """
 
     beginning: str
-    reason: str
     prompts_first: bool = False
     latents_last: bool = False
     is_in_place: bool = False
@@ -33,28 +31,20 @@ class Family:
     pools_language_model: bool = False
 
 
-OTHERS = Family("", "does as most pipelines do")
+OTHERS = Family("")
 
 FAMILIES = (
-    Family(
-        "AnimateDiff",
-        "repeats each prompt for the frames, which are rows of the UNet",
-        tokens_per_frame=True,
-    ),
-    Family("Kolors", "encodes prompts with ChatGLM alone", pools_language_model=True),
-    Family("LuminaPipeline", "joins prompts and negative prompts", prompts_first=True),
-    Family("PixArtAlphaPipeline", "was not given callback_on_step_end", is_in_place=True),
-    Family("PixArtSigmaPipeline", "was not given callback_on_step_end", is_in_place=True),
-    Family("PRXPipeline", "calls its callback and drops the result", ignores_callback=True),
-    Family("QwenImage21", "puts the tokens of conditions before latents", latents_last=True),
-    Family("StableCascade", "joins prompts and negative prompts", prompts_first=True),
-    Family(
-        "StableDiffusionInstructPix2Pix",
-        "joins prompts, negative prompts and negative prompts without the image",
-        prompts_first=True,
-    ),
-    Family("Wuerstchen", "joins prompts and negative prompts", prompts_first=True),
-    Family("ZImage", "joins lists of prompts and negative prompts", prompts_first=True),
+    Family("AnimateDiff", tokens_per_frame=True),  # repeats prompts for frames, rows of the UNet
+    Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
+    Family("LuminaPipeline", prompts_first=True),
+    Family("PixArtAlphaPipeline", is_in_place=True),  # was not given callback_on_step_end
+    Family("PixArtSigmaPipeline", is_in_place=True),
+    Family("PRXPipeline", ignores_callback=True),  # calls its callback and drops the result
+    Family("QwenImage21", latents_last=True),  # puts the tokens of conditions before latents
+    Family("StableCascade", prompts_first=True),
+    Family("StableDiffusionInstructPix2Pix", prompts_first=True),  # then those without the image
+    Family("Wuerstchen", prompts_first=True),
+    Family("ZImage", prompts_first=True),  # joins lists
 )
 
 NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")

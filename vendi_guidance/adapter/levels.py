@@ -7,7 +7,7 @@ timesteps, of which a schedule has a few; the levels between them have timesteps
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,89 +19,85 @@ ROUNDING = 1e-3
 """Of timesteps, which schedulers compute in 32 bits."""
 
 
-class Reader(NamedTuple):
-    """How to read one scheduler: an entry of `FAMILIES`, and what its network predicts.
+class Reader:
+    """How to read one scheduler, a step of which begins and ends at noise levels.
 
     Attributes:
-        numbers: of a scheduler that has just made a step, the noise levels before and after it.
-        unit: what these numbers are, a key of `LEVELS`.
+        scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
+        unit: what its numbers for levels are, a key of `LEVELS`.
         predicts: the prediction type.
+
+    Raises:
+        ValueError: the prediction of this scheduler, or with its settings, is not known.
     """
 
-    numbers: Callable[[Any, Any], tuple[Any, Any]]
-    unit: str
-    predicts: str
-
-    @classmethod
-    def of(cls, scheduler: Any) -> "Reader":
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
         owner = owner_of(scheduler)
-        if owner.__name__ not in FAMILIES or not owner.__module__.startswith("diffusers."):
-            raise _unknown(owner.__name__)
-        numbers, level = FAMILIES[owner.__name__]
+        name = owner.__name__
+        if name not in FAMILIES or not owner.__module__.startswith("diffusers."):
+            raise _unknown(name)
+        self._numbers, unit = FAMILIES[name]
         config = scheduler.config
-        if level == "flow":  # only flows, whatever its config took over from another scheduler's
-            if config.get("invert_sigmas"):
-                raise _unknown(f"{owner.__name__} with invert_sigmas")
-            return cls(numbers, level, "flow_prediction")
-        flows = level == "scaled sigma" and config.use_flow_sigmas
-        level = "flow" if flows else level
-        velocity = "flow_prediction" if flows else "v_prediction"
-        if config.prediction_type not in (velocity, "epsilon", "sample", "original_sample"):
+        if unit == "flow" and config.get("invert_sigmas"):
+            raise _unknown(f"{name} with invert_sigmas")
+        flows = unit == "scaled sigma" and config.use_flow_sigmas
+        self.unit = "flow" if flows else unit
+        # a flow's config may hold what it took over from another scheduler's
+        self.predicts = "flow_prediction" if unit == "flow" else config.prediction_type
+        velocity = "flow_prediction" if self.unit == "flow" else "v_prediction"
+        if self.predicts not in (velocity, "epsilon", "sample", "original_sample"):
             sigmas = "with" if flows else "without"
-            kind = f"{sigmas} flow sigmas and prediction_type {config.prediction_type!r}"
-            raise _unknown(f"{owner.__name__} {kind}")
-        return cls(numbers, level, config.prediction_type)
+            raise _unknown(f"{name} {sigmas} flow sigmas and prediction_type {self.predicts!r}")
 
-    def levels(self, scheduler: Any, given: dict[str, Any]) -> tuple[Level, Level]:
+    def levels_of(self, stepped: Any, given: dict[str, Any]) -> tuple[Level, Level]:
         """Before and after a step, from the scheduler after it and the step's arguments."""
         if given.get("s_churn") or given.get("per_token_timesteps") is not None:
-            raise _unknown(f"{type(scheduler).__name__} with s_churn or per_token_timesteps")
-        before, after = self.numbers(scheduler, given["timestep"])
+            raise _unknown(f"{type(stepped).__name__} with s_churn or per_token_timesteps")
+        before, after = self._numbers(stepped, given["timestep"])
         return LEVELS[self.unit](float(before)), LEVELS[self.unit](float(after))
 
-    def at(self, scheduler: Any, ratio: float) -> Level:
+    def at(self, ratio: float) -> Level:
         """The level of a noise-to-signal ratio as the scheduler mixes signal and noise, or the
         highest that the network was trained at."""
-        ratio = min(ratio, math.inf if self.unit == "flow" else float(_trained(scheduler)[-1]))
+        highest = math.inf if self.unit == "flow" else float(_trained(self.scheduler)[-1])
+        ratio = min(ratio, highest)
         signal, noise = (0.0, 1.0) if ratio == math.inf else (1.0, ratio)
         size = {"sigma": signal, "flow": signal + noise}.get(self.unit, math.hypot(signal, noise))
         return Level(signal / size, noise / size)
 
-    def timestep(self, scheduler: Any, level: Level) -> float:
+    def timestep_at(self, level: Level) -> float:
         """The scheduler's timestep for a level, also for one that is not in its schedule.
 
         A whole number where its own are, since networks distilled to few steps know no others; the
         level then is off by less than half a step of training. Above the highest level the
         timestep is the highest level's.
         """
-        timestep = self.clock(scheduler).timestep(level)
-        if scheduler.timesteps.is_floating_point():
+        timestep = self.clock()[0](level)
+        if self.scheduler.timesteps.is_floating_point():
             return timestep
         # flows were rounded down
         return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
-    def clock(self, scheduler: Any) -> "Clock":
-        """What the scheduler's timesteps mean."""
+    def clock(self) -> tuple[Callable[[Level], float], Callable[[float], float]]:
+        """The timestep of a level, and the noise-to-signal ratio at a timestep."""
+        config = self.scheduler.config
         if self.unit == "flow":  # a shift only selects which of these the schedule has
-            count = scheduler.config.num_train_timesteps
-            return Clock(
+            count = config.num_train_timesteps
+            return (
                 lambda level: level.noise / sum(level) * count,
                 lambda timestep: LEVELS["flow"](min(timestep / count, 1.0)).ratio,
             )
-        trained = _trained(scheduler)
+        trained = _trained(self.scheduler)
 
         def ratio_of(level: Level) -> float:
             return min(level.ratio, float(trained[-1]))
 
-        is_continuous = scheduler.config.get("timestep_type") == "continuous"
-        if is_continuous and self.predicts == "v_prediction":
-            return Clock(
-                lambda level: 0.25 * math.log(ratio_of(level)),
-                lambda timestep: math.exp(4 * timestep),
-            )
+        if config.get("timestep_type") == "continuous" and self.predicts == "v_prediction":
+            return lambda level: 0.25 * math.log(ratio_of(level)), lambda time: math.exp(4 * time)
         # angles, unlike ratios and their logarithms, are finite where there is no signal
         angles, timesteps = np.arctan(trained), np.arange(len(trained))
-        return Clock(
+        return (
             lambda level: float(np.interp(math.atan(ratio_of(level)), angles, timesteps)),
             lambda timestep: math.tan(np.interp(timestep, timesteps, angles)),
         )
@@ -138,13 +134,6 @@ class Reader(NamedTuple):
                 return noise - clean
             case _:
                 return clean
-
-
-class Clock(NamedTuple):
-    """Two functions: the timestep of a level, and the noise-to-signal ratio at a timestep."""
-
-    timestep: Callable[[Level], float]
-    ratio: Callable[[float], float]
 
 
 def owner_of(scheduler: Any) -> type:
@@ -221,28 +210,20 @@ def _pndm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
     return _down(scheduler, timestep, stride)
 
 
-def _next(scheduler: Any, timestep: Any, index: int, final: Any) -> tuple[Any, Any]:
-    table, following = scheduler.alphas_cumprod, scheduler.timesteps[index : index + 1].tolist()
+def _next(scheduler: Any, timestep: Any, final: Any = 1.0) -> tuple[Any, Any]:
+    # the boundary scalings of LCM, which mix less than 1e-4 of the sample in, are left out
+    table, timesteps = scheduler.alphas_cumprod, scheduler.timesteps.tolist()
+    following = timesteps[timesteps.index(int(timestep)) + 1 :]
     return table[int(timestep)], table[following[0]] if following else final
 
 
-def _ddpm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    index = int((scheduler.timesteps == timestep).nonzero()[0]) + 1
-    return _next(scheduler, timestep, index, 1.0)
-
-
-def _lcm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    # its boundary scalings, which mix less than 1e-4 of the sample in, are left out
-    return _next(scheduler, timestep, scheduler.step_index, 1.0)
-
-
 def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    return _next(scheduler, timestep, scheduler.step_index, scheduler.alphas_cumprod[0])
+    return _next(scheduler, timestep, scheduler.alphas_cumprod[0])
 
 
 FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
     "DDIMScheduler": (_ddim, "alpha_bar"),
-    "DDPMScheduler": (_ddpm, "alpha_bar"),
+    "DDPMScheduler": (_next, "alpha_bar"),
     "DEISMultistepScheduler": (_listed, "scaled sigma"),
     "DPMSolverMultistepScheduler": (_listed, "scaled sigma"),
     "DPMSolverSDEScheduler": (_dpm_sde, "sigma"),
@@ -254,7 +235,7 @@ FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
     "HeunDiscreteScheduler": (_listed, "sigma"),
     "KDPM2AncestralDiscreteScheduler": (functools.partial(_kdpm2, shift=0), "sigma"),
     "KDPM2DiscreteScheduler": (_kdpm2, "sigma"),
-    "LCMScheduler": (_lcm, "alpha_bar"),
+    "LCMScheduler": (_next, "alpha_bar"),
     "LMSDiscreteScheduler": (_listed, "sigma"),
     "PNDMScheduler": (_pndm, "alpha_bar"),
     "TCDScheduler": (_tcd, "alpha_bar"),

@@ -1,7 +1,7 @@
 """What the guided pipelines have in common: `diversity` arguments around a stock pipeline's call.
 
-A guided pipeline is a class with one of the two mixins below as its first base and the stock
-pipeline as its last.
+A guided pipeline is a class with a mixin below as its first base and the stock pipeline as its
+last: `DiversityGuided`, or `GuidedInPlace` for the two PixArt.
 """
 
 import copy
@@ -17,7 +17,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.adapter.callback import VendiGuidance
-from vendi_guidance.adapter.calling import count_steps
+from vendi_guidance.adapter.calling import arguments, count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.memory import check_lasting
@@ -68,7 +68,8 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
 
 
 class DiversityGuided:
-    """A pipeline whose calls take `diversity`; with `diversity=0` a stock one."""
+    """A pipeline whose calls take `diversity`; with `diversity=0` a stock one. The stock one takes
+    `callback_on_step_end`."""
 
     stock: ClassVar[type[DiffusionPipeline]]
     """The pipeline that is guided: the last base."""
@@ -76,7 +77,6 @@ class DiversityGuided:
     prompt_input: ClassVar[str]
     """See `VendiGuidance`."""
 
-    scheduler: Any
     __call__: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -112,37 +112,16 @@ class DiversityGuided:
             raise ValueError(f"{name} {reason}") from None
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
-        """The stock pipeline's call, with some settings changed."""
         window = self.guidance.window
         size = changes.pop("window", window.size)
-        with window.resized(size), self._attached(call.arguments, changes) as arguments:
-            call.arguments.update(arguments)
+        with window.resized(size), self._attached(call.arguments, changes) as guiding:
+            call.arguments.update(guiding)
             return self.stock.__call__(*call.args, **call.kwargs)
 
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
     ) -> AbstractContextManager[dict[str, Any]]:
         """Attach guidance to a call given some arguments; yields those that guide it."""
-        raise NotImplementedError
-
-    def watched(self, on_step: OnStep) -> dict[str, Any]:
-        """The arguments of a call that reports each of its denoising steps to `on_step`; what that
-        raises ends the call."""
-        raise NotImplementedError
-
-    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
-        """Save as the stock pipeline, so that anyone can load it, with or without this package."""
-        stock: Any = copy.copy(self)  # `from_pipe` would turn the weights into single precision
-        stock.__class__ = self.stock
-        stock.save_pretrained(save_directory, **kwargs)
-
-
-class GuidedByCallback(DiversityGuided):
-    """For pipelines that take `callback_on_step_end`."""
-
-    def _attached(
-        self, given: dict[str, Any], changes: dict[str, Any]
-    ) -> AbstractContextManager[dict[str, Any]]:
         return self.guidance.attached(
             self,
             given["generator"],
@@ -152,32 +131,35 @@ class GuidedByCallback(DiversityGuided):
         )
 
     def watched(self, on_step: OnStep) -> dict[str, Any]:
+        """The arguments of a call that reports each of its denoising steps to `on_step`; what that
+        raises ends the call."""
+
         def report(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> None:
             on_step(step + 1, count_steps(pipeline))
 
-        return {
-            "callback_on_step_end": report,
-            "callback_on_step_end_tensor_inputs": ["latents"],
-        }
+        return arguments(self, report, ["latents"])
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
+        """Save as the stock pipeline, so that anyone can load it, with or without this package."""
+        stock: Any = copy.copy(self)  # `from_pipe` would turn the weights into single precision
+        stock.__class__ = self.stock
+        stock.save_pretrained(save_directory, **kwargs)
 
 
 class GuidedInPlace(DiversityGuided):
     """For the two PixArt, which have only the older `callback` and ignore what it returns."""
 
     prompt_input = "prompt_embeds"
+    scheduler: Any
     transformer: Any
-
-    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
-        """The same, for models of any size: PixArt refuses those that it has no bins for."""
-        if self.transformer.config.sample_size not in BINNED:
-            call.arguments["use_resolution_binning"] = False
-        return super()._call_guided(call, changes)
 
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
     ) -> AbstractContextManager[dict[str, Any]]:
         users, every = given["callback"], given["callback_steps"]
         check_count("callback_steps", every)
+        if self.transformer.config.sample_size not in BINNED:  # else PixArt refuses the model
+            given["use_resolution_binning"] = False
 
         def at_times(step: int, timestep: Any, latents: Tensor) -> None:
             evaluations = min((step + 1) * self.scheduler.order, len(self.scheduler.timesteps))
@@ -185,17 +167,6 @@ class GuidedInPlace(DiversityGuided):
                 users(step, timestep, latents)
 
         return self.guidance.attached(self, given["generator"], callback=at_times, **changes)
-
-    def watched(self, on_step: OnStep) -> dict[str, Any]:
-        def report(step: int, timestep: Any, latents: Tensor) -> None:
-            on_step(step + 1, count_steps(self))
-
-        return {"callback": report, "callback_steps": 1}
-
-
-def _setting_of(name: str) -> str:
-    """What `VendiGuidance` calls an argument of a call."""
-    return "strength" if name == DIAL else name.removeprefix(PREFIX)
 
 
 def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None:
@@ -214,12 +185,15 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         _check_names(type(self), kwargs, [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]])
-        changes = {name: kwargs.pop(name) for name in ours if name in kwargs}
+        changes = {
+            "strength" if name == DIAL else name.removeprefix(PREFIX): kwargs.pop(name)
+            for name in ours
+            if name in kwargs
+        }
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
-        given = {_setting_of(name): value for name, value in changes.items()}
-        self._check_settings(given)
-        return self._call_guided(call, given)
+        self._check_settings(changes)
+        return self._call_guided(call, changes)
 
     first = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=NOT_GIVEN, annotation=kind)

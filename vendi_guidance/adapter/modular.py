@@ -19,6 +19,13 @@ BEGIN, GUIDE = "diversity_begin", "diversity"
 class _LoopBlock(ModularPipelineBlocks):
     """A block of a denoising loop."""
 
+    inputs = (
+        InputParam("latents", description="Of the samples in flight."),
+        InputParam("generator", description="Of fresh noise."),
+        InputParam("timesteps", description="Of the call."),
+        InputParam(kwargs_type="denoiser_input_fields", description="Prompt embeddings."),
+    )
+
     def __init__(self, guidance: VendiGuidance) -> None:
         super().__init__()
         self.guidance = guidance
@@ -26,22 +33,11 @@ class _LoopBlock(ModularPipelineBlocks):
     def __deepcopy__(self, _: Any) -> "_LoopBlock":
         return type(self)(self.guidance)  # pipelines copy their blocks: they share the memory
 
-    @property
-    def inputs(self) -> list[InputParam]:
-        return [
-            InputParam("latents", description="Of the samples in flight."),
-            InputParam("generator", description="Of fresh noise."),
-            InputParam("timesteps", description="Of the call."),
-            InputParam(kwargs_type="denoiser_input_fields", description="Prompt embeddings."),
-        ]
-
 
 class DiversityBegin(_LoopBlock):
     """Begins to watch scheduler and network at the first step of a call."""
 
-    @property
-    def description(self) -> str:
-        return "Lets diversity guidance watch the scheduler and the network."
+    description = "Lets diversity guidance watch the scheduler and the network."
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         if i == 0:
@@ -52,9 +48,7 @@ class DiversityBegin(_LoopBlock):
 class DiversityStep(_LoopBlock):
     """Guides the latents after each step, and remembers them after the last."""
 
-    @property
-    def description(self) -> str:
-        return "Makes the samples in flight differ from one another and from those remembered."
+    description = "Makes the samples in flight differ from one another and from those remembered."
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         names = ("latents", *POOLED, *TOKENS, *MASKS)

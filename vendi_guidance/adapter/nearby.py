@@ -1,4 +1,4 @@
-"""The prompt that a network is given, perturbed: noise on the embeddings of its tokens.
+"""The prompt that a network is given, perturbed: other embeddings of its tokens.
 
 Pooled embeddings stay as they are: noise on them loses more of what the prompt says.
 """
@@ -9,9 +9,6 @@ from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor, nn
-
-from vendi_guidance.guidance.noise import each_of, prompt_nearby
-from vendi_guidance.guidance.step import Generator
 
 MASKS = (
     "encoder_attention_mask",
@@ -40,8 +37,6 @@ CACHE = ("kv_cache", "kv_cache_mode")
 FRESH_CACHES = ("QwenImage21Transformer2DModel",)
 """Networks whose cache holds nothing but what their other arguments say, so they work without."""
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
 
 def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """The arguments for an evaluation that leaves the call's cache alone; None if it cannot."""
@@ -58,32 +53,6 @@ def has_tokens(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -
     return bool(found) and without_cache(module, kwargs) is not None
 
 
-def with_prompt_noise(
-    module: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    own: range,
-    rows: int,
-    sigma: float,
-    generator: Generator,
-) -> Arguments:
-    """The arguments of a network with noise on the prompts: `with_tokens` of `prompt_nearby`.
-
-    Args:
-        sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
-    """
-    generators = each_of(generator, len(own))
-    try:
-        return with_tokens(
-            *(module, args, kwargs, own, rows),
-            lambda tokens, sample, mask: prompt_nearby(tokens, sigma, generators[sample], mask),
-        )
-    except ValueError as error:
-        raise ValueError(
-            f'{error}, so no prompt nearby can be asked for: use VendiGuidance(proposal="gradient")'
-        ) from None
-
-
 def with_tokens(
     module: nn.Module,
     args: tuple[Any, ...],
@@ -91,7 +60,7 @@ def with_tokens(
     own: range,
     rows: int,
     change: Callable[[Tensor, int, Tensor | None], Tensor],
-) -> Arguments:
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a network with other embeddings of tokens; those given stay as they are.
 
     Args:
@@ -107,8 +76,12 @@ def with_tokens(
     found = _tokens(named)
     if not found or kept is None:
         kind = type(uncompiled(module)).__name__
-        raise ValueError(f"{kind} is given no embeddings of a prompt's tokens")
-    changes = {name: _copy(named[name]) for name in found}
+        raise ValueError(
+            f"{kind} is given no embeddings of a prompt's tokens, so none can be perturbed: guide "
+            'it with proposal="gradient"'
+        )
+    given = {name: named[name] for name in found}
+    changes = {name: [*it] if isinstance(it, list) else it.clone() for name, it in given.items()}
     for sample, row in enumerate(own):
         for name, changed in changes.items():
             each = len(changed) // rows  # frames of a video, for one
@@ -119,8 +92,8 @@ def with_tokens(
                 changed[row] = change(changed[row][None], sample, None)[0].to(changed[row].dtype)
             else:
                 changed[part] = change(changed[part], sample, for_row)
-    given = zip_longest(_parameters(module)[: len(args)], args)
-    return tuple(changes.pop(name, value) for name, value in given), {**kept, **changes}
+    positional = zip_longest(_parameters(module)[: len(args)], args)
+    return tuple(changes.pop(name, value) for name, value in positional), {**kept, **changes}
 
 
 def _tokens(named: Mapping[str, Any]) -> list[str]:
@@ -144,10 +117,6 @@ def _mask(named: Mapping[str, Any], name: str) -> Tensor | None:
         if len(mask) == rows and mask.shape[1] >= count:
             return mask[:, :count] > 0
     return None
-
-
-def _copy(value: Any) -> Any:
-    return [*value] if isinstance(value, list) else value.clone()
 
 
 def _named(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,9 +25,8 @@ def prompt_inputs(pipeline: Any) -> list[str]:
     tokens and their mask if there is one, else nothing."""
     offered = set(getattr(pipeline, "_callback_tensor_inputs", ()))
     name = best_of(offered)
-    if name is None or name in POOLED:
-        return [] if name is None else [name]
-    return [name, *(mask for mask in MASKS if mask in offered)]
+    masks = [] if name in POOLED else [mask for mask in MASKS if mask in offered]
+    return [] if name is None else [name, *masks]
 
 
 def prompt_features(

@@ -6,7 +6,6 @@ velocities: Salimans & Ho, 2022), which pipelines do not keep.
 
 import copy
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +16,9 @@ from vendi_guidance.adapter.levels import Reader, owner_of
 from vendi_guidance.guidance.step import Level, Prediction, where_finite
 from vendi_guidance.patching import Patch
 
+CORRECTORS = ("SASolverScheduler", "UniPCMultistepScheduler")
+"""Schedulers that correct a step by the sample before it, which they store."""
+
 
 class StepTaken(NamedTuple):
     """What a scheduler was given at a step: (b, ...) sample and model output."""
@@ -25,7 +27,7 @@ class StepTaken(NamedTuple):
     output: Tensor
 
 
-class Watch:
+class Watch(Reader):
     """Records a scheduler's last step while it is on: `with Watch(scheduler) as watch`.
 
     The scheduler's results do not change; deep copies of it are not watched. Where one noise level
@@ -37,15 +39,11 @@ class Watch:
 
     Attributes:
         steps: how many steps there have been since the start.
-
-    Raises:
-        ValueError: the prediction of this scheduler, or with its settings, is not known.
     """
 
     def __init__(self, scheduler: Any, is_here: Callable[[], bool] = lambda: True) -> None:
-        self._reader = Reader.of(scheduler)
+        super().__init__(scheduler)
         self._parameters = inspect.signature(type(scheduler).step)
-        self.scheduler = scheduler
         self.is_here = is_here
         self.steps = 0
         self._patch = Patch(scheduler, "step", self._wrap, is_here)
@@ -79,14 +77,14 @@ class Watch:
     def prediction(self) -> Prediction:
         """Of the last step, computed when first asked for; ValueError if its level is not known."""
         if self._prediction is None:
-            denoised = self._reader.denoise(*self.step, self.levels[0])
+            denoised = self.denoise(*self.step, self.levels[0])
             self._prediction = Prediction(denoised, *self.levels[1])
         return self._prediction
 
     @property
     def levels(self) -> tuple[Level, Level]:
         """Before and after the last step; ValueError if they are not known."""
-        return self._reader.levels(*self._known)
+        return self.levels_of(*self._known)
 
     @property
     def timestep(self) -> float:
@@ -100,28 +98,7 @@ class Watch:
         timesteps = self.scheduler.timesteps.tolist()
         away = [abs(one - self.timestep) for one in timesteps]
         last = max(index for index, one in enumerate(away) if one == min(away))
-        return [*map(self._reader.clock(self.scheduler).ratio, timesteps[last + 1 :])]
-
-    def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio in the scheduler's units, or `highest`."""
-        return self._reader.at(self.scheduler, ratio)
-
-    @property
-    def highest(self) -> Level:
-        """The highest level that the network was trained at."""
-        return self.at(math.inf)
-
-    def timestep_at(self, level: Level) -> float:
-        """The scheduler's timestep for any level, whether or not its schedule has it."""
-        return self._reader.timestep(self.scheduler, level)
-
-    def input_scale(self, level: Level) -> float:
-        """What the scheduler multiplies latents of this level by before the network sees them."""
-        return self._reader.input_scale(level)
-
-    def denoise(self, sample: Tensor, output: Tensor, level: Level) -> Tensor:
-        """x0 from a sample at a level, and the model's output for it."""
-        return self._reader.denoise(sample, output, level)
+        return [*map(self.clock()[1], timesteps[last + 1 :])]
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Let a multistep scheduler take the next step as if all before had found these.
@@ -133,7 +110,7 @@ class Watch:
         scheduler = self.scheduler
         match owner_of(scheduler).__name__:
             case "PNDMScheduler":
-                output = self._reader.output(clean, noise, self.levels[0])
+                output = self.output(clean, noise, self.levels[0])
                 scheduler.ets = [where_finite(output, old) for old in scheduler.ets]
             case "LMSDiscreteScheduler":
                 found = scheduler.derivatives
@@ -167,13 +144,11 @@ def continues(scheduler: Any) -> bool:
     corrector. Undefined after the last step.
     """
     match owner_of(scheduler).__name__:
-        case "UniPCMultistepScheduler":
-            spared = scheduler.last_sample is None
-            return spared or scheduler.step_index - 1 in scheduler.disable_corrector
+        case name if name in CORRECTORS:
+            spared = getattr(scheduler, "disable_corrector", ())
+            return scheduler.last_sample is None or scheduler.step_index - 1 in spared
         case "DPMSolverSinglestepScheduler":
             return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
-        case "SASolverScheduler":
-            return scheduler.last_sample is None
         case "PNDMScheduler":
             runge_kutta = scheduler.counter < len(scheduler.prk_timesteps)
             return scheduler.counter % 4 == 0 if runge_kutta else scheduler.counter != 1
@@ -182,14 +157,10 @@ def continues(scheduler: Any) -> bool:
 
 def can_continue(scheduler: Any) -> bool:
     """Whether the next step can start from the latents as they are now."""
-    return _has_corrector(scheduler) or continues(scheduler)
-
-
-def _has_corrector(scheduler: Any) -> bool:
-    return owner_of(scheduler).__name__ in ("UniPCMultistepScheduler", "SASolverScheduler")
+    return owner_of(scheduler).__name__ in CORRECTORS or continues(scheduler)
 
 
 def continue_from_here(scheduler: Any) -> None:
     """Make the next step start from the latents as they are now, where it `can_continue`."""
-    if _has_corrector(scheduler) and not continues(scheduler):
+    if owner_of(scheduler).__name__ in CORRECTORS:
         scheduler.last_sample = None  # omits one correction

@@ -84,10 +84,10 @@ class Engine:
     @staticmethod
     def proposal(step: Step, settings: Rounds) -> str:
         """What proposes the moves of a call with this step."""
-        if settings.proposal is not None or step.network is None:
-            return settings.proposal or "gradient"
-        network, is_distilled = step.network, rounds.is_distilled(step)
-        asks = is_distilled and network.has_prompt and not network.is_undistilled
+        if settings.proposal is not None:
+            return settings.proposal
+        network = step.network if rounds.is_distilled(step) else None
+        asks = network is not None and network.has_prompt and not network.is_undistilled
         return "prompt" if asks else "gradient"
 
     def _cost(self, step: Step, settings: Rounds) -> float:
@@ -126,11 +126,5 @@ def _say_what_is_done(step: Step, settings: Rounds, proposal: str, remark: str) 
     proposer = {"prompt": "a prompt nearby", "gradient": "the score's gradient"}[proposal]
     ratio, wanted = rounds.level_of(step, settings).ratio, rounds.wanted_ratio(step, settings)
     less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
-    logger.info(
-        "%d steps without CFG: %s proposes at noise to signal %.3g%s%s",
-        step.count,
-        proposer,
-        ratio,
-        less,
-        remark,
-    )
+    done = f"{proposer} proposes at noise to signal {ratio:.3g}{less}"
+    logger.info("%d steps without CFG: %s%s", step.count, done, remark)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.objectives import Objective
 from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
@@ -55,10 +54,6 @@ class Memory:
         """How many guidance steps of single samples were skipped, and samples not remembered."""
         return int(self._skipped)
 
-    def window_of(self, features: Tensor) -> SlidingWindow:
-        """The finished samples of the same shape as these, (b, ...)."""
-        return self.window.of_shape(features.shape[1:])
-
     def add(self, features: Tensor, prompts: Tensor | None) -> None:
         """Remember finished samples, except those that hold NaN or infinity."""
         finite = torch.isfinite(as_rows(features)).all(dim=1)
@@ -83,7 +78,7 @@ class Memory:
             if self._held is None:
                 self.window.append(features, prompts)
             else:
-                self.window_of(features).check(features, prompts)
+                self.window.of_shape(features.shape[1:]).check(features, prompts)
                 self._held.append((features, prompts))
 
     @contextmanager
@@ -102,20 +97,16 @@ class Memory:
     def score(self, settings: Settings, prompts: Tensor | None) -> Score:
         """What a call for (b, m) prompts raises; None where prompts are not compared."""
         return Score(
-            self.objective(settings, prompts),
+            settings.build_objective(self._bandwidth(settings, prompts)),
             settings.build_space(),
-            self.window_of,
+            self.window,
             self.exemplars,
             settings.beta,
             self.count_skipped,
         )
 
-    def objective(self, settings: Settings, prompts: Tensor | None) -> Objective:
-        """The objective, with the prompt bandwidth given, or found from (b, m) prompts and the
-        window's."""
-        return settings.build_objective(self._bandwidth(settings, prompts))
-
     def _bandwidth(self, settings: Settings, prompts: Tensor | None) -> float:
+        """The prompt bandwidth: given, or found from (b, m) prompts and the window's."""
         given = settings.sigma_prompt or self.sigma_prompt
         if given is not None or prompts is None or not settings.is_conditional:
             return given or SIGMA_PROMPT

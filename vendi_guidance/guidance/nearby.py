@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
-from vendi_guidance.guidance.proposals import gradient
 from vendi_guidance.guidance.rounds import level_of, network_of, wanted_ratio
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
@@ -67,7 +66,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         if not push:
             return target
         at = replace(step, latents=level.signal * target, prediction=Prediction(target, *level))
-        direction = gradient(at, score)
+        direction = score.gradient(at)
         finite = direction.isfinite().all(dim=1, keepdim=True)
         score.count_skipped(finite)
         length = share * push * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)

@@ -14,7 +14,7 @@ Derivatives of eigenvectors, which diverge for repeated eigenvalues, never occur
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -77,18 +77,21 @@ RIDGE = 1e-4
 """Added to a kernel's diagonal: a window may hold duplicates."""
 
 
+@dataclass(frozen=True)
 class Objective(ABC):
-    """A score of all samples so far, as a function of the features in flight."""
+    """A score of all samples so far, as a function of the features in flight.
+
+    Attributes:
+        kernel_latent: of features. The gradient takes a bandwidth that follows them as constant.
+        kernel_prompt: of prompts, or None if they are not compared: then K_T is 1 throughout.
+    """
 
     kernel_latent: SphereKernel | MedianGaussian
-    """The gradient takes a bandwidth that follows the features as constant."""
-
     kernel_prompt: SphereKernel | None = None
-    """None if the objective does not compare prompts."""
 
     def of_latents_alone(self) -> "Objective":
         """The same whatever the prompts."""
-        return self
+        return replace(self, kernel_prompt=None)
 
     @torch.no_grad()
     def gradient(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Gradient:
@@ -174,7 +177,7 @@ class Objective(ABC):
     def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
         if self.kernel_prompt is not None and prompts is None:
-            raise ValueError(f"{type(self).__name__} needs prompt embeddings, got none")
+            raise ValueError("a conditional objective needs prompt embeddings, got none")
         if self.kernel_prompt is None:
             window.check_shape(features)
         else:
@@ -214,7 +217,7 @@ class Objective(ABC):
         """The score, and (b, N + b) weights w of the module's formula."""
 
 
-class _OrderTwo(Objective):
+class RKE(Objective):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
 
     def _score_and_weights(
@@ -230,10 +233,18 @@ class _OrderTwo(Objective):
         return score, joint.mul_(similar.prompt).mul_(slope).mul_(-4 * score / of_both)
 
 
-class _OrderOne(Objective):
-    """exp(H(K_Z∘K_T / n) - H(K_T / n)): one eigendecomposition of n = N + b rows."""
+@dataclass(frozen=True)
+class Vendi(Objective):
+    """exp(H(K_Z∘K_T / n) - H(K_T / n)): one eigendecomposition of n = N + b rows.
 
-    truncation: int | None
+    Attributes:
+        truncation: to so many of the largest eigenvalues, of both matrices; None is all.
+
+    Raises:
+        ValueError: truncation < 1.
+    """
+
+    truncation: int | None = None
 
     def __post_init__(self) -> None:
         truncate(torch.ones(1), self.truncation)  # refuses what is no rank, before any image
@@ -270,48 +281,6 @@ class _OrderOne(Objective):
             entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
             cache[key] = (similar.prompts, entropy)
         return entropy
-
-
-@dataclass(frozen=True)
-class RKE(_OrderTwo):
-    """n^2 / |K_Z|_F^2."""
-
-    kernel_latent: SphereKernel | MedianGaussian
-
-
-@dataclass(frozen=True)
-class ConditionalRKE(_OrderTwo):
-    """|K_T|_F^2 / |K_Z∘K_T|_F^2."""
-
-    kernel_latent: SphereKernel | MedianGaussian
-    kernel_prompt: SphereKernel
-
-    def of_latents_alone(self) -> RKE:
-        return RKE(self.kernel_latent)
-
-
-@dataclass(frozen=True)
-class Vendi(_OrderOne):
-    """exp H(K_Z / n), truncated to the `truncation` largest eigenvalues if given.
-
-    Raises:
-        ValueError: truncation < 1.
-    """
-
-    kernel_latent: SphereKernel | MedianGaussian
-    truncation: int | None = None
-
-
-@dataclass(frozen=True)
-class ConditionalVendi(_OrderOne):
-    """exp(H(K_Z∘K_T / n) - H(K_T / n)), both truncated as `Vendi` is."""
-
-    kernel_latent: SphereKernel | MedianGaussian
-    kernel_prompt: SphereKernel
-    truncation: int | None = None
-
-    def of_latents_alone(self) -> Vendi:
-        return Vendi(self.kernel_latent, self.truncation)
 
 
 def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
@@ -353,6 +322,6 @@ def _squared_norm(border: Tensor) -> Tensor:
 OBJECTIVES: dict[str, type[Objective]] = {
     "vendi": Vendi,
     "rke": RKE,
-    "conditional-vendi": ConditionalVendi,
-    "conditional-rke": ConditionalRKE,
+    "conditional-vendi": Vendi,  # those two compare prompts
+    "conditional-rke": RKE,
 }

@@ -7,7 +7,8 @@ Jalali et al. (AISTATS 2026), equation (14): at every N-th denoising step,
 with the gradient of each sample rescaled to the length eta |z| and the norm of z kept.
 """
 
-from vendi_guidance.guidance.proposals import gradient, move
+from dataclasses import replace
+
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published
 from vendi_guidance.guidance.step import Step
@@ -20,5 +21,5 @@ def is_due(step: Step, settings: Published) -> bool:
 
 def ascend(step: Step, score: Score, settings: Published) -> Step:
     """The step with latents of a higher score."""
-    direction = gradient(step, score)
-    return step.with_latents(move(step.latents, direction, settings.scale, score))
+    moved = score.move(step.latents, score.gradient(step), settings.scale)
+    return replace(step, latents=moved)

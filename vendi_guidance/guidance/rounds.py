@@ -18,12 +18,10 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
-from vendi_guidance.guidance.proposals import gradient, move
 from vendi_guidance.guidance.samples import as_rows
-from vendi_guidance.guidance.score import Score
+from vendi_guidance.guidance.score import Score, spread
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Denoiser, Level, Prediction, Step
 
@@ -82,23 +80,24 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = network_of(step)
     end, start = network.levels[1], level_of(step, settings)
     clean = network.denoised
-    distance = score.spread(step, clean)
+    distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings)
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
-        direction = gradient(at, score)
+        direction = score.gradient(at)
         fading = scale * (1 - done / rounds)
         moved = []
         for _ in range(candidates):
             z = start.mix(clean, fresh_noise(step.generator, clean))
             # a share of |z|; NaN, so no move, while a sample alone has no distance yet
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
-            moved.append(move(z, direction, length.nan_to_num(0), score))
+            moved.append(score.move(z, direction, length.nan_to_num(0)))
         before, tried = clean, torch.stack(moved)
         predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
         noisy, clean = score.choose(step, tried, predicted)
-        distance = distance.where(distance.isfinite(), ALONE * _between(before, clean))
+        moves = as_rows(before - clean).norm(dim=1, keepdim=True)
+        distance = distance.where(distance.isfinite(), ALONE * moves)
     noise = (noisy - start.signal * clean) / start.noise
     network.restart(clean, noise)
     return step.with_finite_latents(end.mix(clean, noise))
@@ -171,7 +170,7 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     most = step.count * per_step
     if settings.rounds is not None:
         rounds = settings.rounds
-    elif not spends_a_budget(step, settings):
+    elif per_step == 1:
         rounds = ROUNDS
     else:
         most = min(_paid_for(step, settings), most)
@@ -180,11 +179,6 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
         rounds = max(most // candidates, 1)
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
-
-
-def spends_a_budget(step: Step, settings: Rounds) -> bool:
-    """Whether the budget decides how many rounds there are: with CFG, if the settings do not."""
-    return settings.rounds is None and network_of(step).evaluations_per_step > 1
 
 
 def own_evaluations(step: Step, settings: Rounds) -> int:
@@ -229,8 +223,3 @@ def network_of(step: Step) -> Denoiser:
     if step.network is None:
         raise RuntimeError("rounds need the network")
     return step.network
-
-
-def _between(one: Tensor, other: Tensor) -> Tensor:
-    """(b, 1) distances between the samples of two batches."""
-    return as_rows(one - other).norm(dim=1, keepdim=True)

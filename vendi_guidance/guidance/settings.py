@@ -7,12 +7,13 @@ test holds the table in docs/dial.md against them.
 
 import logging
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, InitVar, dataclass, field, fields, replace
 from functools import cache
 from inspect import Parameter, signature
 from numbers import Real
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import Any
 
 from vendi_guidance.checks import check_count
@@ -81,12 +82,8 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
     elif about["type"] is int:
         check_count(name, value, about["least"])
     else:
-        low, high = about["range"]
-        try:
-            number = float(value) if isinstance(value, Real) else math.nan
-        except OverflowError:  # whole numbers may be larger than any float
-            number = math.inf
-        in_range = low <= number <= high and number != math.inf
+        low, high = about["range"][0], min(about["range"][1], sys.float_info.max)
+        in_range = isinstance(value, Real) and low <= value <= high
         if not in_range or (about["above"] and value == low):
             raise ValueError(f"{name} must be {_limits(about)}, got {value!r}")
 
@@ -207,12 +204,11 @@ class Settings:
 
     def build_objective(self, sigma_prompt: float) -> Objective:
         """The objective, its prompt kernel of bandwidth `sigma_prompt`."""
-        latent = (
-            MedianGaussian(SIGMA_SHARE) if not self.sigma_latent else Gaussian(self.sigma_latent)
-        )
-        kernels = [latent, Gaussian(sigma_prompt)][: 1 + self.is_conditional]
+        sigma = self.sigma_latent
+        latent = Gaussian(sigma) if sigma else MedianGaussian(SIGMA_SHARE)
+        prompt = Gaussian(sigma_prompt) if self.is_conditional else None
         truncation = [self.truncation] if self.objective.endswith("vendi") else []
-        return OBJECTIVES[self.objective](*kernels, *truncation)
+        return OBJECTIVES[self.objective](latent, prompt, *truncation)
 
     def build_space(self) -> Space:
         """The space where samples are compared."""
@@ -448,19 +444,11 @@ def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
         kind: of one algorithm; None is of both.
     """
     named = SETTINGS if kind is None else {it.name: [it] for it in fields(kind)}
-    lines = []
+    indent: Any = {"initial_indent": 8 * " ", "subsequent_indent": 12 * " "}
+    wrapper, lines = TextWrapper(100, **indent, break_on_hyphens=False), []
     for name, ones in named.items():
         texts = [f"({described(it.metadata, it.default)}): {it.metadata['help']}" for it in ones]
-        text = f"{prefix}{name} {' '.join(texts)}"
-        lines.append(
-            fill(
-                text,
-                100,
-                initial_indent=8 * " ",
-                subsequent_indent=12 * " ",
-                break_on_hyphens=False,
-            )
-        )
+        lines.append(wrapper.fill(f"{prefix}{name} {' '.join(texts)}"))
     return "\n".join(lines)
 
 

@@ -49,13 +49,9 @@ class Denoiser(Protocol):
     def levels(self) -> tuple[Level, Level]:
         """Before and after the step."""
 
-    @property
-    def highest(self) -> Level:
-        """The highest that the network was trained at; without signal for some."""
-
     def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio in the sampler's units, or `highest` if that is
-        less."""
+        """The level of a noise-to-signal ratio in the sampler's units, or the highest that the
+        network was trained at if that is less; without signal for some."""
 
     @property
     def evaluations_per_step(self) -> int:
@@ -143,13 +139,9 @@ class Step:
         """Whether the call's latents are finished."""
         return self.index >= self.count - 1
 
-    def with_latents(self, latents: Tensor) -> "Step":
-        """The same step with other latents."""
-        return replace(self, latents=latents)
-
     def with_finite_latents(self, latents: Tensor) -> "Step":
         """The same with other latents of the samples where those are finite."""
-        return self.with_latents(where_finite(latents, self.latents))
+        return replace(self, latents=where_finite(latents, self.latents))
 
 
 def where_finite(new: Tensor, old: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vendi_guidance.checks import check_count, counted
 from vendi_guidance.guidance.samples import Samples
-from vendi_guidance.guidance.window_files import Stored, read_window, write_window
+from vendi_guidance.guidance.window_files import read_window, write_window
 
 WINDOW = 300
 """How many samples are remembered if nothing is said."""
@@ -153,7 +153,7 @@ class SlidingWindow(Samples):
             OSError: the file cannot be written.
         """
         samples = [(shape, *self.of_shape(shape).oldest_first()) for shape in self.shapes]
-        write_window(Path(path), Stored(self.size, self.dtype, samples))
+        write_window(Path(path), self.size, self.dtype, samples)
 
     @classmethod
     def load(
@@ -166,19 +166,20 @@ class SlidingWindow(Samples):
         """Read what `save` wrote.
 
         Args:
-            largest: refuse a window of a larger size, which files of strangers may have.
+            largest: refuse more samples than this, of all shapes together, as a size that files of
+                strangers may have.
 
         Raises:
             ValueError: the file is damaged, no window, or of a newer version; the message says why.
             FileNotFoundError: there is no such file.
         """
-        stored = read_window(Path(path), largest)
-        window = cls(stored.size, dtype=stored.dtype, device=device)
+        size, dtype, samples = read_window(Path(path), largest)
+        window = cls(size, dtype=dtype, device=device)
         try:
-            for shape, features, prompts in reversed(stored.samples):
+            for shape, features, prompts in reversed(samples):
                 window.append(features.unflatten(1, shape).to(device), prompts)
         except RuntimeError:
             raise ValueError(
-                f"there is no memory for {path}, a window of {counted(window.size, 'sample')}"
+                f"there is no memory for {path}, a window of {counted(size, 'sample')}"
             ) from None
         return window

@@ -6,7 +6,7 @@
 
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,52 +19,30 @@ VERSION_OF_SHAPES = 2
 """Of a file with samples of several shapes."""
 
 
-class Stored(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        size: of the window.
-        dtype: of its features.
-        samples: of each shape: that shape, (n, D) features and (n, m) prompt embeddings or None.
-    """
-
-    size: int
-    dtype: torch.dtype
-    samples: list[tuple[tuple[int, ...], Tensor, Tensor | None]]
+OfShape = tuple[tuple[int, ...], Tensor, Tensor | None]
+"""A shape, and of its samples (n, D) features and (n, m) prompt embeddings or None."""
 
 
-def write_window(path: Path, stored: Stored) -> None:
-    """Write a file, whole or not at all.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    shapes: list[Any] = [shape for shape, *_ in stored.samples]
+def write_window(path: Path, size: int, dtype: torch.dtype, samples: list[OfShape]) -> None:
+    """Write a window's size, the dtype of its features and its samples."""
+    shapes: list[Any] = [shape for shape, *_ in samples]
     first, others = next(iter(shapes), None), shapes[1:]
     header = {
         "format": FORMAT,
         "version": VERSION_OF_SHAPES if others else VERSION,
-        "size": stored.size,
+        "size": size,
         "latent_shape": first,
-        "dtype": str(stored.dtype).removeprefix("torch."),
+        "dtype": str(dtype).removeprefix("torch."),
         **({"other_shapes": others} if others else {}),
     }
     tensors: dict[str, Tensor | None] = {"latents": torch.empty(0, 0)}
-    for number, (_, *tensors_of_shape) in enumerate(stored.samples):
+    for number, (_, *tensors_of_shape) in enumerate(samples):
         tensors |= zip(_names(number), tensors_of_shape, strict=True)
     save_tensors(path, tensors, header)
 
 
-def read_window(path: Path, largest: int | None = None) -> Stored:
-    """Read what `write_window` wrote.
-
-    Args:
-        largest: refuse more samples than this, of all shapes together.
-
-    Raises:
-        ValueError: the file is damaged, no window, or of a newer version; the message says why.
-        FileNotFoundError: there is no such file.
-    """
+def read_window(path: Path, largest: int | None) -> tuple[int, torch.dtype, list[OfShape]]:
+    """Read what `write_window` wrote; for the errors see `SlidingWindow.load`."""
     header, tensors = load_tensors(path)
     if reason := _misfit(header, tensors):
         raise ValueError(f"{path} is not a window this version can read: {reason}")
@@ -77,7 +55,7 @@ def read_window(path: Path, largest: int | None = None) -> Stored:
         (tuple(shape), tensors[latents], tensors.get(prompts))
         for shape, (latents, prompts) in zip(shapes, names, strict=True)
     ]
-    return Stored(size, getattr(torch, header["dtype"]), samples)
+    return size, getattr(torch, header["dtype"]), samples
 
 
 def _names(number: int) -> tuple[str, str]:
@@ -112,23 +90,12 @@ def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
             return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
     for number, shape in enumerate(_shapes(header)):
         latents, prompts = map(tensors.get, _names(number))
-        if reason := _misfit_of(header, shape, latents, prompts):
-            return reason
-    return None
-
-
-def _misfit_of(
-    header: dict[str, Any], shape: Any, latents: Tensor | None, prompts: Tensor | None
-) -> str | None:
-    """Why samples in a file do not fit its header, or None where they do."""
-    if not isinstance(shape, list) or not all(map(_is_count, shape)):
-        return f"its latents have shape {shape}"
-    if latents is None:
-        return f"it holds no latents of shape {shape}"
-    if latents.shape[1] != prod(shape) or len(latents) > header["size"]:
-        return f"latents of shape {tuple(latents.shape)} do not fit its header {header}"
-    if prompts is not None and len(prompts) != len(latents):
-        return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
+        if not isinstance(shape, list) or not all(map(_is_count, shape)):
+            return f"its latents have shape {shape}"
+        if latents is None or latents.shape[1] != prod(shape) or len(latents) > header["size"]:
+            return f"its latents of shape {shape} do not fit its header {header}"
+        if prompts is not None and len(prompts) != len(latents):
+            return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
     return None
 
 

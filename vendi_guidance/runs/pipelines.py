@@ -9,7 +9,7 @@ from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING
 from diffusers.utils import DummyObject
 
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.mixins import DiversityGuided, GuidedByCallback
+from vendi_guidance.adapter.mixins import DiversityGuided
 from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
@@ -62,7 +62,7 @@ def guided_class(stock: type[DiffusionPipeline]) -> type[Any]:
     for guided in GUIDED:
         if guided.stock is stock:
             return guided
-    return type(f"VendiGuided{stock.__name__}", (GuidedByCallback, stock), {"prompt_input": None})
+    return type(f"VendiGuided{stock.__name__}", (DiversityGuided, stock), {"prompt_input": None})
 
 
 def _refusal(kind: type[DiffusionPipeline]) -> str | None:
