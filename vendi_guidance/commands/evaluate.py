@@ -192,7 +192,9 @@ def show(reports: Sequence[Report], comparison: Comparison | None, said: Sequenc
 def default_output(folders: Sequence[Path]) -> Path:
     """The folder of the report, where none is named: beside the first of those evaluated."""
     places = [Path(os.path.abspath(folder)) for folder in folders]  # links keep their names
-    return places[0].with_name(f"{'-'.join(place.name for place in places)}-report")
+    name = f"{'-'.join(place.name for place in places)}-report"
+    is_named = folders[0].name == places[0].name  # "." is not
+    return (folders[0] if is_named else places[0]).parent / name
 
 
 def check_earlier(output: Path, folders: Sequence[Path], overwrite: bool) -> None:
