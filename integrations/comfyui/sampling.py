@@ -23,7 +23,7 @@ from torch import Tensor
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.rounds import is_distilled
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Generator, Level, Step
+from vendi_guidance.guidance.step import Generator, Level, Step, where_finite
 from vendi_guidance.patching import Patch
 
 from .nearby import has_tokens, perturbed
@@ -275,8 +275,7 @@ class _Here:
         self.evaluations_per_step = 1 if {*_scales(model.guider).values()} <= {1.0} else 2
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        finite = clean.isfinite().flatten(1).all(dim=1).view(-1, *[1] * (clean.ndim - 1))
-        self.found = clean.where(finite, self.denoised)
+        self.found = where_finite(clean, self.denoised)
 
 
 class _Model:

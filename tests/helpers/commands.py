@@ -18,7 +18,7 @@ def invoke(command: click.Command, *words: object) -> Result:
 
 def succeeds(command: click.Command, *words: object) -> Result:
     result = invoke(command, *words)
-    assert result.exit_code == 0, result.output
+    said_by(result)
     return result
 
 

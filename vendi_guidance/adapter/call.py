@@ -82,8 +82,7 @@ class Call:
         is_known = self._follow(step.pipeline)
         network = self._network if is_known else None
         step = replace(step, network=network)
-        self.engine.observe(step)
-        due = is_known and self.engine.is_due(step)
+        due = self.engine.observe(step) and is_known
         due = due and (step.is_last or can_continue(step.pipeline.scheduler))
         if network is not None:
             network.cfg.share = self.engine.share_of_cfg(network.levels[1], due)

@@ -33,12 +33,13 @@ class Family:
 
 OTHERS = Family("")
 
+# those with `prompts_first` join prompts and negative prompts in this order
 FAMILIES = (
     Family("AnimateDiff", tokens_per_frame=True),  # repeats prompts for frames, rows of the UNet
     Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
     Family("LuminaPipeline", prompts_first=True),
     Family("PixArtAlphaPipeline", is_in_place=True),  # was not given callback_on_step_end
-    Family("PixArtSigmaPipeline", is_in_place=True),
+    Family("PixArtSigmaPipeline", is_in_place=True),  # nor was it
     Family("PRXPipeline", ignores_callback=True),  # calls its callback and drops the result
     Family("QwenImage21", latents_last=True),  # puts the tokens of conditions before latents
     Family("StableCascade", prompts_first=True),

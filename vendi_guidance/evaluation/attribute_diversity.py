@@ -26,8 +26,7 @@ from torch.nn import functional as F
 from vendi_guidance.evaluation.attributes import (
     Attribute,
     AttributeJudge,
-    ProbeJudge,
-    ZeroShot,
+    FeatureJudge,
     judged,
 )
 from vendi_guidance.evaluation.batches import Batch
@@ -152,7 +151,7 @@ def attribute_scores(
         ValueError: there is no image of a prompt that an attribute is for, or the judge does not
             return a distribution for each image.
     """
-    if attributes and features is None and isinstance(judge, ZeroShot | ProbeJudge):
+    if attributes and features is None and isinstance(judge, FeatureJudge):
         features = torch.cat([judge.embed(images) for images in batch.images.chunks()])
     results = []
     for attribute in attributes:

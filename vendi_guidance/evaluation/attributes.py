@@ -2,6 +2,7 @@
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,10 +184,26 @@ def _values(given: Any, where: str) -> tuple[str, ...]:
     return tuple(given)
 
 
+class FeatureJudge(ABC):
+    """A judge that reads all attributes off the same features of an image."""
+
+    def __call__(
+        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
+    ) -> Tensor:
+        return self.from_features(self.embed(images), attribute)
+
+    @abstractmethod
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        """(n, d) features of n images."""
+
+    @abstractmethod
+    def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
+        """(n, values) probabilities by (n, d) features."""
+
+
 @dataclass(frozen=True, eq=False)
-class ZeroShot:
-    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it. It
-    reads all attributes off the same features.
+class ZeroShot(FeatureJudge):
+    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it.
 
     Attributes:
         images, texts: the two halves, of unit length.
@@ -194,11 +211,6 @@ class ZeroShot:
 
     images: ImageEmbedder
     texts: PromptEmbedder
-
-    def __call__(
-        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
-    ) -> Tensor:
-        return self.from_features(self.embed(images), attribute)
 
     def embed(self, images: Sequence[Image]) -> Tensor:
         return self.images.embed(images)
@@ -217,15 +229,10 @@ class ZeroShot:
 
 
 @dataclass(frozen=True, eq=False)
-class ProbeJudge:
-    """The demo's probe, for its own attributes, all read off the same features."""
+class ProbeJudge(FeatureJudge):
+    """The demo's probe, for its own attributes."""
 
     probe: Probe
-
-    def __call__(
-        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
-    ) -> Tensor:
-        return self.from_features(self.embed(images), attribute)
 
     def embed(self, images: Sequence[Image]) -> Tensor:
         return self.probe.embed(images)

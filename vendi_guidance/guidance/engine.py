@@ -55,9 +55,11 @@ class Engine:
             return not self._rounds_are_made and way.is_due(step, self.settings)
         return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
 
-    def observe(self, step: Step) -> None:
-        """Take note of a step; one that is due, and not modified, is due again at the next."""
+    def observe(self, step: Step) -> bool:
+        """Take note of a step; one that is due, and not modified, is due again at the next. Returns
+        whether it `is_due`."""
         self._is_pending = self.is_due(step)
+        return self._is_pending
 
     def modify(self, step: Step, remark: str = "") -> Step:
         """The step with guided latents.
