@@ -111,7 +111,8 @@ def leading_eigenpairs(
         if size == n or found - before <= tolerance * found:
             leading = vectors[:, -count:].flip(1).to(basis)
             return values[-count:].flip(0), basis @ leading
-        for _ in range(2):  # once leaves rounding errors of the size of the projection
+        # once leaves errors of the size of the projection; twice, where little else is left, too
+        for _ in range(3):
             product = torch.linalg.qr(product - basis @ (basis.T @ product)).Q
         block = product[:, : n - size]
 
