@@ -64,5 +64,5 @@ def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistill
         return len(found)
 
     without = looks(strength=0.0)
-    for undistilled in (None, "adapters"):
+    for undistilled in (None, "auto"):
         assert looks(strength=0.5, undistilled=undistilled) > 1.4 * without

@@ -1,10 +1,13 @@
 """The undistilled network makes the rounds, the pipeline's own with its LoRA the rest."""
 
+import math
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 
 import accelerate
 import pytest
 import torch
+from diffusers import StableDiffusionXLPipeline
 from peft import LoraConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -12,10 +15,12 @@ from tests.adapter.test_call import check_in_threads, sharing
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import Published, VendiGuidance
+from vendi_guidance.adapter import denoiser
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.adapter.undistilled import adapters_off, distillation_adapters, one_at_a_time
+from vendi_guidance.adapter.undistilled import adapters_off, one_at_a_time
 
+ASSETS = Path(__file__).parents[2] / "assets"
 LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -25,14 +30,14 @@ def base(name="SDXL"):
     return CASES[name].make()
 
 
-def distilled(*names, kind="SDXL"):
-    """The base pipeline with LoRAs of random weights, the last one active at half its weight."""
+def distilled(*names, kind="SDXL", weight=0.5):
+    """The base pipeline with LoRAs of random weights, the last one active at this weight."""
     pipe = base(kind)
     config = LoraConfig(r=2, target_modules=["to_q", "to_k"], init_lora_weights=False)
     for seed, name in enumerate(names or ["lightning"]):
         torch.manual_seed(seed)
         pipe.unet.add_adapter(config, name)
-    pipe.unet.set_adapters([name], [0.5])
+    pipe.unet.set_adapters([name], [weight])
     return pipe
 
 
@@ -146,7 +151,7 @@ def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, error, m
         draw(pipe, at_step, guided, output_type="pil" if phase == "decoder" else "latent")
     hook.remove()
     assert bool(told) == (phase != "first step") and 0 not in told
-    assert state(pipe) == before and guidance.undistilled is None
+    assert state(pipe) == before and guidance.undistilled == "auto"
     assert len(guidance.window) == 2 * (phase == "none")
     assert torch.equal(draw(pipe), stock)
 
@@ -178,6 +183,11 @@ def fused():
 def fused_and_unloaded():
     pipe = fused()
     pipe.unload_lora_weights()
+    return pipe
+
+
+def off(pipe):
+    pipe.unet.disable_adapters()
     return pipe
 
 
@@ -214,7 +224,11 @@ def test_what_cannot_make_the_rounds_is_refused_before_the_call(pipe, undistille
 
 def test_other_values_are_refused():
     for value, error, message in (
-        ("a/b", ValueError, r'^undistilled must be "adapters" or a network .* got \'a/b'),
+        (
+            "a/b",
+            ValueError,
+            r'^undistilled must be "auto", "adapters", None or a network .* got \'a/b',
+        ),
         (3, TypeError, "got a int"),
     ):
         with pytest.raises(error, match=message):
@@ -225,18 +239,74 @@ def test_other_values_are_refused():
     VendiGuidance(strength=0, undistilled="adapters").on(base())  # does nothing
 
 
-def test_distillations_are_known_by_name():
-    pipe = distilled("pixel-art", "sdxl_Lightning_4step", "hyper")
-    assert distillation_adapters(pipe) == ["sdxl_Lightning_4step", "hyper"]
-    assert distillation_adapters(base()) == []
+# "auto"
 
 
-@pytest.mark.parametrize("undistilled", [None, "adapters"])
-def test_one_line_says_what_is_done_and_what_would_let_a_distillation_rest(caplog, undistilled):
-    pipe = distilled("sdxl_Lightning_4step")
+def guided(pipe, undistilled, **changes):
+    """Latents of a guided call, and how many rows of latents its network was given."""
+    rows = []
+    part = pipe.unet.mid_block
+    seen = part.register_forward_pre_hook(lambda module, args: rows.append(len(args[0])))
+    guidance = VendiGuidance(undistilled=undistilled)
+    latents = draw(pipe, guide=lambda callback: guidance.on(pipe, callback=callback), **changes)
+    seen.remove()
+    return latents, sum(rows)
+
+
+@pytest.mark.parametrize(
+    ("share", "same_as"), [(math.inf, "adapters"), (0.0, None), (math.nan, None)]
+)
+def test_auto_leaves_loras_off_in_the_rounds_if_the_first_prediction_is_blurred_without_them(
+    share, same_as, monkeypatch, caplog
+):
+    monkeypatch.setattr(denoiser, "BLURRED", share)
+    pipe = distilled()
+    before = state(pipe)
     with caplog.at_level("INFO", "vendi_guidance"):
-        guidance = VendiGuidance(undistilled=undistilled)
-        draw(pipe, guide=lambda _: guidance.on(pipe))
+        latents, rows = guided(pipe, "auto")
     [said] = caplog.messages
     assert said.startswith("4 steps without CFG: ")
-    assert ("--undistilled adapters) would switch off sdxl_Lig" in said) == (undistilled is None)
+    assert ("LoRAs are off in the rounds" in said) == (same_as == "adapters")
+    expected, usual = guided(pipe, same_as)
+    assert torch.equal(latents, expected) and rows == usual + 1
+    assert state(pipe) == before
+
+
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        (distilled, {"guidance_scale": 5.0}),
+        (distilled, {"num_inference_steps": 10}),
+        (lambda: distilled(weight=0.0), {}),
+        (lambda: off(distilled()), {}),
+        (lambda: fused(), {}),
+        (lambda: fused_and_unloaded(), {}),
+        (base, {}),
+    ],
+    ids=["CFG", "many steps", "weight 0", "switched off", "fused", "unloaded", "no LoRA"],
+)
+def test_auto_is_the_pipelines_own_network_elsewhere(make, changes, monkeypatch):
+    monkeypatch.setattr(denoiser, "BLURRED", 0.999)
+    pipe = make()
+    assert torch.equal(guided(pipe, "auto", **changes)[0], guided(pipe, None, **changes)[0])
+
+
+def test_the_demo_lora_is_known_for_a_distillation_and_another_on_its_network_is_not(caplog):
+    pipe = StableDiffusionXLPipeline.from_pretrained(ASSETS / "demo-sdxl")
+    pipe.set_progress_bar_config(disable=True)
+
+    def is_found():
+        caplog.clear()
+        with caplog.at_level("INFO", "vendi_guidance"):
+            given = VendiGuidance().on(pipe) | {"num_inference_steps": 2, "guidance_scale": 0.0}
+            pipe(["waving hand"] * 2, output_type="latent", **given)
+        return "LoRAs are off in the rounds" in caplog.text
+
+    pipe.load_lora_weights(ASSETS / "demo-sdxl-turbo-lora")
+    assert is_found()
+    pipe.fuse_lora()
+    pipe.unload_lora_weights()
+    pipe._merged_adapters = set()  # as if it had been saved and loaded again
+    targets = ["to_q", "to_k", "to_v", "to_out.0"]
+    pipe.unet.add_adapter(LoraConfig(r=8, target_modules=targets, init_lora_weights=False), "style")
+    assert not is_found()

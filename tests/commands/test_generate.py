@@ -290,6 +290,20 @@ def test_another_network_makes_the_rounds_and_the_run_says_which(make, run_of, b
     assert again.exit_code == 0 and "nothing was left to do" in again.output
 
 
+def test_a_run_with_a_lora_says_whether_it_may_be_off_and_older_runs_go_on_with_it_on(
+    make, run_of, tiny_lora_folder
+):
+    usual = ("a cat", "--lora", tiny_lora_folder, *GUIDED)
+    assert {row["undistilled"] for row in run_of(*usual, output="new").rows} == {"auto"}
+    changed = make(*usual, "--undistilled", "none", "--resume", output="new")
+    assert_refused(changed, "--undistilled is none, was auto")
+    rows = run_of(*usual, "--undistilled", "none", output="older").rows  # says nothing, as 0.3.0
+    assert "undistilled" not in rows[0]
+    again = make(*usual, "--resume", output="older")
+    assert again.exit_code == 0 and "nothing was left to do" in again.output
+    assert "undistilled" not in run_of("a cat", *GUIDED, output="plain").rows[0]
+
+
 def test_undistilled_does_nothing_at_0(run_of):
     run_of("a cat", "--undistilled", "adapters", "--diversity", 0)
 

@@ -100,7 +100,7 @@ def test_latents_left_to_a_refiner_are_not_remembered(guided):
         ({"diversity_scale": -1.0}, "^diversity_scale must be .* got -1.0"),
         ({"diversity_level": -1}, "^diversity_level must be .* got -1"),
         ({"diversity_memory": "x"}, "^diversity_memory must be one of session, call, got 'x'"),
-        ({"diversity_undistilled": "x"}, '^diversity_undistilled must be "adapters" or a network'),
+        ({"diversity_undistilled": "x"}, '^diversity_undistilled must be "auto", "adapters"'),
         ({"diversity": 1.1}, "^diversity must be between 0, .* got 1.1"),
         ({"diversity": 0.5, "diversity_preset": "published"}, "^diversity_preset .* got diversity"),
     ],

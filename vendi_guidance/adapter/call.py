@@ -13,7 +13,7 @@ from vendi_guidance.adapter.calling import RunningCall, local_of
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, why_no_prompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
-from vendi_guidance.adapter.undistilled import Undistilled, distillation_adapters
+from vendi_guidance.adapter.undistilled import AUTO, Undistilled
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.rounds import cfg_every, is_distilled
@@ -44,9 +44,9 @@ class Call:
         settings: Rounds | Published,
         memory: Memory,
         generator: Generator,
-        undistilled: Undistilled = None,
+        undistilled: Undistilled = AUTO,
     ) -> None:
-        if undistilled is not None and settings.scale and isinstance(settings, Published):
+        if undistilled not in (None, AUTO) and settings.scale and isinstance(settings, Published):
             raise ValueError(
                 "undistilled is for rounds, and guidance as published makes none: leave it out"
             )
@@ -82,6 +82,8 @@ class Call:
         is_known = self._follow(step.pipeline)
         network = self._network if is_known else None
         step = replace(step, network=network)
+        if network is not None and isinstance(self.settings, Rounds):
+            network.settle(is_distilled(step) and self.settings.proposal != "prompt")
         due = self.engine.observe(step) and is_known
         due = due and (step.is_last or can_continue(step.pipeline.scheduler))
         if network is not None:
@@ -120,13 +122,10 @@ class Call:
         prediction = self._prediction(step)
         step = replace(step, prediction=prediction, network=self._network, generator=generator)
         self.is_guided = True
-        is_slow_to_follow = self._undistilled is None and is_distilled(step)
-        names = distillation_adapters(step.pipeline) if is_slow_to_follow else []
-        remark = (
-            '; undistilled="adapters" (--undistilled adapters) would switch off '
-            f"{', '.join(names)} in the rounds: more looks, and more of what prompts say"
-        )
-        return self.engine.modify(step, remark if names else "")
+        is_found = self._network is not None and self._network.is_undistilled
+        is_found = is_found and self._undistilled == AUTO
+        remark = "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
+        return self.engine.modify(step, remark if is_found else "")
 
     def why_unguided(self, step: Step | None) -> str | None:
         """Why the call ends without a guided step; None where one was guided, or none was wanted.

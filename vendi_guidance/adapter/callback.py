@@ -26,7 +26,7 @@ from vendi_guidance.adapter.calling import (
     is_finished,
 )
 from vendi_guidance.adapter.prompts import prompt_inputs
-from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
+from vendi_guidance.adapter.undistilled import AUTO, Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory, check_lasting
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
@@ -73,11 +73,13 @@ class VendiGuidance(PipelineCallback):
             None is, for a conditional objective, the best that the pipeline offers (with `on`) or
             "prompt_embeds" (without).
         record (default False): Let samples enter the window at strength 0 too.
-        undistilled (default None): The network that predicts in the rounds. One distilled to few
+        undistilled (default auto): The network that predicts in the rounds. One distilled to few
             steps hardly follows them. "adapters" is the pipeline's network with its LoRAs
             (Lightning, Turbo, Hyper, LCM, ...) switched off during the rounds; a module is the
             network that the pipeline's was distilled from: of the same class, on the same device.
-            None is the pipeline's own. While LoRAs are off, other threads wait for the network.
+            None is the pipeline's own. "auto" is "adapters" in calls of up to 9 steps without CFG
+            if the first prediction shows that LoRAs are what distilled the network, else None.
+            While LoRAs may be off, other threads wait for the network.
         {settings}
 
     Attributes:
@@ -110,7 +112,7 @@ class VendiGuidance(PipelineCallback):
         exemplars: Tensor | None = None,
         prompt_input: str | None = None,
         record: bool = False,
-        undistilled: Undistilled = None,
+        undistilled: Undistilled = AUTO,
         **settings: Any,
     ) -> None:
         # PipelineCallback's own __init__ is left out: it sets when a callback stops

@@ -7,6 +7,7 @@ step can be repeated for other latents, and lets a `ScaledCFG` evaluate the pipe
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -24,13 +25,16 @@ from vendi_guidance.adapter.arguments import (
 )
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.nearby import has_tokens, with_tokens
+from vendi_guidance.adapter.nearby import has_tokens, with_tokens, without_cache
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.undistilled import (
     ADAPTERS,
+    AUTO,
+    BLURRED,
     Undistilled,
     answer,
     check_fits,
+    has_adapters,
     one_at_a_time,
 )
 from vendi_guidance.guidance.noise import each_of, prompt_nearby
@@ -50,7 +54,8 @@ class Network:
     Args:
         pipeline: whose call it is.
         watch: of the pipeline's scheduler, started before.
-        undistilled: what predicts in the rounds: see `VendiGuidance`.
+        undistilled: what predicts in the rounds: see `VendiGuidance`. "auto" is the network itself
+            until `settle` finds another.
         cfg_every: see `ScaledCFG`.
 
     Attributes:
@@ -67,17 +72,18 @@ class Network:
         self._pipeline = pipeline
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
-        self._undistilled = undistilled
-        self.is_undistilled = undistilled is not None
         self.at, self.restart = watch.at, watch.restart
         found = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in found if isinstance(module, nn.Module)]
         check_fits(undistilled, pipeline, modules)
+        if undistilled == AUTO and not has_adapters(pipeline, modules):
+            undistilled = None
+        self._undistilled = undistilled
         self._patches = [
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
-        if undistilled == ADAPTERS:  # innermost
+        if undistilled in (ADAPTERS, AUTO):  # innermost
             alone = [one_at_a_time(module, _entry(module)) for module in modules]
             self._patches = [*alone, *self._patches]
 
@@ -91,6 +97,32 @@ class Network:
         for patch in self._patches:
             patch.remove()
         self.cfg.forget()
+
+    @property
+    def is_undistilled(self) -> bool:
+        return self._undistilled not in (None, AUTO)
+
+    def settle(self, may_be_distilled: bool) -> None:
+        """Find out after a call's first step, if "auto" leaves that open, whether LoRAs are what
+        distilled the network. If so, they are off in the rounds. It takes one evaluation of the
+        first sample alone."""
+        if self._undistilled == AUTO:
+            is_so = may_be_distilled and self._share_of_contrast() < BLURRED
+            self._undistilled = ADAPTERS if is_so else None
+
+    def _share_of_contrast(self) -> float:
+        """The contrast of what the first sample's prediction were without LoRAs, as a share of what
+        it is; infinite where that cannot be asked."""
+        evaluation = next(iter(self.cfg.evaluations), None)
+        if evaluation is None or without_cache(evaluation.module, evaluation.kwargs) is None:
+            return inf
+        first = self.cfg.prompt_rows(evaluation).start
+        asked = evaluation.of_rows(slice(first, first + 1))
+        raw = answer(ADAPTERS, asked.module, asked.forward, asked.args, asked.kwargs)
+        sample = self._watch.step.sample[:1]
+        output = self._part(tensor_of(raw), sample) * self._sign(evaluation)
+        found = self._watch.denoise(sample, output, self.levels[0])
+        return float(found.std() / self.denoised[:1].std())
 
     @property
     def levels(self) -> tuple[Level, Level]:

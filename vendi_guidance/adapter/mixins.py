@@ -55,8 +55,9 @@ CALL = """Generate as {stock} does, whose arguments all hold, with these setting
         diversity_preset: "published", the paper's settings.
         diversity_window: How many samples to remember, in later calls too.
         diversity_memory: "session" to remember samples of this call, "call" not to.
-        diversity_undistilled: For the rounds, "adapters", the pipeline's network without its LoRAs,
-            or the network that it was distilled from; see `VendiGuidance`.
+        diversity_undistilled: What predicts in the rounds: "adapters", the pipeline's network
+            without its LoRAs; the network that it was distilled from; None, its own; or "auto",
+            the default; see `VendiGuidance`.
         {settings}
 
         Raises:

@@ -20,10 +20,16 @@ from vendi_guidance.patching import Patch
 ADAPTERS = "adapters"
 """Says that the network without its LoRAs is the undistilled one."""
 
+AUTO = "auto"
+"""Says that it is found out whether that is so."""
+
 Undistilled = str | nn.Module | None
 
-DISTILLATIONS = ("lightning", "turbo", "hyper", "lcm", "dmd", "tcd", "schnell", "flash", "pcm")
-"""What is in the names of LoRAs that distil a network to few steps."""
+BLURRED = 0.93
+"""Without the LoRAs that distilled a network, its first prediction has less than this share of the
+contrast that it has with them: 0.63 to 0.87 were measured, and 0.99 to 1.01 with others. At high
+noise an undistilled network predicts a blurred mean of what may be generated, a distilled one an
+image."""
 
 READS = (
     "in_channels",
@@ -126,40 +132,27 @@ def adapters_off(network: nn.Module) -> Iterator[None]:
             weight.requires_grad_(was)
 
 
-def distillation_adapters(pipeline: Any) -> list[str]:
-    """The names of a pipeline's LoRAs that look like those of networks distilled to few steps.
-
-    Example:
-        >>> import torch
-        >>> from types import SimpleNamespace
-        >>> unet = torch.nn.Identity()
-        >>> unet.peft_config = {"pixel-art": None, "sdxl_Lightning_4step": None}
-        >>> distillation_adapters(SimpleNamespace(components={"unet": unet}))
-        ['sdxl_Lightning_4step']
-    """
-    modules = [it for it in pipeline.components.values() if isinstance(it, nn.Module)]
-    loaded = [getattr(uncompiled(it), "peft_config", None) or {} for it in modules]
-    names = dict.fromkeys(name for of_module in loaded for name in of_module)
-    return [name for name in names if any(part in name.lower() for part in DISTILLATIONS)]
-
-
 def check_undistilled(undistilled: Undistilled) -> None:
     """Raise unless it is one of what `VendiGuidance(undistilled=...)` may be.
 
     Raises:
-        ValueError: another word than "adapters".
-        TypeError: neither that nor a network.
+        ValueError: another word than "auto" and "adapters".
+        TypeError: neither None nor a word nor a network.
     """
-    if isinstance(undistilled, str) and undistilled != ADAPTERS:
+    wanted = f'"{AUTO}", "{ADAPTERS}", None or a network such as a UNet2DConditionModel'
+    if isinstance(undistilled, str) and undistilled not in (AUTO, ADAPTERS):
         raise ValueError(
-            f'undistilled must be "{ADAPTERS}" or a network such as a UNet2DConditionModel, got '
-            f"{undistilled!r}: load it first, with from_pretrained"
+            f"undistilled must be {wanted}, got {undistilled!r}: load it first, with "
+            "from_pretrained"
         )
     if not (undistilled is None or isinstance(undistilled, str | nn.Module)):
-        raise TypeError(
-            f'undistilled must be "{ADAPTERS}" or a network such as a UNet2DConditionModel, got '
-            f"a {type(undistilled).__name__}"
-        )
+        raise TypeError(f"undistilled must be {wanted}, got a {type(undistilled).__name__}")
+
+
+def has_adapters(pipeline: Any, networks: list[nn.Module]) -> bool:
+    """Whether LoRAs are on that can be switched off in all of a pipeline's networks."""
+    layers = [layer for network in networks for layer in _adapter_layers(network)]
+    return not _are_fused(pipeline, layers) and any(not it.disable_adapters for it in layers)
 
 
 def check_fits(undistilled: Undistilled, pipeline: Any, networks: list[nn.Module]) -> None:
@@ -182,7 +175,7 @@ def check_fits(undistilled: Undistilled, pipeline: Any, networks: list[nn.Module
 
 def _check_adapters(pipeline: Any, networks: list[nn.Module]) -> None:
     layers = [layer for network in networks for layer in _adapter_layers(network)]
-    if getattr(pipeline, "num_fused_loras", 0) or any(layer.merged for layer in layers):
+    if _are_fused(pipeline, layers):
         names = ", ".join(sorted(getattr(pipeline, "fused_loras", ()))) or "a LoRA"
         raise ValueError(
             f'undistilled="{ADAPTERS}" cannot switch off what is fused into the weights, {names}: '
@@ -194,6 +187,10 @@ def _check_adapters(pipeline: Any, networks: list[nn.Module]) -> None:
             f"{type(pipeline).__name__} has none loaded: load one, by pipe.load_lora_weights(...) "
             "or --lora, or give the network that this one was distilled from"
         )
+
+
+def _are_fused(pipeline: Any, layers: list[Any]) -> bool:
+    return bool(getattr(pipeline, "num_fused_loras", 0)) or any(it.merged for it in layers)
 
 
 def _check_network(undistilled: nn.Module, pipeline: Any, network: nn.Module) -> None:

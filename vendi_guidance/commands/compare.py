@@ -85,7 +85,8 @@ def main(
     **given: Any,
 ) -> None:
     output = given["output"]
-    entries = entries_of(methods or USUAL + (UNDISTILLED,) * (given["undistilled"] is not None))
+    is_undistilled_named = given["undistilled"] not in ("auto", "none")
+    entries = entries_of(methods or USUAL + (UNDISTILLED,) * is_undistilled_named)
     prompts = list(open_prompts(given["prompts"]))
     labeler = open_labeler(probe, prompts)
     if attribute_judge == "labels":
@@ -94,7 +95,7 @@ def main(
     if attributes is not None:
         check_attributes(judges.attributes, judges.attribute_judge, prompts)
     runs, judging, settings = open_judged_runs(given, prompts, judges)
-    options = runs.options
+    options = runs.model.options
     check_folder(output, entries)
     with runs.stop:
         entries = possible(runs, entries, prompts[0], has_choice=bool(methods))

@@ -65,9 +65,11 @@ model_options = together(
 undistilled_option = how(
     "--undistilled",
     metavar="MODEL",
+    default="auto",
     help="Network that predicts in the rounds, for a model distilled to few steps: adapters, its "
-    "own with LoRAs switched off; or the folder or hub name of the model that it was distilled "
-    "from, of which the network is loaded besides.",
+    "own with LoRAs switched off; none, its own; or the folder or hub name of the model that it "
+    "was distilled from, of which the network is loaded besides. auto: adapters if --lora is what "
+    "distilled the model, as its first prediction shows, else none.",
 )
 
 machine_options = together(

@@ -17,7 +17,7 @@ from vendi_guidance.adapter.cfg import Evaluation as Asked
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.nearby import with_tokens
-from vendi_guidance.adapter.undistilled import ADAPTERS, Undistilled, answer, check_fits
+from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO, Undistilled, answer, check_fits
 from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.patching import Patch
 
@@ -93,7 +93,8 @@ class Evaluation(NamedTuple):
         Raises:
             ValueError: there is none, or it does not fit the pipeline.
         """
-        undistilled = ADAPTERS if self.call.undistilled is None else self.call.undistilled
+        given = self.call.undistilled
+        undistilled = ADAPTERS if given in (None, AUTO) else given
         if not self.step:
             check_fits(undistilled, self.call.pipe, [self.asked.module])
         return answer(undistilled, *self.asked[:4])

@@ -20,8 +20,8 @@ class RunOptions:
         dtype: one of `precision.DTYPES`.
         offload: one of `precision.OFFLOADS`, or None for all parts on the device.
         vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
-        undistilled: what predicts in the rounds: "adapters", a folder or a name on the hub; None
-            is the model's own network.
+        undistilled: what predicts in the rounds: "auto", "adapters", a folder or a name on the
+            hub; "none" or None is the model's own network.
         diversity: the `--diversity-...` options given, except the window's size, as arguments of
             `VendiGuidance`.
     """
@@ -50,7 +50,7 @@ class RunOptions:
     offload: str | None = None
     vae_tiling: bool = False
     vae_slicing: bool = False
-    undistilled: str | None = None
+    undistilled: str | None = "auto"
     diversity: dict[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:

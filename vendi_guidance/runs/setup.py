@@ -14,7 +14,7 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
-from vendi_guidance.adapter.undistilled import Undistilled
+from vendi_guidance.adapter.undistilled import AUTO as AUTO_UNDISTILLED, Undistilled
 from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
@@ -44,7 +44,7 @@ class Model:
         pipeline: the guided class that serves it.
         lora: its file, if there is one.
         undistilled: folder of the network that predicts in the rounds, if it is not its own.
-        began: the settings of the run that is resumed.
+        began: the settings and inputs of the run that is resumed.
         remarks: what was not given and how it was chosen, for the user.
     """
 
@@ -74,9 +74,14 @@ def find(options: RunOptions) -> Model:
     if dtype == AUTO and began.get("dtype") in DTYPES:
         dtype = began["dtype"]
     dtype, of_precision = choose(dtype, options.device, folder, options.variant)
-    undistilled = find_undistilled(options.undistilled, folder, options.variant)
+    named = options.undistilled
+    # runs of version 0.3 have their own networks in the rounds
+    is_older = bool(began) and "undistilled" not in began
+    if named == "none" or (named == AUTO_UNDISTILLED and (lora is None or is_older)):
+        named = None
+    undistilled = find_undistilled(named, folder, options.variant)
     steps, scale = sampling.steps, sampling.guidance_scale
-    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype)
+    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype, undistilled=named)
     remarks = [remark for remark in (sampling.remark, of_precision) if remark is not None]
     if undistilled is not None:
         size = f"{undistilled_size(undistilled, options):.2g} GB beside the model"
@@ -174,11 +179,14 @@ def inputs_of(model: Model) -> dict[str, Input]:
 
 
 def _settings_of_run(folder: Path) -> dict[str, Any]:
-    """The settings that the run in a folder, or the first of several in its subfolders, began with;
-    empty if there is none."""
+    """The settings and inputs that the run in a folder, or the first of several in its subfolders,
+    began with; empty if there is none."""
     files = (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))
     first = next((file for file in files if file.is_file()), None)
-    return {} if first is None else Manifest.load(first.parent).settings
+    if first is None:
+        return {}
+    manifest = Manifest.load(first.parent)
+    return manifest.inputs | manifest.settings
 
 
 def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) -> Rounds | Published:

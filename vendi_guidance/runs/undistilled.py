@@ -10,7 +10,7 @@ import torch
 from diffusers import ModelMixin
 
 from vendi_guidance.adapter.denoiser import NETWORKS
-from vendi_guidance.adapter.undistilled import ADAPTERS, Undistilled
+from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO, Undistilled
 from vendi_guidance.features.weights import all_weights, model_folder, reason
 from vendi_guidance.runs.models import parts_of
 from vendi_guidance.runs.options import RunOptions
@@ -24,8 +24,8 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
     the model's own.
 
     Args:
-        name: "adapters", a folder with a model or a network, or a model on the hub, of which the
-            network alone is downloaded.
+        name: "auto", "adapters", a folder with a model or a network, or a model on the hub, of
+            which the network alone is downloaded.
         model: the folder of the model that makes the images.
         variant: of the files, such as "fp16", where there are some of it.
 
@@ -34,7 +34,7 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
         ValueError: it is a network of another class, or one that predicts something else, or the
             model has not one network.
     """
-    if name is None or name == ADAPTERS:
+    if name in (None, AUTO, ADAPTERS):
         return None
     parts = {part: kind for part, (_, kind) in parts_of(model).items() if part in NETWORKS and kind}
     if len(parts) != 1:
