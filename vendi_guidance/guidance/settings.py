@@ -286,7 +286,7 @@ class Rounds(Settings):
         'What proposes moves: "gradient", that of the score; or "prompt", what the network '
         "generates for a prompt nearby, with three evaluations of the network. Automatic is the "
         "prompt in calls of up to 9 steps without CFG, whose networks take moves along a gradient "
-        "back.",
+        "back, unless an undistilled network predicts in the rounds.",
         str,
         choices=PROPOSALS,
         none="automatic",
