@@ -242,7 +242,7 @@ def steps(results: Sequence[Result]) -> str:
         for place, name in enumerate((UNGUIDED, OURS)):
             rows = {count: of[place] for count, of in result.of_steps.items()}
             found = {
-                count: f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:g}"
+                count: f"{row.looks['value']:.1f} / {row.kept['value']:.2f} / {row.evaluations:.0f}"
                 for count, row in rows.items()
             }
             cells.append(
