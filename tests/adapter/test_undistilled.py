@@ -277,13 +277,23 @@ def test_auto_leaves_loras_off_in_the_rounds_if_the_first_prediction_is_blurred_
     [
         (distilled, {"guidance_scale": 5.0}),
         (distilled, {"num_inference_steps": 10}),
+        (distilled, {"num_inference_steps": 1}),
         (lambda: distilled(weight=0.0), {}),
         (lambda: off(distilled()), {}),
         (lambda: fused(), {}),
         (lambda: fused_and_unloaded(), {}),
         (base, {}),
     ],
-    ids=["CFG", "many steps", "weight 0", "switched off", "fused", "unloaded", "no LoRA"],
+    ids=[
+        "CFG",
+        "many steps",
+        "one step",
+        "weight 0",
+        "switched off",
+        "fused",
+        "unloaded",
+        "no LoRA",
+    ],
 )
 def test_auto_is_the_pipelines_own_network_elsewhere(make, changes, monkeypatch):
     monkeypatch.setattr(denoiser, "BLURRED", 0.999)

@@ -83,7 +83,8 @@ class Call:
         network = self._network if is_known else None
         step = replace(step, network=network)
         if network is not None and isinstance(self.settings, Rounds):
-            network.settle(is_distilled(step) and self.settings.proposal != "prompt")
+            may_be_off = is_distilled(step) and self.settings.proposal != "prompt"
+            network.settle(may_be_off and not step.is_last)  # else the image would be blurred
         due = self.engine.observe(step) and is_known
         due = due and (step.is_last or can_continue(step.pipeline.scheduler))
         if network is not None:

@@ -54,8 +54,7 @@ class Network:
     Args:
         pipeline: whose call it is.
         watch: of the pipeline's scheduler, started before.
-        undistilled: what predicts in the rounds: see `VendiGuidance`. "auto" is the network itself
-            until `settle` finds another.
+        undistilled: what predicts in the rounds: see `VendiGuidance`. "auto" is left to `settle`.
         cfg_every: see `ScaledCFG`.
 
     Attributes:
@@ -78,7 +77,9 @@ class Network:
         check_fits(undistilled, pipeline, modules)
         if undistilled == AUTO and not has_adapters(pipeline, modules):
             undistilled = None
-        self._undistilled = undistilled
+        self._is_auto = undistilled == AUTO
+        self._undistilled = None if self._is_auto else undistilled
+        self._are_distilling: bool | None = None  # the LoRAs, where that has been asked
         self._patches = [
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
@@ -100,15 +101,17 @@ class Network:
 
     @property
     def is_undistilled(self) -> bool:
-        return self._undistilled not in (None, AUTO)
+        return self._undistilled is not None
 
-    def settle(self, may_be_distilled: bool) -> None:
-        """Find out after a call's first step, if "auto" leaves that open, whether LoRAs are what
-        distilled the network. If so, they are off in the rounds. It takes one evaluation of the
-        first sample alone."""
-        if self._undistilled == AUTO:
-            is_so = may_be_distilled and self._share_of_contrast() < BLURRED
-            self._undistilled = ADAPTERS if is_so else None
+    def settle(self, may_be_off: bool) -> None:
+        """After each step, where "auto" leaves it open: LoRAs are off in rounds after this step if
+        they may be, and are what distilled the network. The first step where they may be finds that
+        out, by one evaluation of the first sample alone."""
+        if not self._is_auto:
+            return
+        if may_be_off and self._are_distilling is None:
+            self._are_distilling = self._share_of_contrast() < BLURRED
+        self._undistilled = ADAPTERS if may_be_off and self._are_distilling else None
 
     def _share_of_contrast(self) -> float:
         """The contrast of what the first sample's prediction were without LoRAs, as a share of what
