@@ -151,7 +151,7 @@ def check_undistilled(undistilled: Undistilled) -> None:
 
 def has_adapters(pipeline: Any, networks: list[nn.Module]) -> bool:
     """Whether LoRAs are on that can be switched off in all of a pipeline's networks."""
-    layers = [layer for network in networks for layer in _adapter_layers(network)]
+    layers = _adapter_layers(*networks)
     return not _are_fused(pipeline, layers) and any(not it.disable_adapters for it in layers)
 
 
@@ -174,7 +174,7 @@ def check_fits(undistilled: Undistilled, pipeline: Any, networks: list[nn.Module
 
 
 def _check_adapters(pipeline: Any, networks: list[nn.Module]) -> None:
-    layers = [layer for network in networks for layer in _adapter_layers(network)]
+    layers = _adapter_layers(*networks)
     if _are_fused(pipeline, layers):
         names = ", ".join(sorted(getattr(pipeline, "fused_loras", ()))) or "a LoRA"
         raise ValueError(
@@ -242,10 +242,11 @@ def _are_one(place: torch.device, other: torch.device) -> bool:
     )
 
 
-def _adapter_layers(network: nn.Module) -> list[Any]:
-    """The layers of a network that have a LoRA."""
-    if not getattr(uncompiled(network), "peft_config", None):
+def _adapter_layers(*networks: nn.Module) -> list[Any]:
+    """The layers of networks that have a LoRA."""
+    loaded = [it for it in networks if getattr(uncompiled(it), "peft_config", None)]
+    if not loaded:
         return []
     from peft.tuners.tuners_utils import BaseTunerLayer  # of an extra, which has loaded them
 
-    return [it for it in network.modules() if isinstance(it, BaseTunerLayer)]
+    return [it for one in loaded for it in one.modules() if isinstance(it, BaseTunerLayer)]

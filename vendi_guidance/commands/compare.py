@@ -49,6 +49,7 @@ from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.runs.manifest import MANIFEST, versions
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.prompt_files import open_prompts
 
@@ -85,7 +86,7 @@ def main(
     **given: Any,
 ) -> None:
     output = given["output"]
-    is_undistilled_named = given["undistilled"] not in ("auto", "none")
+    is_undistilled_named = given["undistilled"] not in (RunOptions.undistilled, "none")
     entries = entries_of(methods or USUAL + (UNDISTILLED,) * is_undistilled_named)
     prompts = list(open_prompts(given["prompts"]))
     labeler = open_labeler(probe, prompts)

@@ -9,6 +9,7 @@ import click
 import torch
 
 from vendi_guidance.commands.cli import Option
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.precision import AUTO, DTYPES, OFFLOADS  # not models: diffusers is slow
 from vendi_guidance.storage.assets import asset
 
@@ -65,7 +66,7 @@ model_options = together(
 undistilled_option = how(
     "--undistilled",
     metavar="MODEL",
-    default="auto",
+    default=RunOptions.undistilled,
     help="Network that predicts in the rounds, for a model distilled to few steps: adapters, its "
     "own with LoRAs switched off; none, its own; or the folder or hub name of the model that it "
     "was distilled from, of which the network is loaded besides. auto: adapters if --lora is what "

@@ -14,7 +14,7 @@ import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
-from vendi_guidance.adapter.undistilled import AUTO as AUTO_UNDISTILLED, Undistilled
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
@@ -77,7 +77,7 @@ def find(options: RunOptions) -> Model:
     named = options.undistilled
     # runs of version 0.3 have their own networks in the rounds
     is_older = bool(began) and "undistilled" not in began
-    if named == "none" or (named == AUTO_UNDISTILLED and (lora is None or is_older)):
+    if named == "none" or (named == RunOptions.undistilled and (lora is None or is_older)):
         named = None
     undistilled = find_undistilled(named, folder, options.variant)
     steps, scale = sampling.steps, sampling.guidance_scale
