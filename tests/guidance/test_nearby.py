@@ -26,13 +26,15 @@ class Distilled(Network):
 
     def __init__(self, size=4, before=9.0):
         super().__init__(before, 0.4)
-        self.denoised = torch.zeros(size, *SHAPE)
-        self.proposed = FAR * torch.randn(size, *SHAPE, generator=seeded(1))
+        self.denoised = FAR * torch.randn(size, *SHAPE, generator=seeded(2))
+        self.proposed = self.denoised + 0.1 * FAR * torch.randn(size, *SHAPE, generator=seeded(1))
         self.asked = []
 
     def denoise(self, latents, level=None, *, prompt_noise=0.0, generator=None):
         self.asked.append((level, prompt_noise))
-        return self.proposed if prompt_noise else self.follow * latents
+        if prompt_noise:
+            return self.proposed
+        return self.denoised + self.follow * (latents - self.denoised)
 
 
 def modified(network, strength=0.5, **changes):
@@ -48,8 +50,13 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     network = Distilled()
     _, step = modified(network)
     last = 1 + network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
-    kept = (2 * network.follow) ** 2 * last
-    torch.testing.assert_close(step.latents / FAR, kept * network.proposed / FAR, rtol=0, atol=1e-2)
+    deviation, original = network.proposed - network.denoised, network.denoised
+    as_far = [(x.norm() / d.norm()) * d for x, d in zip(original, deviation, strict=True)]
+    found, expected = (
+        step.latents - original,
+        (2 * network.follow) ** 2 * last * torch.stack(as_far),
+    )
+    torch.testing.assert_close(found / FAR, expected / FAR, rtol=0, atol=1e-2)
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
 
@@ -62,7 +69,11 @@ def test_the_prompt_nearby_is_asked_once_and_the_prompt_twice_at_the_wanted_leve
 
 
 def test_a_larger_strength_carries_deviations_further():
-    lengths = [modified(Distilled(), strength)[1].latents.norm() for strength in (0.25, 0.5, 1.0)]
+    original = Distilled().denoised
+    lengths = [
+        (modified(Distilled(), strength)[1].latents - original).norm()
+        for strength in (0.25, 0.5, 1.0)
+    ]
     assert lengths == sorted(lengths) and lengths[2] > 2 * lengths[0]
 
 
@@ -70,10 +81,11 @@ def test_the_score_moves_samples_that_were_proposed_alike_apart(monkeypatch):
     def with_push(push):
         monkeypatch.setattr(nearby, "PUSH", push)
         network = Distilled(8)
-        network.proposed[4:] = network.proposed[:4] + 0.05 * network.proposed[4:]
+        network.denoised[4:] = network.denoised[:4]
+        network.proposed[4:] = network.proposed[:4] + 0.001 * FAR * network.proposed[4:].sign()
         return diversity(modified(network)[1].latents)
 
-    assert with_push(0.3) > 1.1 * with_push(0.0)
+    assert with_push(0.3) > 1.05 * with_push(0.0)
 
 
 def test_a_broken_sample_is_left_as_it_was():

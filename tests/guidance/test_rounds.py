@@ -441,3 +441,11 @@ def test_a_small_budget_pays_for_fewer_rounds_and_at_least_for_one(budget, expec
     network = SimpleNamespace(evaluations_per_step=2, spent=30, ahead=[2.0], cfg_every=2)
     step = Step(2, 16, torch.zeros(2, 4), network=network)
     assert affordable(step, Rounds(budget=budget)) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(2, (2, 1)), (4, (4, 1)), (9, (4, 1)), (10, (8, 1))]
+)
+def test_rounds_of_few_steps_without_cfg_take_four_evaluations_at_most(count, expected):
+    step = Step(0, count, torch.zeros(2, 4), network=SimpleNamespace(evaluations_per_step=1))
+    assert affordable(step, Rounds()) == expected

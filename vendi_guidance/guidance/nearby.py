@@ -5,13 +5,14 @@ score's gradient back. It does follow a move towards what it would generate for 
 the prompt with noise on its embeddings, unless that contradicts the prompt. So from the prediction
 x for the prompt,
 
-    v <- predict(a x + s eps, prompt + noise)   once, then
+    v <- x + |x| u,  u the direction of predict(a x + s eps, prompt + noise) - x,   once, then
     v <- predict(a' (x + b (v - x) + p |v - x| grad Score / |grad Score|) + s' eps', prompt)  twice,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
-schedule need not have; b is 1 + `scale` / `FIRST_MOVE`, and p is 0 the first time. Deviations that
-the prompt leaves open grow with each prediction, and others fade. The sampler's next step answers
-a last extension, which is shorter where its level is lower.
+schedule need not have; b is 1 + `scale` / `FIRST_MOVE`, and p is 0 the first time. Proposals go as
+far as images differ, whatever noise on a prompt does to a network. Deviations that the prompt
+leaves open grow with each prediction, and others fade. The sampler's next step answers a last
+extension, which is shorter where its level is lower.
 """
 
 from dataclasses import replace
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.rounds import level_of, network_of, wanted_ratio
-from vendi_guidance.guidance.samples import as_rows
+from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -73,7 +74,9 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         return target + (length * direction.where(finite, 0)).view_as(target)
 
     proposed = start.mix(original, fresh())
-    clean = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
+    nearby = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
+    towards = unit_rows(as_rows(nearby - original)) * as_rows(original).norm(dim=1, keepdim=True)
+    clean = original + towards.view_as(original)
     for done in range(ANSWERS):
         target = extended(clean, 1.0, PUSH if done else 0.0)
         clean = network.denoise(level.mix(target, fresh()), level)

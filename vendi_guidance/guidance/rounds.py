@@ -32,6 +32,10 @@ a prediction moves under fresh noise (measured: about 2)."""
 ROUNDS, CANDIDATES = 8, 2
 """Rounds, and candidates of each, without CFG; with it, at most for a budget of 1."""
 
+FEW_ROUNDS = 4
+"""Evaluations that rounds take in calls of networks distilled to few steps: eight with moves half as
+long have no more looks and keep no more of what prompts name."""
+
 MORE_CANDIDATES = 3
 """Candidates where the budget pays for more than `ROUNDS` x `CANDIDATES` evaluations."""
 
@@ -172,6 +176,8 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
         rounds = settings.rounds
     elif per_step == 1:
         rounds = ROUNDS
+        if is_distilled(step):
+            most = min(most, FEW_ROUNDS)
     else:
         most = min(_paid_for(step, settings), most)
         if settings.candidates is None and most > ROUNDS * CANDIDATES:
