@@ -10,7 +10,7 @@ class DemoModel(NamedTuple):
         probe: knows what its images show.
         prompts, named: leave the look open, and name some of it.
         steps, guidance_scale: what it is usually called with.
-        lora: its folder is a LoRA of `demo-sdxl`.
+        base: the model that its folder is a LoRA of, if it is one.
     """
 
     probe: str
@@ -18,7 +18,7 @@ class DemoModel(NamedTuple):
     named: str
     steps: int
     guidance_scale: float
-    lora: bool = False
+    base: str = ""
 
 
 EMOJI = ("demo-probe", "prompts/demo.txt", "prompts/named.txt")
@@ -27,9 +27,10 @@ FACES = ("demo-faces-probe", "prompts/faces.txt", "prompts/faces-named.txt")
 
 MODELS = {
     "demo-sdxl": DemoModel(*EMOJI, 16, 5.0),
-    "demo-sdxl-turbo-lora": DemoModel(*EMOJI, 4, 1.0, lora=True),
+    "demo-sdxl-turbo-lora": DemoModel(*EMOJI, 4, 1.0, "demo-sdxl"),
     "demo-pixart": DemoModel(*EMOJI, 16, 4.0),
     "demo-flow": DemoModel(*LETTERS, 16, 4.0),
     "demo-faces": DemoModel(*FACES, 16, 4.0),
+    "demo-faces-turbo-lora": DemoModel(*FACES, 4, 1.0, "demo-faces"),
 }
 """By the names of their folders."""

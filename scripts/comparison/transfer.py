@@ -95,7 +95,7 @@ class Job(NamedTuple):
     def run(self) -> None:
         """Make it, or what is missing of it."""
         demo = MODELS[self.model]
-        model = asset("demo-sdxl" if demo.lora else self.model)
+        model = asset(demo.base or self.model)
         text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
         for kind, (count, each) in self.counts.items():
             source = asset(demo.prompts if kind == OPEN else demo.named)
@@ -104,7 +104,7 @@ class Job(NamedTuple):
                 few = open_prompts(str(source)).spread(count)
                 source = save_prompts(self.folder / f"{kind}.jsonl", few)
             words: list[Any] = [source, "--model", model, "--images-per-prompt", each]
-            words += ["--lora", asset(self.model)] if demo.lora else []
+            words += ["--lora", asset(self.model)] if demo.base else []
             words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
             words += ["--batch-size", self.batch_size, "--seed", self.seed, *self.options]
             for option in ("image-embedder", "faithfulness"):

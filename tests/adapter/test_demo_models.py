@@ -12,6 +12,7 @@ from vendi_guidance.features.probe import load_probe
 ASSETS = Path(__file__).parents[2] / "assets"
 MODELS = {
     "demo-sdxl-turbo-lora": (StableDiffusionXLPipeline, "demo-probe", "waving hand", 4, 0.0),
+    "demo-faces-turbo-lora": (StableDiffusion3Pipeline, "demo-faces-probe", "portrait", 4, 0.0),
     "demo-pixart": (VendiGuidedPixArtSigmaPipeline, "demo-probe", "waving hand", 8, 4.0),
     "demo-flow": (StableDiffusion3Pipeline, "demo-letters-probe", "letter g", 8, 4.0),
 }
@@ -19,9 +20,9 @@ IMAGES = 8
 
 
 def load(kind, name):
-    is_lora = name.endswith("-lora")
-    pipe = kind.from_pretrained(ASSETS / ("demo-sdxl" if is_lora else name))
-    if is_lora:
+    base = name.removesuffix("-turbo-lora")
+    pipe = kind.from_pretrained(ASSETS / base)
+    if base != name:
         pipe.load_lora_weights(ASSETS / name)
     pipe.set_progress_bar_config(disable=True)
     return pipe

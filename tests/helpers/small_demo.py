@@ -17,8 +17,10 @@ def small_demo(folder: Path) -> list[str]:
     images = Emoji(("ear", "nose"), shades.expand(2, 3, 6, 3, 64, 64).contiguous())
     save_sheets(images, folder / "demo-pictures")
     (folder / "prompts").mkdir()
-    for name, prompt in (("demo", "ear"), ("named", "ear, dark skin tone")):
+    prompts = {"demo": "ear", "named": "ear, dark skin tone"}
+    prompts |= {"faces": "portrait", "faces-named": "portrait, bun"}
+    for name, prompt in prompts.items():
         (folder / "prompts" / f"{name}.txt").write_text(prompt)
-    for model in ("demo-probe", "demo-sdxl"):
+    for model in ("demo-probe", "demo-sdxl", "demo-faces", "demo-faces-probe"):
         (folder / model).symlink_to(ASSETS.resolve() / model)
     return [f"--assets={folder}", "--batch-size=2", "--device=cpu"]

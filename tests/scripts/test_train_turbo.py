@@ -5,10 +5,15 @@ from functools import partial
 import pytest
 import torch
 from click.testing import CliRunner
-from diffusers import DiffusionPipeline, StableDiffusionXLPipeline
+from diffusers import (
+    DiffusionPipeline,
+    FlowMatchEulerDiscreteScheduler,
+    StableDiffusionXLPipeline,
+)
 from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
+from scripts.comparison.models import MODELS
 from scripts.demo import train_turbo, training
 from scripts.demo.held_out import measure
 from tests.helpers.small_demo import ASSETS, small_demo
@@ -24,27 +29,30 @@ def teacher():
 
 
 def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
-    points = train_turbo.draw(teacher, ["ear", "nose"], 1, torch.float32)
-    assert points.shape == (2, train_turbo.STEPS + 1, 4, 16, 16)
+    called = {"num_inference_steps": 8, "guidance_scale": 5.0}
+    points = train_turbo.draw(teacher, ["ear", "nose"], 1, called)
+    assert points.shape == (2, 8 + 1, 4, 16, 16)
     noise = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
     assert torch.equal(points[:, 0], noise.half())
-    drawn = teacher(
-        ["ear", "nose"],
-        latents=noise,
-        num_inference_steps=train_turbo.STEPS,
-        guidance_scale=train_turbo.CFG,
-        output_type="latent",
-    ).images
-    assert (points[:, -1] - drawn).norm() / drawn.norm() < 0.05  # trajectories are in bfloat16
+    drawn = teacher(["ear", "nose"], latents=noise, output_type="latent", **called).images
+    assert (points[:, -1] - drawn).norm() / drawn.norm() < 0.01
 
 
-def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "prompt", "size"),
+    [("demo-sdxl-turbo-lora", "ear", 64), ("demo-faces-turbo-lora", "portrait, bun", 128)],
+)
+def test_an_interrupted_training_resumes_and_its_model_draws(
+    name, prompt, size, tmp_path, monkeypatch
+):
     monkeypatch.setattr(train_turbo, "measure", partial(measure, each=(1, 1)))
     monkeypatch.setattr(train_turbo, "OWN_FROM", 1)
     monkeypatch.setattr(train_turbo, "CHUNK", 4)
     monkeypatch.setattr(training, "SAVE_EVERY", 1)
-    work, output = tmp_path / "work", tmp_path / train_turbo.NAME
-    options = [*small_demo(tmp_path), f"--work={work}", "--chunks=2", "--steps=2"]
+    monkeypatch.setattr(train_turbo, "IMAGES", 100)
+    work, output = tmp_path / "work" / name, tmp_path / name
+    options = [*small_demo(tmp_path), f"--work={work.parent}", "--chunks=2", "--steps=2"]
+    options += [f"--model={name}"]
 
     def interrupt(*args):
         write(*args)
@@ -66,30 +74,40 @@ def test_an_interrupted_training_resumes_and_its_model_draws(tmp_path, monkeypat
     assert {file.name for file in output.iterdir()} == {"README.md", WEIGHTS}
     assert sum(file.stat().st_size for file in output.iterdir()) < 3e6
     card = (output / "README.md").read_text()
-    assert "trajectories of 8 steps were drawn from the teacher" in card
+    steps = train_turbo.STUDENTS[name].steps
+    assert f"trajectories of {steps} steps were drawn from" in card
     trained = load_file(output / WEIGHTS)
     assert all(weight.dtype == torch.float16 for weight in trained.values())
     assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
-    pipe = DiffusionPipeline.from_pretrained(ASSETS / "demo-sdxl")
+    pipe = DiffusionPipeline.from_pretrained(ASSETS / MODELS[name].base)
     pipe.set_progress_bar_config(disable=True)
     pipe.load_lora_weights(output)
-    [name] = pipe.unet.peft_config
-    loaded = get_peft_model_state_dict(pipe.unet, adapter_name=name)
-    assert loaded.keys() == {key.removeprefix("unet.") for key in trained}
-    assert all(torch.equal(loaded[key], trained[f"unet.{key}"].float()) for key in loaded)
-    [image] = pipe("ear", num_inference_steps=1, guidance_scale=0.0).images
-    assert image.size == (64, 64)
+    network = train_turbo.network_of(pipe)
+    [adapter] = network.peft_config
+    loaded = get_peft_model_state_dict(network, adapter_name=adapter)
+    saved = {key.split(".", 1)[1]: weight.float() for key, weight in trained.items()}
+    assert loaded.keys() == saved.keys()
+    assert all(torch.equal(loaded[key], weight) for key, weight in saved.items())
+    [image] = pipe(prompt, num_inference_steps=1, guidance_scale=0.0).images
+    assert image.size == (size, size)
 
 
 def test_between_two_of_the_teachers_states_are_those_of_its_own_step(teacher):
     schedule = teacher.scheduler
-    schedule.set_timesteps(train_turbo.STEPS)
-    angles = train_turbo.angles_of(schedule)
-    start, time, end = (angles[at : at + 1] for at in (749, 700, 624))
+    schedule.set_timesteps(8)
+    start, time, end = (train_turbo.levels(schedule, torch.tensor([at])) for at in (749, 700, 624))
     state, velocity = torch.randn(2, 1, 4, 16, 16, generator=torch.Generator().manual_seed(0))
     after = schedule.step(velocity, 749, state).prev_sample
-    clean = start.cos() * state - start.sin() * velocity
-    noise = start.sin() * state + start.cos() * velocity
+    clean = start[0] * state - start[1] * velocity
+    noise = start[1] * state + start[0] * velocity
     passed = train_turbo.between(state, after, start, end, time)
-    assert torch.allclose(passed, time.cos() * clean + time.sin() * noise, atol=1e-5)
-    assert torch.equal(train_turbo.between(state, after, start, end, start), state)
+    assert torch.allclose(passed, time[0] * clean + time[1] * noise, atol=1e-5)
+    assert torch.allclose(train_turbo.between(state, after, start, end, start), state, atol=1e-5)
+
+
+def test_between_two_states_of_a_flow_lies_a_straight_line():
+    schedule = FlowMatchEulerDiscreteScheduler()
+    before, after = torch.randn(2, 1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    at = (train_turbo.levels(schedule, torch.tensor([time])) for time in (1000.0, 0.0, 250.0))
+    passed = train_turbo.between(before, after, *at)
+    assert torch.allclose(passed, 0.25 * before + 0.75 * after, atol=1e-6)
