@@ -33,8 +33,8 @@ ROUNDS, CANDIDATES = 8, 2
 """Rounds, and candidates of each, without CFG; with it, at most for a budget of 1."""
 
 FEW_ROUNDS = 4
-"""Evaluations that rounds take at most in calls of networks distilled to few steps: eight with moves
-half as long have fewer looks and keep no more of what prompts name."""
+"""Evaluations that rounds take at most in calls of networks distilled to few steps: eight, with
+moves half as long, have fewer looks and keep no more of what prompts name."""
 
 MORE_CANDIDATES = 3
 """Candidates where the budget pays for more than `ROUNDS` x `CANDIDATES` evaluations."""
