@@ -6,7 +6,7 @@ any point of a trajectory to its end. Both resume from --work; the same command 
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -202,7 +202,7 @@ def between(before: Tensor, after: Tensor, start: Levels, end: Levels, at: Level
     return (at[0] * clean + at[1] * noise) / (a * t - b * s)
 
 
-def network_of(pipeline: DiffusionPipeline) -> nn.Module:
+def network_of(pipeline: DiffusionPipeline) -> Any:
     return getattr(pipeline, "unet", None) or pipeline.transformer
 
 
