@@ -230,7 +230,7 @@ def predictor(
     return lambda states, times, rows: network(states, prompts[rows], pooled[rows], times).sample
 
 
-def add_lora(network: nn.Module, rank: int) -> nn.ParameterList:
+def add_lora(network: Any, rank: int) -> nn.ParameterList:
     """Freeze a network and add a LoRA to all its layers whose weights have a higher rank.
 
     Returns:
