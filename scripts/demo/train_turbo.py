@@ -165,7 +165,7 @@ def train_student(
         points = torch.multinomial(shares, batch, replacement=True)
         further = torch.rand(batch) * (torch.rand(batch) < BETWEEN)
         at = torch.lerp(times[points], times[points + 1], further)
-        at = at if is_flow else at.floor()
+        at = at if is_flow else at.floor().clamp(min=1)  # 0 is the end, without noise
         passed = (levels(scheduler, time) for time in (times[points], times[points + 1], at))
         seen = between(trajectories[rows, points], trajectories[rows, points + 1], *passed)
         if step >= OWN_FROM:

@@ -52,10 +52,8 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     last = 1 + network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
     deviation, original = network.proposed - network.denoised, network.denoised
     as_far = [(x.norm() / d.norm()) * d for x, d in zip(original, deviation, strict=True)]
-    found, expected = (
-        step.latents - original,
-        (2 * network.follow) ** 2 * last * torch.stack(as_far),
-    )
+    expected = (2 * network.follow) ** 2 * last * torch.stack(as_far)
+    found = step.latents - original
     torch.testing.assert_close(found / FAR, expected / FAR, rtol=0, atol=1e-2)
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
