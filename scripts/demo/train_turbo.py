@@ -197,9 +197,9 @@ def levels(scheduler: SchedulerMixin, times: Tensor) -> Levels:
 def between(before: Tensor, after: Tensor, start: Levels, end: Levels, at: Levels) -> Tensor:
     """The states that a step from `before` to `after` passes, in which clean latents and noise stay
     the same."""
-    (a, s), (b, t) = start, end
-    clean, noise = t * before - s * after, a * after - b * before
-    return (at[0] * clean + at[1] * noise) / (a * t - b * s)
+    (a, s), (b, t), (c, u) = start, end, at
+    whole = a * t - b * s
+    return (c * t - b * u) / whole * before + (a * u - c * s) / whole * after
 
 
 def network_of(pipeline: DiffusionPipeline) -> Any:
