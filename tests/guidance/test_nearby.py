@@ -24,22 +24,24 @@ class Distilled(Network):
     has_prompt = True
     follow = torch.tensor([OPEN, OPEN, NAMED, NAMED]).view(4, 1, 1)
 
-    def __init__(self, size=4, before=9.0):
-        super().__init__(before, 0.4)
+    def __init__(self, size=4, before=9.0, after=0.4):
+        super().__init__(before, after)
         self.denoised = FAR * torch.randn(size, *SHAPE, generator=seeded(2))
-        self.proposed = self.denoised + 0.1 * FAR * torch.randn(size, *SHAPE, generator=seeded(1))
-        self.asked = []
+        self.proposed = self.denoised + FAR * torch.randn(size, *SHAPE, generator=seeded(1))
+        self.asked, self.given = [], []
 
     def denoise(self, latents, level=None, *, prompt_noise=0.0, generator=None):
         self.asked.append((level, prompt_noise))
+        self.given.append(latents)
         if prompt_noise:
             return self.proposed
         return self.denoised + self.follow * (latents - self.denoised)
 
 
-def modified(network, strength=0.5, **changes):
+def modified(network, strength=0.5, latents=None, **changes):
     given = {"prompts": torch.ones(len(network.denoised), 3), "generator": seeded()}
-    step = Step(0, 4, network.denoised, network=network, **given)
+    latents = network.denoised if latents is None else latents
+    step = Step(0, 4, latents, network=network, **given)
     engine = Engine(Rounds(strength=strength).changed(**changes), Memory(50))
     assert engine.is_due(step)
     return engine, engine.modify(step)
@@ -49,21 +51,31 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     monkeypatch.setattr(nearby, "PUSH", 0.0)
     network = Distilled()
     _, step = modified(network)
-    last = 1 + network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
+    further = nearby.EXTENSION
+    last = 1 + further * network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
     deviation, original = network.proposed - network.denoised, network.denoised
-    as_far = [(x.norm() / d.norm()) * d for x, d in zip(original, deviation, strict=True)]
-    expected = (2 * network.follow) ** 2 * last * torch.stack(as_far)
+    expected = (1 + further) * network.follow * last * deviation
     found = step.latents - original
     torch.testing.assert_close(found / FAR, expected / FAR, rtol=0, atol=1e-2)
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
 
-def test_the_prompt_nearby_is_asked_once_and_the_prompt_twice_at_the_wanted_level():
+def test_the_prompt_nearby_is_asked_and_then_the_prompt_at_the_wanted_level():
     network = Distilled()
     engine, step = modified(network)
     wanted = Level(1.0, 0.2 * 64**0.5)
-    asked = [(None, nearby.PROMPT_NOISE), (wanted, 0.0), (wanted, 0.0)]
+    asked = [(None, nearby.PROMPT_NOISE), (wanted, 0.0)]
     assert network.asked == asked and engine.evaluations(step) == len(asked)
+
+
+def test_all_is_predicted_with_the_noise_of_the_samplers_latents():
+    network = Distilled()
+    noise = torch.randn(network.denoised.shape, generator=seeded(5))
+    latents = network.levels[1].mix(network.denoised, noise)
+    modified(network, latents=latents)
+    torch.testing.assert_close(network.found[1], noise, rtol=0, atol=0.02)  # beside FAR
+    expected = network.levels[0].mix(network.denoised, network.found[1])
+    assert torch.equal(network.given[0], expected)
 
 
 def test_a_larger_strength_carries_deviations_further():
@@ -78,10 +90,10 @@ def test_a_larger_strength_carries_deviations_further():
 def test_the_score_moves_samples_that_were_proposed_alike_apart(monkeypatch):
     def with_push(push):
         monkeypatch.setattr(nearby, "PUSH", push)
-        network = Distilled(8)
+        network = Distilled(8, after=1.5)
         network.denoised[2:] = network.denoised[:2].repeat(3, 1, 1, 1)
         alike = network.proposed[:2].repeat(3, 1, 1, 1)
-        network.proposed[2:] = alike + 0.001 * FAR * network.proposed[2:].sign()
+        network.proposed[2:] = alike + 0.02 * FAR * network.proposed[2:].sign()
         return diversity(modified(network)[1].latents)
 
     assert with_push(0.3) > 1.1 * with_push(0.0)
@@ -129,12 +141,12 @@ def generate(pipe, guidance, steps=4, name="SDXL", **more):
 @pytest.mark.parametrize(
     "kind", ["DDIM", "EulerDiscrete", "LCM", "TCD", "DPMSolverMultistep", "UniPCMultistep"]
 )
-def test_a_call_of_few_steps_without_cfg_has_three_evaluations_more(sdxl, kind, steps):
+def test_a_call_of_few_steps_without_cfg_has_two_evaluations_more(sdxl, kind, steps):
     with_scheduler(sdxl, kind)
     guidance = VendiGuidance()
     with evaluations(sdxl.unet) as rows:
         final = generate(sdxl, guidance, steps)
-    assert rows == [3] * (steps + 3)
+    assert rows == [3] * (steps + 2)
     assert final.isfinite().all() and guidance.skipped == 0 and len(guidance.window) == 3
     assert torch.equal(final, generate(sdxl, VendiGuidance(), steps))
     assert not torch.allclose(final, generate(sdxl, VendiGuidance(strength=0), steps), atol=0.1)

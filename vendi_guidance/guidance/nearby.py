@@ -3,26 +3,25 @@
 Such a network predicts much the same whatever the noise of its latents, and takes a move along the
 score's gradient back. It does follow a move towards what it would generate for a prompt nearby,
 the prompt with noise on its embeddings, unless that contradicts the prompt. So from the prediction
-x for the prompt,
+x for the prompt, and with the noise eps that the sampler's latents have,
 
-    v <- x + |x| u,  u the direction of predict(a x + s eps, prompt + noise) - x,   once, then
-    v <- predict(a' (x + b (v - x) + p |v - x| grad Score / |grad Score|) + s' eps', prompt)  twice,
+    v <- predict(a x + s eps, prompt + noise),
+    v <- predict(a' (x + b (v - x)) + s' eps, prompt),
+    v <- x + b' (v - x) + p |v - x| grad Score / |grad Score|,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
-schedule need not have; b is 1 + `scale` / `FIRST_MOVE`, and p is 0 the first time. Proposals go as
-far as images differ, whatever noise on a prompt does to a network. Deviations that the prompt
-leaves open grow with each prediction, and others fade. The sampler's next step answers a last
-extension, which is shorter where its level is lower.
+schedule need not have. What the prompt leaves open of v - x stays in its answer, and the rest
+fades. The sampler's next step answers once more; b' and p are smaller where its level is lower.
+With fresh noise for each prediction fewer samples would leave x.
 """
 
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.rounds import level_of, network_of, wanted_ratio
-from vendi_guidance.guidance.samples import as_rows, unit_rows
+from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -31,11 +30,11 @@ PROMPT_NOISE = 12.0
 """The sigma of `guidance.noise.prompt_nearby`: noise twelve times as long as the embedding of a
 token. What it proposes need not resemble the prompt, since the prompt itself answers."""
 
-ANSWERS = 2
-"""How many predictions for the prompt itself follow the one for the prompt nearby."""
+EXTENSION = 0.75
+"""b - 1 at the default scale, and of b' at most."""
 
 PUSH = 0.3
-"""p, of every extension but the first, where what contradicts the prompt has not faded yet."""
+"""p, at most."""
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
@@ -55,34 +54,25 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = network_of(step)
     (start, end), level = network.levels, level_of(step, settings)
     original = network.denoised
-    extension = settings.scale / FIRST_MOVE
-
-    def fresh() -> Tensor:
-        return fresh_noise(step.generator, original)
-
-    def extended(clean: Tensor, share: float, push: float) -> Tensor:
-        """x + (1 + share (b - 1)) (v - x), for v = `clean`, and then the push of length share p."""
+    if end.noise:
+        noise = (step.latents - end.signal * original) / end.noise
+    else:
+        noise = fresh_noise(step.generator, original)
+    further = EXTENSION * settings.scale / FIRST_MOVE  # b - 1
+    proposed = start.mix(original, noise)
+    nearby = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
+    target = original + (1 + further) * (nearby - original)
+    clean = network.denoise(level.mix(target, noise), level)
+    if end.noise:  # else no step follows to answer
+        share = min(1.0, end.ratio / level.ratio)
         deviation = clean - original
-        target = clean + share * extension * deviation
-        if not push:
-            return target
-        at = replace(step, latents=level.signal * target, prediction=Prediction(target, *level))
+        clean = original + (1 + share * further) * deviation
+        at = replace(step, latents=level.signal * clean, prediction=Prediction(clean, *level))
         direction = score.gradient(at)
         finite = direction.isfinite().all(dim=1, keepdim=True)
         score.count_skipped(finite)
-        length = share * push * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
-        return target + (length * direction.where(finite, 0)).view_as(target)
-
-    proposed = start.mix(original, fresh())
-    nearby = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
-    towards = unit_rows(as_rows(nearby - original)) * as_rows(original).norm(dim=1, keepdim=True)
-    clean = original + towards.view_as(original)
-    for done in range(ANSWERS):
-        target = extended(clean, 1.0, PUSH if done else 0.0)
-        clean = network.denoise(level.mix(target, fresh()), level)
-    if end.noise:  # else no step follows to answer
-        clean = extended(clean, min(1.0, end.ratio / level.ratio), PUSH)
-    noise = fresh()
+        length = share * PUSH * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
+        clean = clean + (length * direction.where(finite, 0)).view_as(clean)
     network.restart(clean, noise)
     return step.with_finite_latents(end.mix(clean, noise))
 
@@ -94,4 +84,4 @@ def is_due(step: Step, settings: Rounds) -> bool:
 
 def evaluations(step: Step, settings: Rounds) -> int:
     """How many evaluations of the network `repeat` takes for each sample, whatever the settings."""
-    return 1 + ANSWERS
+    return 2

@@ -36,7 +36,8 @@ def prompt_nearby(
 ) -> Tensor:
     """The embeddings of a prompt near this one: e + sigma |e| / sqrt(width) N(0, I) for a token e.
 
-    So noise of sigma 1 is about as long as the token itself, and tokens of zeros stay.
+    So noise of sigma 1 is about as long as the token itself. Where a token is zeros, as pipelines
+    put them in place of a text encoder that is left out, |e| is the mean of the others'.
 
     Args:
         tokens: (rows, t, ..., width) all of one sample; its rows get the same noise.
@@ -58,6 +59,7 @@ def prompt_nearby(
     counted = tokens[:, read].float()
     noise = fresh_noise(generator, counted[:1])
     norm = torch.linalg.vector_norm(counted, dim=-1, keepdim=True)
+    norm = norm.where(norm > 0, norm.sum() / (norm > 0).sum().clamp(min=1))
     near = tokens.clone()
     near[:, read] = (counted + sigma * norm / tokens.shape[-1] ** 0.5 * noise).to(tokens.dtype)
     return near

@@ -285,7 +285,7 @@ class Rounds(Settings):
     proposal: str | None = _setting(
         None,
         'What proposes moves: "gradient", that of the score; or "prompt", what the network '
-        "generates for a prompt nearby, with three evaluations of the network. Automatic is the "
+        "generates for a prompt nearby, with two evaluations of the network. Automatic is the "
         "prompt in calls of up to 9 steps without CFG, whose networks take moves along a gradient "
         "back, unless an undistilled network predicts in the rounds.",
         str,
