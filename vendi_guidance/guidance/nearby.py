@@ -31,7 +31,7 @@ PROMPT_NOISE = 12.0
 token. What it proposes need not resemble the prompt, since the prompt itself answers."""
 
 EXTENSION = 0.75
-"""b - 1 at the default scale, and of b' at most."""
+"""b - 1 at the default scale, and b' - 1 at most."""
 
 PUSH = 0.3
 """p, at most."""
