@@ -144,6 +144,7 @@ class DiversityScore(io.ComfyNode):
 
     @classmethod
     def execute(cls, images: Any, clip_vision: Any = None) -> Any:
+        images = images.nan_to_num()  # as they are saved: black where a VAE overflowed
         embeddings = None
         if clip_vision is not None:
             embeddings = clip_vision.encode_image(images)["image_embeds"]

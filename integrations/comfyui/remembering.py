@@ -1,5 +1,6 @@
 """Where finished samples are kept between runs of a workflow."""
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ KINDS = ("this batch", "session", "file")
 
 SIZE = 300
 """How many samples are remembered."""
+
+logger = logging.getLogger(__name__)
 
 _session: dict[str, Memory] = {}
 """The memories of this session of ComfyUI, by name and kind of sample."""
@@ -64,10 +67,18 @@ class Remembering:
         return Memory(_window())
 
     def keep(self, memory: Memory, sample: str) -> None:
-        """After samples have entered: write the file, if it is one."""
-        if self.kind == "file":
+        """After samples have entered: write the file, if it is one. Where that fails, the samples
+        are finished all the same, so that it is only logged."""
+        if self.kind != "file":
+            return
+        path = self._path(sample)
+        try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            memory.window.save(self._path(sample))
+            memory.window.save(path)
+        except OSError as error:
+            logger.warning(
+                "the new images are not remembered, as %s cannot be written: %s", path, error
+            )
 
     def _path(self, sample: str) -> Path:
         return self.folder / f"{self.name} {sample}.safetensors"

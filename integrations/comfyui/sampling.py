@@ -72,6 +72,9 @@ class DiverseSampling:
                 f"Diverse Batch cannot guide a {type(sampler).__name__}: "
                 "use one of the samplers that KSampler lists"
             )
+        if len(sigmas) > 1 and sigmas[0] < sigmas[-1]:  # inverts an image, which is to stay itself
+            return executor(guider, sigmas, extra_args, callback, noise, *others, **named)
+        is_finished = bool(sigmas[-1] == 0)  # asked now: uni_pc writes into the sigmas it is given
         prompts = prompt_features(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
         sample = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
@@ -89,7 +92,7 @@ class DiverseSampling:
             samples = executor(guider, sigmas, extra_args, told, noise, *others, **named)
         finally:
             patch.remove()
-        if sigmas[-1] == 0 and self._remembering.is_lasting:
+        if is_finished and self._remembering.is_lasting:
             engine.remember(Step(0, 1, samples, prompts=prompts))
             self._remembering.keep(memory, sample)
         return samples

@@ -186,10 +186,14 @@ def test_the_score_counts_different_images():
 
 def test_with_clip_what_images_show_is_compared(nodes):
     images = torch.rand(3, 8, 8, 3)
+    images[0] = math.nan  # of a VAE that overflowed; saved as black
     embeddings = torch.tensor([[3.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
-    clip = SimpleNamespace(encode_image=lambda given: {"image_embeds": embeddings})
+    clip = SimpleNamespace(
+        encode_image=lambda given: {"image_embeds": embeddings + 0 * given.mean()}
+    )
     shown = nodes.DiversityScore.execute(images, clip)
     text, picture = shown.result
+    assert picture.isfinite().all()
     assert "of 3 (Vendi score of CLIP features)\nmost alike: 1 and 3" in text
     assert 1.8 < float(text.split()[0]) < 2 and picture.shape[0] == 1
     assert shown.ui == {"images": [picture], "text": (text,)}

@@ -114,6 +114,13 @@ def ahead_of_the_model(model, x, sigmas, extra_args, callback=None, disable=None
     return euler(model, x, sigmas, {**extra_args, "model_options": model_options})
 
 
+def writes_into_its_sigmas(model, x, sigmas, extra_args, callback=None, disable=None):
+    """As uni_pc does."""
+    samples = euler(model, x, sigmas.clone(), extra_args, callback)
+    sigmas[-1] = 0.001
+    return samples
+
+
 def noise_of(seed):
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
 
@@ -157,6 +164,13 @@ def test_a_velocity_model_is_not_guided_where_there_is_no_signal(tmp_path):
     sigmas = torch.tensor([1.0, 0.5, 0.0])
     draw(memory(tmp_path), guider, sigmas=sigmas)
     assert guider.sigmas.count(1.0) == 1
+
+
+def test_an_image_whose_noise_is_sought_is_not_guided(tmp_path):
+    """Sigmas of FlipSigmas ascend."""
+    given = {"sigmas": SIGMAS.flip(0).clamp(min=1e-4), "latents": noise_of(1)}
+    found = draw(memory(tmp_path, "file"), **given)
+    assert torch.equal(found, draw(None, **given)) and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("function", "own"), [(euler, 0), (ahead_of_the_model, 1)])
@@ -257,8 +271,9 @@ def test_a_lasting_memory_gives_other_samples_from_the_same_seed(tmp_path, monke
     assert torch.equal(first, draw(memory(tmp_path, kind, "another")))
 
 
-def test_a_file_holds_the_finished_samples(tmp_path):
-    samples = draw(memory(tmp_path, "file"))
+@pytest.mark.parametrize("function", [euler, writes_into_its_sigmas])
+def test_a_file_holds_the_finished_samples(tmp_path, function):
+    samples = draw(memory(tmp_path, "file"), function=function, sigmas=SIGMAS.clone())
     [path] = tmp_path.iterdir()
     assert path.name == "test SimpleNamespace 4x4x4 3.safetensors"
     features = SlidingWindow.load(path).features.float()
@@ -272,6 +287,14 @@ def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
     with pytest.raises(ValueError, match=path.name):
         draw(memory(tmp_path, "file"), guider := Guider())
     assert guider.seen == [] and path.read_bytes() == b"no tensors"
+
+
+def test_a_file_that_cannot_be_written_costs_no_samples(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    samples = draw(memory(tmp_path / "file", "file"))
+    assert torch.equal(samples, draw(memory(tmp_path)))
+    [message] = caplog.messages
+    assert "not remembered, as " in message and str(tmp_path / "file") in message
 
 
 @pytest.mark.parametrize(
