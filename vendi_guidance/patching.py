@@ -8,9 +8,8 @@ network may land inside the compiled code.
 
 from collections.abc import Callable
 from functools import update_wrapper
-from inspect import Parameter, signature
+from inspect import signature
 from threading import Lock
-from types import MethodType
 from typing import Any
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -55,37 +54,39 @@ class Patch:
 
 
 class _Replacement:
-    """What stands in for a method while there are patches of it."""
+    """What stands in for a method while there are patches of it: an attribute of the object."""
 
     def __init__(self, target: Any, name: str) -> None:
+        inner = getattr(target, name)
+        update_wrapper(self, inner)
+        self.__signature__ = signature(inner)  # pipelines look at a scheduler's step
+        self.replacement = self  # `update_wrapper` hands it on to wrappers around this one
         self.target = target
         self.patches: tuple[Patch, ...] = ()  # replaced as a whole: calls read it without a lock
         self._name = name
+        self._inner = inner
         self._before = vars(target).get(name)  # a method that the object had of its own
-        inner = getattr(target, name)
+        setattr(target, name, self)
 
-        def replacement(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            if owner is not target:  # a deep copy, which brought this along
-                return getattr(type(owner), name)(owner, *args, **kwargs)
-            method = inner
-            for patch in self.patches:
-                if patch.concerns():
-                    method = patch.wrap(method)
-            return method(*args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        method = self._inner
+        for patch in self.patches:
+            if patch.concerns():
+                method = patch.wrap(method)
+        return method(*args, **kwargs)
 
-        own = Parameter("self", Parameter.POSITIONAL_ONLY)
-        given = signature(inner)  # pipelines look at the parameters of a scheduler's step
-        update_wrapper(replacement, inner)
-        vars(replacement)["replacement"] = self
-        vars(replacement)["__signature__"] = given.replace(
-            parameters=[own, *given.parameters.values()]
-        )
-        self._method = MethodType(replacement, target)
-        setattr(target, name, self._method)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of the object has its class's method. Pipelines that copy a scheduler's attributes
+        to set them again later get this one."""
+        copied = memo.get(id(self.target))
+        return self if copied is None else getattr(copied, self._name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self.target, self._name)
 
     def undo(self) -> None:
         """Restore the method, unless a later wrapper stands around ours, which then passes on."""
-        if vars(self.target).get(self._name) is self._method:
+        if vars(self.target).get(self._name) is self:
             delattr(self.target, self._name)
             if self._before is not None:
                 setattr(self.target, self._name, self._before)
