@@ -66,13 +66,13 @@ class ScaledCFG:
         self._every = every
         self._step = -1  # whose evaluations they are
         self._share = 1.0  # at that step
-        self._difference: Tensor | None = None
-        self._found_at = 0  # the step of that difference
+        # by the number of an evaluation in its step: the step where it was found, the difference
+        self._differences: dict[int, tuple[int, Tensor]] = {}
 
     def forget(self) -> None:
         """Let go of the last step."""
         self.evaluations = []
-        self._difference = None
+        self._differences = {}
 
     @property
     def every(self) -> int:
@@ -111,23 +111,25 @@ class ScaledCFG:
 
     def _scaled(self, call: Evaluation) -> Any:
         """What `evaluate` returns for a share below 1."""
-        first = self.evaluations[0] if self.evaluations else None  # then this one has no prompts
-        rows, own = call.rows, slice(None) if first else self.prompt_rows(call)
-        if own == slice(0, rows):
+        number, rows = len(self.evaluations), call.rows
+        first = self.evaluations[0] if number else None  # then this one is not for the prompts
+        own = self.prompt_rows(first or call)
+        if not first and own == slice(0, rows):
             return self._forward(call)
-        is_known = 0 < self._step - self._found_at < self.every  # from an earlier step
-        difference = self._difference if is_known and self._share else None
+        found_at, difference = self._differences.get(number, (self._step, None))
+        if not (self._share and 0 < self._step - found_at < self.every):  # of an earlier step
+            difference = None
         can_do_without = self._share == 0 and (first or self.is_divisible)
         if can_do_without or difference is not None:
             raw = first.output if first else self._forward(call.of_rows(own))
-            output = _repeated(tensor_of(raw), rows)
+            output = _repeated(tensor_of(raw)[own] if first else tensor_of(raw), rows)
             if difference is not None:
                 output = output + self._share * difference
             return in_form_of(raw, output)
         raw = self._forward(call)
         output = tensor_of(raw)
-        for_prompts = tensor_of(first.output) if first else _repeated(output[own], rows)
-        self._difference, self._found_at = output - for_prompts, self._step
+        for_prompts = _repeated((tensor_of(first.output) if first else output)[own], rows)
+        self._differences[number] = self._step, output - for_prompts
         return in_form_of(raw, for_prompts.lerp(output, self._share))
 
     def _forward(self, call: Evaluation) -> Any:
