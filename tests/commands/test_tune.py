@@ -106,11 +106,9 @@ def test_a_search_that_was_killed_goes_on_where_it_was(words, peace, tmp_path, m
     assert not (folder / "settings.json").exists()
     monkeypatch.undo()
     said_by(search(words, folder))
-    assert tried(folder)[:4] == tried(peace)[:4]
-    assert len(tried(folder)) == TRIALS
-    before = contents(folder)
+    assert tried(folder) == tried(peace)
     assert search(words, folder).exit_code == 0  # nothing is left to do
-    assert contents(folder).keys() == before.keys()
+    assert contents(folder).keys() == contents(peace).keys()
 
 
 def test_two_processes_share_the_trials(words, peace, tmp_path):
@@ -131,8 +129,9 @@ def test_two_processes_share_the_trials(words, peace, tmp_path):
 def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
     folder = tmp_path / "out"
-    assert search(words, folder).exit_code == 0
-    assert len(tried(folder)) == 1 and (folder / "settings.json").exists()
+    for _ in range(2):
+        assert search(words, folder).exit_code == 0
+        assert len(tried(folder)) == 1 and (folder / "settings.json").exists()
 
 
 def test_a_search_goes_on_only_as_it_began(words, peace):

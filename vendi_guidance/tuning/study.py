@@ -8,7 +8,7 @@ the trial's lock free and goes on with its run.
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -166,40 +166,41 @@ class Tuner:
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, float]] | None:
         """A trial for this process: one that a killed process left, else a new one; None when
         there were enough, or the next one would be one of them."""
-        state = _optuna().trial.TrialState
+        optuna = _optuna()
+        running, complete = (optuna.trial.TrialState[name] for name in ("RUNNING", "COMPLETE"))
         with self._locked():
             study = self._study()
-            for left in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-                if name := left.user_attrs.get("folder"):
-                    try:
-                        self._lock_of(name).acquire(timeout=0).lock.release()
-                    except Timeout:
-                        continue  # its process is at work
-                    # Optuna hands out no trial twice: a new one goes on with the old one's folder
-                    study.enqueue_trial(left.params, user_attrs=left.user_attrs)
-                study.tell(left.number, state=state.FAIL)
-            used = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.RUNNING])
+            used = study.get_trials(deepcopy=False, states=[complete, running])
+            # depends on the seed and on what was tried, not on whether the search was interrupted
+            seed = self.search.seed + len(used)
+            study.sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=len(FIRST))
+            for left in used:
+                if left.state == running:
+                    with suppress(Timeout):  # its process is at work
+                        return self._take(optuna.trial.Trial(study, left._trial_id))
             if len(used) >= self.search.trials:
                 return None
-            # depends on the seed and on what was tried, not on whether the search was interrupted
-            seed = self.search.seed + len(study.get_trials(deepcopy=False))
-            study.sampler = _optuna().samplers.GPSampler(seed=seed, n_startup_trials=len(FIRST))
             trial = study.ask()
-            settings = trial.user_attrs.get("settings", suggest(trial))
-            name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
-            if any(settings == one.user_attrs["settings"] for one in used):
+            if any(suggest(trial) == one.user_attrs["settings"] for one in used):
                 # what is best is known: the rest of the budget would generate the same again
-                study.tell(trial.number, state=state.FAIL)
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
                 return None
-            trial.set_user_attr("settings", settings)
-            trial.set_user_attr("folder", name)
-            lock = self._lock_of(name)
-            lock.acquire(timeout=0)
-            return trial, lock, name, settings
+            return self._take(trial)
 
-    def _lock_of(self, name: str) -> FileLock:
-        """Held by the process that is at work on a trial."""
-        return FileLock(self.folder / f".{name}.lock")
+    def _take(self, trial: Any) -> tuple[Any, FileLock, str, dict[str, float]]:
+        """A trial with its lock, its folder's name and its settings.
+
+        Raises:
+            Timeout: another process is at work on it.
+        """
+        # earlier versions went on with a killed process's folder in a trial of another number
+        name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
+        settings = trial.user_attrs.get("settings", suggest(trial))
+        lock = FileLock(self.folder / f".{name}.lock")
+        lock.acquire(timeout=0)
+        trial.set_user_attr("settings", settings)
+        trial.set_user_attr("folder", name)
+        return trial, lock, name, settings
 
     def _study(self) -> Any:
         optuna = _optuna()
