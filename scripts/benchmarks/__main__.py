@@ -34,6 +34,7 @@ ON_GPU, QUICK = {250_000: ["conditional-rke", "fkea"]}, {200: [*SCORES[4_000], "
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/benchmarks"))
 @click.option("--quick", is_flag=True, help="Small sizes, whose times say nothing.")
 def main(device: torch.device, output: Path, quick: bool) -> None:
+    output.mkdir(parents=True, exist_ok=True)
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
@@ -41,7 +42,6 @@ def main(device: torch.device, output: Path, quick: bool) -> None:
     parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device)]
     parts += ["Whole calls at the default:", "\n".join(guidance.calls(device))]
-    output.mkdir(parents=True, exist_ok=True)
     with whole_file(output / "benchmarks.md") as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     click.echo(f"wrote {output / 'benchmarks.md'}")

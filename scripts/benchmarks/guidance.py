@@ -23,14 +23,7 @@ from diffusers import DPMSolverMultistepScheduler, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
-from scripts.benchmarks.measuring import (
-    Pair,
-    in_mebibytes,
-    in_seconds,
-    line_of,
-    measure,
-    table,
-)
+from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, line_of, measure, table
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.rounds import CANDIDATES

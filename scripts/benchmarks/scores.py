@@ -14,13 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scripts.benchmarks.measuring import (
-    Pair,
-    in_mebibytes,
-    in_seconds,
-    line_of,
-    measure,
-)
+from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, line_of, measure
 from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.kernels.streams import CHUNK
 from vendi_guidance.kernels.tiles import upper_triangle

