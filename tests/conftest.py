@@ -10,12 +10,7 @@ from huggingface_hub import constants
 from matplotlib.figure import Figure
 from peft import LoraConfig, get_peft_model_state_dict
 from PIL import Image
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModel,
-    CLIPTextModelWithProjection,
-    CLIPTokenizer,
-)
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 from scripts.demo.emoji import CAPTION
 from tests.helpers import tiny_unets as unets

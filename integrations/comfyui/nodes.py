@@ -70,10 +70,7 @@ class DiverseBatch(io.ComfyNode):
 
     @classmethod
     def validate_inputs(
-        cls,
-        diversity: float = STRENGTH,
-        memory: str = KINDS[0],
-        memory_name: str = "default",
+        cls, diversity: float = STRENGTH, memory: str = KINDS[0], memory_name: str = "default"
     ) -> bool | str:
         """True, or what is wrong. ComfyUI asks before it runs a workflow, and leaves out inputs
         that are linked, whose values are not known yet."""

@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vendi_guidance.scores.functional import (
-    cluster_rke,
-    cluster_vendi,
-    conditional_rke,
-    conditional_vendi,
-    information_rke,
-    information_vendi,
-    intdiv,
-    rke,
-    vendi,
-)
+from vendi_guidance.scores import functional as scores
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
@@ -30,19 +20,19 @@ def scores_of(n: int) -> dict[str, Callable[..., Any]]:
     labels = [row % 3 for row in range(n)]
     weights = np.random.default_rng(2).dirichlet(np.ones(max(n, 1)))[:n]
     return {
-        "vendi": lambda x, t, k, j, s: vendi(x, k, spectrum=s),
-        "truncated": lambda x, t, k, j, s: vendi(x, k, truncation=3, order=1.5, spectrum=s),
-        "weighted": lambda x, t, k, j, s: vendi(x, k, weights=weights, spectrum=s),
-        "of order 0.5": lambda x, t, k, j, s: vendi(x, k, order=0.5, spectrum=s),
-        "largest": lambda x, t, k, j, s: vendi(x, k, order=math.inf, spectrum=s),
-        "rke": lambda x, t, k, j, s: rke(x, k, spectrum=s),
-        "conditional_vendi": lambda x, t, k, j, s: conditional_vendi(x, t, k, j, spectrum=s),
-        "conditional_rke": lambda x, t, k, j, s: conditional_rke(x, t, k, j, spectrum=s),
-        "information_vendi": lambda x, t, k, j, s: information_vendi(x, t, k, j, spectrum=s),
-        "information_rke": lambda x, t, k, j, s: information_rke(x, t, k, j, spectrum=s),
-        "cluster_vendi": lambda x, t, k, j, s: cluster_vendi(x, labels, k, spectrum=s),
-        "cluster_rke": lambda x, t, k, j, s: cluster_rke(x, labels, k, spectrum=s),
-        "intdiv": lambda x, t, k, j, s: intdiv(x, k),
+        "vendi": lambda x, t, k, j, s: scores.vendi(x, k, spectrum=s),
+        "truncated": lambda x, t, k, j, s: scores.vendi(x, k, truncation=3, order=1.5, spectrum=s),
+        "weighted": lambda x, t, k, j, s: scores.vendi(x, k, weights=weights, spectrum=s),
+        "of order 0.5": lambda x, t, k, j, s: scores.vendi(x, k, order=0.5, spectrum=s),
+        "largest": lambda x, t, k, j, s: scores.vendi(x, k, order=math.inf, spectrum=s),
+        "rke": lambda x, t, k, j, s: scores.rke(x, k, spectrum=s),
+        "conditional_vendi": lambda x, t, k, j, s: scores.conditional_vendi(x, t, k, j, spectrum=s),
+        "conditional_rke": lambda x, t, k, j, s: scores.conditional_rke(x, t, k, j, spectrum=s),
+        "information_vendi": lambda x, t, k, j, s: scores.information_vendi(x, t, k, j, spectrum=s),
+        "information_rke": lambda x, t, k, j, s: scores.information_rke(x, t, k, j, spectrum=s),
+        "cluster_vendi": lambda x, t, k, j, s: scores.cluster_vendi(x, labels, k, spectrum=s),
+        "cluster_rke": lambda x, t, k, j, s: scores.cluster_rke(x, labels, k, spectrum=s),
+        "intdiv": lambda x, t, k, j, s: scores.intdiv(x, k),
     }
 
 

@@ -27,10 +27,7 @@ PATHS = (
 FAR = ("/", "..")
 """What paths begin with that must not be written to."""
 
-PROMPTS = (
-    *PATHS,
-    *("cat", "<script>", "=1+1", "\u202eabc", "e\u0301", "a" * 10_000, "\ud800"),
-)
+PROMPTS = (*PATHS, *("cat", "<script>", "=1+1", "\u202eabc", "e\u0301", "a" * 10_000, "\ud800"))
 SMALL = ("-1", "0", "1", "2", "", "x", "nan", "1.5", "-")
 """Where a large number asks for much work."""
 

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import click
+import pytest
 import torch
 
+from scripts.demo import training
 from scripts.demo.emoji import Emoji, save_sheets
 from tests.conftest import SCRIPTS
+from tests.helpers.commands import invoke
 
 ASSETS = SCRIPTS.parent / "assets"
 
@@ -24,3 +28,16 @@ def small_demo(folder: Path) -> list[str]:
     for model in ("demo-probe", "demo-sdxl", "demo-faces", "demo-faces-probe"):
         (folder / model).symlink_to(ASSETS.resolve() / model)
     return [f"--assets={folder}", "--batch-size=2", "--device=cpu"]
+
+
+def interrupt(patch: pytest.MonkeyPatch, command: click.Command, *words: str) -> None:
+    """Run a training that is interrupted after its first checkpoint."""
+    write = training.save
+
+    def save(*args: object) -> None:
+        write(*args)
+        raise KeyboardInterrupt
+
+    with patch.context() as once:
+        once.setattr(training, "save", save)
+        assert invoke(command, *words).exit_code == 1

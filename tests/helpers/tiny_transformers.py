@@ -1,6 +1,7 @@
 """Tiny pipelines around a transformer, random weights, from PixArt to video."""
 
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -66,18 +67,14 @@ def two_texts() -> dict[str, Any]:
     return text() | {"tokenizer_2": Letters(), "text_encoder_2": LettersEncoder()}
 
 
-def pixart_alpha(size: int = 8) -> Any:
-    return _pixart(diffusers.PixArtAlphaPipeline, size)
-
-
-def pixart_sigma(size: int = 8) -> Any:
-    return _pixart(diffusers.PixArtSigmaPipeline, size)
-
-
-def _pixart(kind: Any, size: int) -> Any:
+def pixart(kind: Any, size: int = 8) -> Any:
     config = {"sample_size": size, "out_channels": 8, "use_additional_conditions": False}
     transformer = network("PixArtTransformer2DModel", **config)
     return kind(transformer=transformer, scheduler=diffusers.DDIMScheduler(), **NO_TEXT)
+
+
+pixart_alpha = partial(pixart, diffusers.PixArtAlphaPipeline)
+pixart_sigma = partial(pixart, diffusers.PixArtSigmaPipeline)
 
 
 def sana(size: int = 8) -> Any:
@@ -178,8 +175,5 @@ krea2 = of(
 flux2 = of("Flux2", "Flux2Transformer2DModel", **FLUX2)
 ovis_image = of("OvisImage", "OvisImageTransformer2DModel", **PACKED)
 wan = of(
-    "Wan",
-    "WanTransformer3DModel",
-    text,
-    **{"freq_dim": 8, "ffn_dim": 16, "attention_head_dim": 12},
+    "Wan", "WanTransformer3DModel", text, **{"freq_dim": 8, "ffn_dim": 16, "attention_head_dim": 12}
 )

@@ -1,5 +1,6 @@
 """Tiny pipelines around a UNet, random weights: Stable Diffusion 1.5 and XL, and their kin."""
 
+from functools import partial
 from typing import Any
 
 import diffusers
@@ -51,31 +52,21 @@ def animate_diff() -> Any:
     )
 
 
-def _xl(kind: str = "", **parts: Any) -> Any:
+def stable_diffusion_xl(kind: str = "", reads_images: bool = False, **parts: Any) -> Any:
     pipeline = getattr(diffusers, f"StableDiffusionXL{kind}Pipeline")
-    return pipeline(**{"vae": None, "unet": unet(**XL), **without_text(2)} | parts)
+    made = {"vae": vae() if reads_images else None, "unet": unet(**XL)}
+    return pipeline(**made, **without_text(2), **parts)
 
 
-def stable_diffusion_xl() -> Any:
-    return _xl()
-
-
-def stable_diffusion_xl_img2img() -> Any:
-    return _xl("Img2Img", vae=vae())
-
-
-def stable_diffusion_xl_inpaint() -> Any:
-    return _xl("Inpaint", vae=vae())
+stable_diffusion_xl_img2img = partial(stable_diffusion_xl, "Img2Img", True)
+stable_diffusion_xl_inpaint = partial(stable_diffusion_xl, "Inpaint", True)
+stable_diffusion_xl_pag = partial(stable_diffusion_xl, "PAG", pag_applied_layers="mid")
 
 
 def stable_diffusion_xl_controlnet() -> Any:
     channels = {"conditioning_embedding_out_channels": (4, 8)}
     controlnet = diffusers.ControlNetModel(**channels, **BLOCKS, **XL)
-    return _xl("ControlNet", vae=vae(), controlnet=controlnet)
-
-
-def stable_diffusion_xl_pag() -> Any:
-    return _xl("PAG", pag_applied_layers="mid")
+    return stable_diffusion_xl("ControlNet", True, controlnet=controlnet)
 
 
 def kandinsky_2_2() -> Any:

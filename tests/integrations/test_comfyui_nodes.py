@@ -128,7 +128,10 @@ WRONG = [
     ({"diversity": 1.5}, "diversity must be between 0 and 1, got 1.5"),
     ({"memory": "forever"}, "one of this batch, session, file, got 'forever'"),
     ({"memory": "session", "memory_name": ".hidden"}, NAME % ".hidden"),
-    ({"memory": "file", "memory_name": ".."}, NAME % r"\.\."),
+    *(
+        ({"memory": "file", "memory_name": name}, NAME % re.escape(repr(name)[1:-1]))
+        for name in ("", "..", "../a", "a/b", "a" * 101, "a\nb")
+    ),
 ]
 
 

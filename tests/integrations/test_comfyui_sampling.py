@@ -418,12 +418,6 @@ def test_a_sampler_without_a_function_is_refused(tmp_path):
         DiverseSampling(Rounds(), memory(tmp_path))(run, *args)
 
 
-@pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "a" * 101, "a\nb"])
-def test_names_that_are_no_file_names_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="the name of a memory begins with"):
-        memory(tmp_path, "file", name)
-
-
 # Prompts nearby
 
 

@@ -9,11 +9,10 @@ import torch
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
 from scripts.demo.probing import TRAINING_FEATURES, save_training_features
-from tests.conftest import SCRIPTS
+from tests.helpers.small_demo import ASSETS
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe
 
-ASSETS = SCRIPTS.parent / "assets"
 ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
 
 

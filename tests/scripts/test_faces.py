@@ -8,11 +8,10 @@ import torch
 
 from scripts.demo import faces as demo
 from scripts.demo.train_faces import half_size
-from tests.conftest import SCRIPTS
+from tests.helpers.small_demo import ASSETS
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
-PROMPTS = SCRIPTS.parent / "assets" / "prompts"
 FILES = "faces", "faces-named", "faces-tuning", "faces-tuning-named"
 COMMONEST = demo.values_of([0] * len(demo.ATTRIBUTES))
 
@@ -85,7 +84,7 @@ def test_the_probe_reads_in_captions_what_they_name(faces, probe):
 
 
 def test_prompts_are_what_the_probe_knows_and_tuning_ones_are_apart(probe):
-    files = {name: open_prompts(str(PROMPTS / f"{name}.txt")) for name in FILES}
+    files = {name: open_prompts(str(ASSETS / "prompts" / f"{name}.txt")) for name in FILES}
     for name, prompts in files.items():
         asked = probe.asked(prompts)
         named = [sum(value is not None for value in one[1:]) for one in asked]

@@ -10,10 +10,9 @@ import torch
 from PIL import Image
 
 from scripts.demo import letters as demo
-from tests.conftest import SCRIPTS
+from tests.helpers.small_demo import ASSETS
 from vendi_guidance.features.probe import load_probe
 
-ASSETS = SCRIPTS.parent / "assets"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 FACES = {
     "400-normal": "DejaVuSans.ttf",
@@ -35,9 +34,7 @@ def flat() -> demo.Letters:
 def dejavu(tmp_path, monkeypatch) -> demo.Letters:
     """DejaVu as a sans-serif family with italics, and as handwriting that has none and slants."""
     monkeypatch.setattr(
-        demo,
-        "FAMILIES",
-        {"serif": (), "sans-serif": ("one@1",), "handwriting": ("two@1",)},
+        demo, "FAMILIES", {"serif": (), "sans-serif": ("one@1",), "handwriting": ("two@1",)}
     )
     monkeypatch.setattr(demo, "SLANTED", ("two",))
     for family, faces in {"one": [*FACES], "two": ["400-normal", "700-normal"]}.items():

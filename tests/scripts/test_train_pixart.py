@@ -2,49 +2,29 @@
 
 from functools import partial
 
-import pytest
 import torch
-from click.testing import CliRunner
 from diffusers import DiffusionPipeline
 
 from scripts.demo import held_out, train_pixart, training
 from scripts.demo.emoji import Emoji, caption
 from scripts.demo.held_out import measure
-from tests.helpers.small_demo import small_demo
+from tests.helpers.commands import succeeds
+from tests.helpers.small_demo import interrupt, small_demo
 from vendi_guidance.storage.tensors import load_tensors
 
 STEPS = 4
 
 
-@pytest.fixture
-def train(tmp_path, monkeypatch):
-    """Train a network of one layer, with a checkpoint every second step; returns the result."""
+def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(tmp_path, monkeypatch):
+    """A network of one layer, with a checkpoint every second step."""
     small = partial(train_pixart.make_pipeline, layers=1, heads=1, text_width=32)
     monkeypatch.setattr(train_pixart, "make_pipeline", small)
     monkeypatch.setattr(held_out, "measure", partial(measure, each=(2, 1)))
     monkeypatch.setattr(training, "SAVE_EVERY", 2)
     given = [*small_demo(tmp_path), f"--steps={STEPS}", "--dtype=float32"]
-
-    def run(work):
-        return CliRunner().invoke(train_pixart.main, [*given, f"--work={work}"])
-
-    return run
-
-
-def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(
-    tmp_path, train, monkeypatch
-):
-    def interrupt(*args):
-        write(*args)
-        raise KeyboardInterrupt
-
-    write = training.save
-    with monkeypatch.context() as once:
-        once.setattr(training, "save", interrupt)
-        assert train(tmp_path / "resumed").exit_code == 1
+    interrupt(monkeypatch, train_pixart.main, *given, f"--work={tmp_path / 'resumed'}")
     for work in ("resumed", "whole"):
-        done = train(tmp_path / work)
-        assert done.exit_code == 0, done.output
+        succeeds(train_pixart.main, *given, f"--work={tmp_path / work}")
     (one, resumed), (_, whole) = (
         load_tensors(tmp_path / work / "pixart.safetensors") for work in ("resumed", "whole")
     )

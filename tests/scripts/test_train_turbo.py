@@ -4,19 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from click.testing import CliRunner
-from diffusers import (
-    DiffusionPipeline,
-    FlowMatchEulerDiscreteScheduler,
-    StableDiffusionXLPipeline,
-)
+from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler, StableDiffusionXLPipeline
 from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from scripts.comparison.models import MODELS
 from scripts.demo import train_turbo, training
 from scripts.demo.held_out import measure
-from tests.helpers.small_demo import ASSETS, small_demo
+from tests.helpers.commands import succeeds
+from tests.helpers.small_demo import ASSETS, interrupt, small_demo
 from vendi_guidance.runs.lora import WEIGHTS
 from vendi_guidance.storage.tensors import load_tensors
 
@@ -54,19 +50,11 @@ def test_an_interrupted_training_resumes_and_its_model_draws(
     options = [*small_demo(tmp_path), f"--work={work.parent}", "--chunks=2", "--steps=2"]
     options += [f"--model={name}"]
 
-    def interrupt(*args):
-        write(*args)
-        raise KeyboardInterrupt
-
-    write, drawn = training.save, []
-    real = train_turbo.draw
+    drawn, real = [], train_turbo.draw
     monkeypatch.setattr(train_turbo, "draw", lambda *args: drawn.append(args[2]) or real(*args))
-    with monkeypatch.context() as once:
-        once.setattr(training, "save", interrupt)
-        assert CliRunner().invoke(train_turbo.main, options).exit_code == 1
+    interrupt(monkeypatch, train_turbo.main, *options)
     (work / "trajectories-001.safetensors").unlink()
-    done = CliRunner().invoke(train_turbo.main, options)
-    assert done.exit_code == 0, done.output
+    succeeds(train_turbo.main, *options)
     # what was there was not generated again
     assert [seed - train_turbo.FIRST_SEED for seed in drawn] == [0, 1, 1]
     assert load_tensors(work / "student.safetensors")[0]["step"] == 2
