@@ -76,6 +76,19 @@ def test_scale_zero_returns_the_very_tensor_and_remembers_nothing():
     assert len(recording.window) == 3
 
 
+@pytest.mark.parametrize("steps", [STEPS, 1])
+def test_what_is_set_after_a_call_at_scale_zero_or_one_cut_short_holds_in_the_next(steps):
+    guidance, (latents, prompts) = published(scale=0), batch()
+    guidance.on(pipeline())
+    for index in range(steps):
+        guidance(pipeline(), index, index, {"latents": latents, "prompt_embeds": prompts})
+    guidance.settings = Published(scale=0.3)
+    assert not torch.equal(denoise(guidance, latents, prompts), latents)
+    guidance.keeps = "forever"
+    with pytest.raises(ValueError, match="memory must be one of session, call, got 'forever'"):
+        guidance.on(pipeline())
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("broken", ["latents", "prompts"])
 @pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])

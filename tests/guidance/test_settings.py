@@ -145,11 +145,13 @@ def test_rounds_0_says_once_what_to_write_instead(caplog):
     "settings", [Rounds(strength=0.7, sigma_prompt=0.2, cfg=0.1), Published(every=3, truncation=5)]
 )
 def test_a_config_goes_round_trip(settings):
-    guidance = VendiGuidance(settings, memory="call", window=7, record=True, prompt_input="text")
+    guidance = VendiGuidance(settings, prompt_input="text", undistilled="adapters")
+    guidance.keeps, guidance.record = "call", True  # as between two calls
+    guidance.window.resize(7)
     again = VendiGuidance.from_config(json.loads(guidance.to_json_string()))
     assert again.settings == settings
     assert (again.keeps, again.window.size, again.record) == ("call", 7, True)
-    assert again.prompt_input == "text"
+    assert (again.prompt_input, again.undistilled) == ("text", "adapters")
 
 
 def test_each_proposal_has_a_way_to_make_moves():

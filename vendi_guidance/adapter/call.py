@@ -78,7 +78,7 @@ class Call:
                 "this guidance is guiding another thread's call: give each thread a VendiGuidance "
                 "of its own"
             )
-        self.has_begun, self._thread = True, get_ident()
+        self._thread = get_ident()
         is_known = self._follow(step.pipeline)
         network = self._network if is_known else None
         step = replace(step, network=network)

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from diffusers.callbacks import PipelineCallback
+from diffusers.configuration_utils import FrozenDict
 from torch import Tensor
+from torch.nn import Module
 
 from vendi_guidance.adapter.call import Call
 from vendi_guidance.adapter.calling import (
@@ -86,7 +88,7 @@ class VendiGuidance(PipelineCallback):
         settings: `Settings`, as given above.
         memory: a `Memory`: the window, the exemplars and the prompt bandwidth that was found.
         keeps: the argument `memory`, a word; it may be changed between calls.
-        undistilled: as given above; it may be replaced between calls.
+        record, undistilled: as given above; they may be replaced between calls.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -129,19 +131,22 @@ class VendiGuidance(PipelineCallback):
         self._has_warned = False
 
     @property
-    def settings(self) -> Rounds | Published:
-        return self._settings
+    def _internal_dict(self) -> FrozenDict:
+        """diffusers' configuration, from which `from_config` makes the same guidance again; where
+        there is a space or a network of one's own, `from_config` refuses its name."""
+        space, other = self.settings.space, self.undistilled
+        others = {
+            "space": space if isinstance(space, str) else repr(space),
+            "memory": self.keeps,
+            "window": self.window.size,
+            "record": self.record,
+            "undistilled": type(other).__name__ if isinstance(other, Module) else other,
+            "prompt_input": self._prompt_input,
+        }
+        return FrozenDict({**vars(self.settings), **others})
 
-    @settings.setter
-    def settings(self, settings: Rounds | Published) -> None:
-        self._settings = settings
-        # diffusers' configuration, from which `from_config` makes the same guidance again
-        space = settings.space if isinstance(settings.space, str) else repr(settings.space)
-        others = {"memory": self.keeps, "window": self.window.size, "record": self.record}
-        self._internal_dict: Any = {}  # `register_to_config` would keep the other algorithm's
-        self.register_to_config(
-            **{**vars(settings), "space": space}, **others, prompt_input=self._prompt_input
-        )
+    def register_to_config(self, **_: Any) -> None:
+        """Nothing is stored: the configuration follows what may change between calls."""
 
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
@@ -230,7 +235,6 @@ class VendiGuidance(PipelineCallback):
         settings, inputs = self.settings.changed(**changes), callback_tensor_inputs
         try:
             if memory is not None:
-                check_lasting(memory)
                 self.keeps = memory
             if undistilled is not NOT_GIVEN:
                 self.undistilled = undistilled
@@ -252,6 +256,7 @@ class VendiGuidance(PipelineCallback):
         missed the first prediction.
         """
         self._end()
+        check_lasting(self.keeps)
         self._call = Call(pipeline, self.settings, self.memory, generator, self.undistilled)
         return self._call
 
@@ -272,11 +277,14 @@ class VendiGuidance(PipelineCallback):
             count: how many steps the call has.
             callback_kwargs: "latents", and what tells prompts apart.
         """
-        if self._settings_now.scale == 0 and not self.record:
-            return callback_kwargs
         call = self._call
         if call is None or (step_index == 0 and call.has_begun):  # the pipeline is called anew
             call = self.begin(pipeline)
+        call.has_begun = True
+        if call.settings.scale == 0 and not self.record:
+            if step_index >= count - 1:
+                self._end()
+            return callback_kwargs
         scheduled = getattr(pipeline.scheduler, "num_inference_steps", None) or 0
         step = Step(step_index, count, callback_kwargs["latents"], pipeline, scheduled=scheduled)
         is_due = call.observe(step)
