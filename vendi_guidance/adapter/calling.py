@@ -75,18 +75,17 @@ def arguments(
         guide: the callback of guidance.
         inputs: the tensors that it needs.
         callback: of the user's, called after it; PixArt's are `callback(step, timestep, latents)`.
-        callback_inputs: the tensors that this gets; None is what diffusers gives it.
+        callback_inputs: the tensors that this gets, which the pipeline checks; None is what
+            diffusers gives it.
     """
     if family_of(pipeline).is_in_place:
         return {"callback": _in_place(pipeline, guide, callback), "callback_steps": 1}
-    if callback is not None:
-        if isinstance(callback, (PipelineCallback, MultiPipelineCallbacks)):
-            callback_inputs = callback.tensor_inputs
-        theirs = ["latents"] if callback_inputs is None else callback_inputs
-        guide, inputs = then(guide, callback, theirs), [*inputs, *theirs]
+    if isinstance(callback, (PipelineCallback, MultiPipelineCallbacks)):
+        callback_inputs = callback.tensor_inputs
+    theirs = ["latents"] if callback_inputs is None else callback_inputs
     return {
-        "callback_on_step_end": guide,
-        "callback_on_step_end_tensor_inputs": list(dict.fromkeys(inputs)),
+        "callback_on_step_end": guide if callback is None else then(guide, callback, theirs),
+        "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*inputs, *theirs])),
     }
 
 
