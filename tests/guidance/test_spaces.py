@@ -191,8 +191,13 @@ def test_what_cannot_be_decoded_is_said_in_a_sentence():
     ):
         with pytest.raises(ValueError, match=message):
             space.remember(pipe, torch.zeros(1, *shape))
-    with pytest.raises(ValueError, match="does not generate images"):
-        exemplar_features(films, [Image.new("RGB", SIZE)])
+    for pipe, count, space, message in (
+        (films, 1, "latent", "does not generate images"),
+        (pipeline("SDXL"), 0, "latent", "at least one image, got none"),
+        (pipeline("SDXL"), 1, "latnt", "space must be one of latent, denoised, got 'latnt'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            exemplar_features(pipe, [Image.new("RGB", SIZE)] * count, space)
 
 
 def photographs(count=3, size=SIZE):
@@ -222,5 +227,10 @@ def test_exemplars_in_the_image_space_are_features_of_the_pictures_themselves():
     features = exemplar_features(pipe, images, space)
     with torch.no_grad():
         assert torch.allclose(features, space.encoder(pixels), atol=1e-5)
+    grey = Image.new("I;16", SIZE, 100 * 257), Image.new("L", SIZE, 100)
+    clear = Image.new("RGBA", SIZE, (0, 0, 0, 0)), Image.new("RGB", SIZE, "white")
+    for one, same in (grey, clear):
+        found = (exemplar_features(pipe, [image], space) for image in (one, same))
+        assert torch.equal(*found)
     smaller = exemplar_features(pipe, images, size=(8, 12))
     assert smaller.shape == (3, 4, 4, 6)

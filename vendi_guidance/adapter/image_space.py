@@ -8,8 +8,10 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.adapter.vae import decode, encode, frozen, vae_of
-from vendi_guidance.guidance.spaces import SPACES, Space, View
+from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.spaces import Space, View
 from vendi_guidance.guidance.step import Prediction
+from vendi_guidance.storage.images import to_rgb
 
 
 class ImageSpace(Space):
@@ -93,7 +95,7 @@ def exemplar_features(
 
     Args:
         pipeline: the one to be guided, which prepares and encodes the images.
-        images: n images.
+        images: n images, n >= 1, of any mode.
         space: where samples are compared.
         size: height and width of the images to be generated; None is those of the first image.
 
@@ -101,7 +103,8 @@ def exemplar_features(
         (n, ...) features: of the images themselves for an `ImageSpace`, else of their latents.
 
     Raises:
-        ValueError: the pipeline has no VAE, or one for other things than images.
+        ValueError: the pipeline has no VAE, or one for other things than images; no images, or an
+            unknown space.
 
     Example:
         >>> from PIL import Image
@@ -112,14 +115,13 @@ def exemplar_features(
         torch.Size([1, 4, 16, 16])
         >>> guidance = VendiGuidance(space="latent", exemplars=exemplars)
     """
-    vae = vae_of(pipeline)
+    vae, space = vae_of(pipeline), Rounds(space=space).build_space()
+    if not len(images):
+        raise ValueError("exemplar_features needs at least one image, got none")
     if not hasattr(pipeline, "image_processor"):
         raise ValueError(f"{type(pipeline).__name__} does not generate images")
     height, width = size or (None, None)
-    pixels = pipeline.image_processor.preprocess(
-        [image.convert("RGB") for image in images], height, width
-    )
-    space = SPACES[space] if isinstance(space, str) else space
+    pixels = pipeline.image_processor.preprocess([to_rgb(image) for image in images], height, width)
     if isinstance(space, ImageSpace):
         return space.of_pictures(pixels)
     with frozen(vae):
