@@ -6,11 +6,13 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image
 
-from tests.helpers.commands import contents, repeatable
+from tests.helpers.commands import Killed, contents, repeatable
 from tests.helpers.processes import fork, needs_fork
 from tests.helpers.runs import read_run
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress
@@ -75,12 +77,13 @@ def test_beginning_anew_leaves_nothing_of_the_old_run_which_has_not_begun_withou
     tmp_path, folder
 ):
     assert RunFolder(tmp_path / "new", 5).recover() is None
-    for name in ("notes.txt", "comparison.png"):
+    mine = {"notes.txt", "comparison.png", "2024.png"}
+    for name in mine:
         (folder.path / name).write_text("mine")
     with folder.locked():
         folder.begin(PLAN, OPENING)
     assert set(contents(folder.path)) == {
-        *("notes.txt", "comparison.png"),
+        *mine,
         MANIFEST,
         f"{CHECKPOINTS}/000000000000-000000000000.safetensors",
     }
@@ -88,11 +91,36 @@ def test_beginning_anew_leaves_nothing_of_the_old_run_which_has_not_begun_withou
     assert folder.recover() is None
 
 
-def test_metadata_that_lost_lines_are_noticed(folder):
-    for lose in (lambda path: os.truncate(path, 50), os.unlink):
-        lose(folder.path / METADATA)
-        with pytest.raises(ValueError, match=r"metadata\.jsonl has lost lines: .* after 4 images"):
-            folder.recover()
+@pytest.mark.parametrize("call", ["Manifest.save", "remove_images", "remove_unfinished"])
+def test_a_run_whose_replacement_was_killed_begins_anew(folder, monkeypatch, call):
+    monkeypatch.setattr(f"vendi_guidance.runs.folder.{call}", Mock(side_effect=Killed))
+    with pytest.raises(Killed):
+        folder.begin(PLAN, OPENING)
+    monkeypatch.undo()
+    assert folder.recover() is None
+    folder.begin(PLAN, OPENING)
+    assert {path.name for path in folder.path.iterdir()} == {MANIFEST, CHECKPOINTS}
+
+
+def add_column(path: Path) -> None:
+    path.write_text(path.read_text().replace("}", ', "score": 0.5}'))
+
+
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 50), os.unlink, add_column])
+def test_metadata_that_have_changed_are_noticed_and_left_alone(folder, change):
+    change(folder.path / METADATA)
+    before = contents(folder.path)
+    with pytest.raises(
+        ValueError, match=r"metadata\.jsonl has changed: its lines of 4 images have"
+    ):
+        folder.recover()
+    assert contents(folder.path) == before
+
+
+def test_images_without_checkpoints_are_no_run_to_begin_anew(folder):
+    shutil.rmtree(folder.path / CHECKPOINTS)
+    with pytest.raises(ValueError, match=r"has images, but not the checkpoints .* hidden folder"):
+        folder.recover()
 
 
 @needs_fork

@@ -148,18 +148,23 @@ class Checkpoints:
         if left and window.entered - left < window.size:
             raise ValueError(f"in {self.folder}, checkpoints are missing")
 
+    @property
+    def removed(self) -> Path:
+        """The folder of checkpoints that `remove` has taken away, until `clean` deletes it."""
+        return self.folder.with_name(f"{self.folder.name}-removed")
+
     def clean(self) -> None:
-        """Delete unfinished files and useless checkpoints that a killed process left."""
+        """Delete what was removed, and what a killed process left: unfinished files and useless
+        checkpoints."""
+        shutil.rmtree(self.removed, ignore_errors=True)
         remove_unfinished(self.folder)
         self._remove_useless()
 
     def remove(self) -> None:
-        """Delete all checkpoints at once: a crash leaves all or none of them."""
+        """Take all checkpoints away at once: a crash leaves all or none of them."""
         if self.folder.exists():
-            removed = self.folder.with_name(f"{self.folder.name}-removed")
-            shutil.rmtree(removed, ignore_errors=True)
-            self.folder.replace(removed)
-            shutil.rmtree(removed)
+            shutil.rmtree(self.removed, ignore_errors=True)
+            self.folder.replace(self.removed)
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))

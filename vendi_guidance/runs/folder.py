@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +86,29 @@ class RunFolder:
         has to begin anew.
 
         Raises:
-            ValueError: a damaged checkpoint, or metadata that is shorter than it says.
+            ValueError: a damaged checkpoint, metadata that it does not fit, or images without one.
             OSError: the folder cannot be written.
         """
         progress = self.checkpoints.last()
-        if progress is None:
-            return None
         metadata, timings = self.path / METADATA, self.path / TIMINGS
-        length = metadata.stat().st_size if metadata.is_file() else 0
-        if length < progress.metadata_bytes:
+        if progress is None:
+            if metadata.is_file() and not self.checkpoints.removed.exists():
+                raise ValueError(
+                    f"{self.path} has images, but not the checkpoints in {CHECKPOINTS} from which "
+                    "their run goes on: copy that hidden folder, too, or begin anew with "
+                    "--overwrite, which deletes the images"
+                )
+            return None
+        kept = length = 0
+        if metadata.is_file():
+            length = metadata.stat().st_size
+            with metadata.open("rb") as lines:
+                kept = sum(map(len, islice(lines, progress.done)))
+        if kept != progress.metadata_bytes:
             raise ValueError(
-                f"{metadata} has lost lines: it has {length} bytes, and had "
-                f"{progress.metadata_bytes} after {counted(progress.done, 'image')}; delete the "
-                "folder to start again"
+                f"{metadata} has changed: its lines of {counted(progress.done, 'image')} have "
+                f"{kept} bytes, and had {progress.metadata_bytes}; put the original back, or begin "
+                "anew with --overwrite, which deletes the images"
             )
         with self._writing():
             self._clean()

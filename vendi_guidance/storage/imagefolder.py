@@ -43,7 +43,7 @@ def remove_images(folder: Path) -> None:
     (folder / METADATA).unlink(missing_ok=True)  # first, so that it never names a missing image
     (folder / TIMINGS).unlink(missing_ok=True)
     for image in folder.glob("*.png"):
-        if image.stem.isdecimal():
+        if image.stem.isdecimal() and image.name == image_name(int(image.stem)):
             image.unlink()
 
 
