@@ -1,5 +1,6 @@
 """What belongs to one pipeline call dies with it."""
 
+import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -60,6 +61,17 @@ def test_samples_held_back_enter_in_order_when_they_are_committed():
     assert len(guidance.window) == 0
     guidance.memory.commit(finished)
     assert len(guidance.window) == 5
+
+
+def test_a_pipeline_whose_steps_a_copy_of_its_scheduler_makes_is_told_what_to_use(sdxl, caplog):
+    given, other = VendiGuidance().on(sdxl), copy.deepcopy(sdxl.scheduler)
+    other.set_timesteps(3)
+    sdxl.scheduler.step = other.step
+    draw(sdxl, **given)
+    [said] = caplog.messages
+    assert said.endswith(
+        'its DDIMScheduler made no step, a copy perhaps did: use preset="published"'
+    )
 
 
 # The generator of the call

@@ -140,7 +140,10 @@ class Call:
             return "the pipeline did not call its callback"
         if step.count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
-        return f"{type(step.pipeline.scheduler).__name__} would have discarded each change"
+        scheduler = type(step.pipeline.scheduler).__name__
+        if self._watch is not None and not self._watch.steps:
+            return f'its {scheduler} made no step, a copy perhaps did: use preset="published"'
+        return f"{scheduler} would have discarded each change"
 
     def _prediction(self, step: Step) -> Prediction | None:
         """The scheduler's at this step; None where the settings need none."""
