@@ -278,6 +278,7 @@ def test_a_run_from_before_there_was_a_budget_goes_on_with_its_rounds(make, run_
 def test_another_network_makes_the_rounds_and_the_run_says_which(make, run_of, base, tmp_path):
     usual = ("a cat", "--images-per-prompt", 4, *GUIDED)
     own = run_of(*usual).pixels
+    (base / "scheduler" / "scheduler_config.json").write_text("[]")  # of no use to its network
     result = make(*usual, "--undistilled", base, output="other")
     other = made(result, tmp_path / "other")
     assert (other.pixels != own).any()

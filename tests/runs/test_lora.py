@@ -37,6 +37,8 @@ def test_a_folders_own_weights_or_its_only_file_are_found(folder):
     (folder / "b.safetensors").touch()
     with pytest.raises(FileNotFoundError, match="2 other files of safetensors: name the file"):
         find_lora(str(folder))
+    with pytest.raises(FileNotFoundError, match="has no safetensors, and nothing else is read"):
+        find_lora(str(folder.parent))
 
 
 def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(folder, hub):

@@ -182,9 +182,13 @@ def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(hub, tiny_sdx
     load(snapshot)
 
 
-@pytest.mark.parametrize("name", ["", "sdxl", "no/such/folder", "./here", "/", "a\0b", "x" * 5000])
-def test_what_can_be_no_name_on_the_hub_is_a_folder(hub, name):
-    with pytest.raises((FileNotFoundError, ValueError)) as caught:
+@pytest.mark.parametrize(
+    "name",
+    ["", "sdxl", "no/such/folder", "./here", "/", "a\0b", "x" * 5000, "model/model_index.json"],
+)
+def test_what_can_be_no_name_on_the_hub_is_a_folder(hub, model, monkeypatch, name):
+    monkeypatch.chdir(model.parent)
+    with pytest.raises((FileNotFoundError, ValueError), match="there is no model") as caught:
         check_model(find_model(name))
     assert "\n" not in str(caught.value)
 

@@ -31,6 +31,7 @@ def test_settings_are_arguments_of_a_guided_pipeline_or_of_the_guidance_itself(p
         ({"settings": {"level": 10**400}}, "level must be .*got 1000"),
         ({"settings": {"rounds": "many"}}, "rounds must be .*'many'"),
         ({"settings": [1]}, "no settings of guidance"),
+        ('{"strength": 0.3}', "it has format None"),
         ({"format": "recipe"}, "it has format recipe"),
         ({"version": 9}, "version 9"),
         *(

@@ -15,7 +15,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
         ("prompts.txt", "\ufeffcat\r\ndog"),
         ("prompts.jsonl", '{"prompt": "cat"}\n\n{"prompt": "dog", "seed": 3}\n'),
         ("prompts.csv", "id,prompt\n1,cat\n2,dog\n"),
-        ("PROMPTS.CSV", '"prompt"\n"cat"\n"dog"\n'),
+        ("PROMPTS.CSV", '\n"prompt"\n"cat"\n\n"dog"\n'),
         ("quotes.csv", 'prompt\ncat\n"a ""big"" dog,\nasleep"\n'),
     ],
 )

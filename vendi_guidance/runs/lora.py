@@ -56,7 +56,9 @@ def _in_folder(folder: Path) -> Path:
     found = sorted(folder.glob("*.safetensors"))
     if folder / WEIGHTS in found:
         return folder / WEIGHTS
-    if len(found) != 1:
+    if not found:
+        raise FileNotFoundError(f"--lora {folder} has no safetensors, and nothing else is read")
+    if len(found) > 1:
         raise FileNotFoundError(
             f"--lora {folder} has no {WEIGHTS} but {counted(len(found), 'other file')} of "
             "safetensors: name the file"

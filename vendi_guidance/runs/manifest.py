@@ -28,8 +28,9 @@ def write_json(path: Path, form: str, content: dict[str, Any]) -> None:
 def read_json(path: Path, form: str) -> dict[str, Any]:
     """What `write_json` wrote; raises one of `DAMAGED` for anything else."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if (content["format"], content["version"]) != (form, VERSION):
-        raise ValueError(f"it has format {content['format']}, version {content['version']}")
+    kind, number = content.get("format"), content.get("version")
+    if (kind, number) != (form, VERSION):
+        raise ValueError(f"it has format {kind}, version {number}")
     return content
 
 

@@ -54,10 +54,10 @@ def find_model(name: str, variant: str | None = None) -> Path:
     """
     folder = Path(name)
     try:
-        is_folder = folder.is_dir() or name.startswith(("/", ".", "~")) or name.count("/") != 1
+        is_local = folder.exists() or name.startswith(("/", ".", "~")) or name.count("/") != 1
     except (OSError, ValueError) as error:  # too long, or with a null character
         raise FileNotFoundError(f"there is no model {name!r}: {reason(error)}") from None
-    if is_folder:
+    if is_local:
         return folder
     offline: Exception | None = None
     try:

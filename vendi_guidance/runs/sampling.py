@@ -122,21 +122,21 @@ def _by_name(name: str) -> tuple[int, float | None, str] | None:
 
 
 def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
-    index = _json(folder / "model_index.json")
-    scheduler = _json(folder / "scheduler" / "scheduler_config.json")
+    index = read_config(folder / "model_index.json")
+    scheduler = read_config(folder / "scheduler" / "scheduler_config.json")
     if scheduler.get("_class_name") == "LCMScheduler":
-        embeds = _json(folder / "unet" / "config.json").get("time_cond_proj_dim")
+        embeds = read_config(folder / "unet" / "config.json").get("time_cond_proj_dim")
         return 4, None if embeds else 1.0, "models with an LCMScheduler"
     if index.get("is_distilled") is True:
         return 4, 1.0, "distilled models"
-    network = _json(folder / "transformer" / "config.json")
+    network = read_config(folder / "transformer" / "config.json")
     is_flux = network.get("_class_name") == "FluxTransformer2DModel"
     if is_flux and network.get("guidance_embeds") is False:
         return 4, 0.0, "Flux without guidance embeddings"
     return None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """A configuration; empty where there is none that can be read, which loading will tell."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

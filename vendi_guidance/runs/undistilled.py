@@ -15,6 +15,7 @@ from vendi_guidance.features.weights import all_weights, model_folder, reason
 from vendi_guidance.runs.models import parts_of
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.precision import counts, weights_of
+from vendi_guidance.runs.sampling import read_config
 
 CONFIG = "config.json"
 
@@ -98,8 +99,7 @@ def _variant_in(folder: Path, options: RunOptions) -> str | None:
 
 def _prediction_type(folder: Path) -> str | None:
     """What the network of a model predicts, if its scheduler says it."""
-    file = folder / "scheduler" / "scheduler_config.json"
-    return json.loads(file.read_text("utf-8")).get("prediction_type") if file.is_file() else None
+    return read_config(folder / "scheduler" / "scheduler_config.json").get("prediction_type")
 
 
 def _class_in(folder: Path) -> type[Any]:

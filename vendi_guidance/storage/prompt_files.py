@@ -122,9 +122,10 @@ def _csv_prompts(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = csv.reader(lines, strict=True)
         try:
-            header = next(rows, ["prompt"])
+            header = next(filter(None, rows), ["prompt"])
             if "prompt" not in header:
-                raise ValueError(f"{path}, line 1 has no column 'prompt', only {', '.join(header)}")
+                place, found = f"{path}, line {rows.line_num}", ", ".join(header)
+                raise ValueError(f"{place} has no column 'prompt', only {found}")
             column = header.index("prompt")
             for row in filter(None, rows):
                 prompt = row[column] if column < len(row) else ""
