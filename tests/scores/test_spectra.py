@@ -127,7 +127,7 @@ def test_random_features_far_from_the_origin_survive_float32():
 
 @pytest.mark.parametrize("kernel", [Cosine(), Product(Gaussian(1.0), Cosine(), 1)])
 def test_kernels_without_frequencies_are_told_what_to_use(kernel):
-    with pytest.raises(ValueError, match=r"need a Gaussian kernel.*Nystrom\(6\) or Exact"):
+    with pytest.raises(ValueError, match=r"need a Gaussian kernel.*Exact.*Nystrom\(6\)"):
         vendi(torch.full((3, 2), 0.5), kernel, spectrum=RandomFourier(6))
 
 
@@ -320,14 +320,27 @@ def test_features_of_norm_one_hundred_score_in_any_precision_as_their_values_do(
             assert found == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-4)
 
 
+def test_spectra_by_themselves_read_features_as_the_scores_do():
+    x, kernel = (9 * normal(0, 700, 3)).round(), Gaussian(9.0)
+    for kind in (torch.Tensor.half, torch.Tensor.int, lambda x: x.int().numpy()):
+        for spectrum in (Exact(), Nystrom(20), RandomFourier(40)):
+            expected = spectrum.eigenvalues(x, kernel)
+            found = spectrum.eigenvalues(kind(x), kernel)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+        found, expected = (
+            Lanczos(deflated=2).estimate(each, kernel, Entropy()) for each in (kind(x), x)
+        )
+        torch.testing.assert_close(found.entropy, expected.entropy, rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Nystrom(0), "rank must be .* at least 1, got 0"),
         (lambda: RandomFourier(7), "features must be even, .* got 7"),
         (lambda: RandomFourier(-2), "features must be .* at least 1, got -2"),
-        (lambda: Lanczos(steps=0), "steps must be .* at least 1, got 0"),
-        (lambda: Lanczos(probes=1), "probes must be at least 2 for an error bar, got 1"),
+        (lambda: Lanczos(steps=2), "steps must be .* at least 3, got 2"),
+        (lambda: Lanczos(probes=1), "probes must be .* at least 2, got 1"),
         (lambda: Lanczos(deflated=0), "deflated must be .* at least 1, got 0"),
     ],
 )

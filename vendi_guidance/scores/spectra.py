@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.base import Features, Kernel
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
@@ -77,9 +77,9 @@ class Exact(Spectrum):
         tensor([0.6667, 0.3333], dtype=torch.float64)
     """
 
-    def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+    def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(min(n, w),) float64, largest first, non-negative, summing to 1."""
-        return eigenvalues(_matrix(x, kernel, weights))
+        return eigenvalues(_matrix(kernel.read(x), kernel, weights))
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
@@ -124,8 +124,9 @@ class Nystrom(Spectrum):
     def __post_init__(self) -> None:
         check_count("rank", self.rank)
 
-    def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+    def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
+        x = kernel.read(x)
         if self.rank >= len(x):
             return Exact().eigenvalues(x, kernel, weights)
         m, generator = self.rank, torch.Generator().manual_seed(self.seed)
@@ -190,7 +191,7 @@ class RandomFourier(Spectrum):
         if frequencies is None:
             raise ValueError(
                 f"random Fourier features need a Gaussian kernel, or a product of such, got "
-                f"{kernel}: use Nystrom({self.features}) or Exact()"
+                f"{kernel}: use Exact(), or for scores Nystrom({self.features})"
             )
 
         def features(x: Tensor) -> Tensor:
@@ -201,9 +202,9 @@ class RandomFourier(Spectrum):
 
         return features
 
-    def eigenvalues(self, x: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+    def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(2r,) float64, largest first, non-negative, summing to 1."""
-        return eigenvalues(self.moments(x, [Part(kernel)], weights)[0])
+        return eigenvalues(self.moments(kernel.read(x), [Part(kernel)], weights)[0])
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
@@ -244,7 +245,7 @@ class Lanczos(Spectrum):
         deflated: how many leading eigenpairs are computed.
 
     Raises:
-        ValueError: steps or deflated < 1, or probes < 2, which has no error bar.
+        ValueError: deflated < 1; steps < 3 or probes < 2, which have no error bar.
 
     Example:
         >>> import torch
@@ -259,10 +260,8 @@ class Lanczos(Spectrum):
     deflated: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("steps", "probes", "deflated"):
-            check_count(name, getattr(self, name))
-        if self.probes < 2:
-            raise ValueError(f"probes must be at least 2 for an error bar, got {self.probes}")
+        for name, least in (("steps", 3), ("probes", 2), ("deflated", 1)):
+            check_count(name, getattr(self, name), least)
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
@@ -271,13 +270,14 @@ class Lanczos(Spectrum):
         return [self.estimate(part.of(x), part.kernel, entropy, weights).entropy for part in parts]
 
     def estimate(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+        self, x: Features, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Estimate:
         """The entropy and its standard error, of `entropy`'s arguments.
 
         The error adds up that over the probes, the change in the last third of the steps, and
         rounding. It is 0 where no products were needed.
         """
+        x = kernel.read(x)
         n, block = len(x), (entropy.truncation or self.deflated) + SPARE
         if entropy.is_collision or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
             [exact] = Exact().entropies(x, [Part(kernel)], entropy, weights)
