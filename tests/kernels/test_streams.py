@@ -143,5 +143,5 @@ def test_samples_prompts_weights_and_labels_must_end_together(spectrum):
                     conditional_vendi(iter(cut_x), iter(cut_t), K, J, spectrum=spectrum)
     with pytest.raises(ValueError, match=r"weights must have shape \(40,\)"):
         vendi(iter(X[:40].split(7)), K, weights=np.full(N, 1 / N), spectrum=spectrum)
-    with pytest.raises(ValueError, match="n = 40 labels, got 50"):
+    with pytest.raises(ValueError, match="got 50 labels for n = 40 items"):
         cluster_vendi(iter(X[:40].split(7)), range(N), K)

@@ -68,7 +68,7 @@ def test_the_clip_score_is_a_percentage_and_does_not_see_lengths(n, d, seed, sca
 
 
 def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(ValueError, match="n = 2 labels, got 1"):
+    with pytest.raises(ValueError, match="got 1 labels for n = 2 items"):
         in_batch_similarity(torch.ones(2, 2), ["a"])
     with pytest.raises(ValueError, match="got 3 images and 2 prompts"):
         clip_score(torch.ones(3, 2), torch.ones(2, 2))

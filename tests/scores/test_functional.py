@@ -90,7 +90,7 @@ def test_scores_match_the_golden_values(case, name):
 @pytest.mark.parametrize("order", [0.5, 1, 1.5, 2, 3, math.inf])
 def test_vendi_agrees_with_the_vendi_score_package(kernel, order):
     reference = pytest.importorskip("vendi_score.vendi")
-    x, p = normal(0, 30, 40), np.random.default_rng(1).dirichlet(np.ones(30))
+    x, p = normal(0, 30, 40), np.random.default_rng(1).dirichlet(np.ones(30)).astype(">f8")[::-1]
     gram, q = kernel.gram(x).numpy(), "inf" if order == math.inf else order
     expected = reference.score_K(gram, q=q), reference.score_K(gram, q=q, p=p)
     for items, how in ((x, kernel), (range(30), Precomputed(gram))):
@@ -194,7 +194,8 @@ def test_cluster_scores_average_the_scores_of_the_clusters(kernel, order):
     groups = [x[clusters == label] for label in (4, 7, 9)]
     expected = sum(len(group) / 10 * float(vendi(group, kernel, order=order)) for group in groups)
     words = [f"prompt {label}" for label in clusters]
-    for labels in (clusters, words, torch.tensor(clusters)):
+    tensor = torch.tensor(clusters)
+    for labels in (clusters, words, tensor, list(tensor), dict(enumerate(words)).values()):
         assert float(cluster_vendi(x, labels, kernel, order=order)) == pytest.approx(expected)
     if order == 2:
         assert float(cluster_rke(x, clusters, kernel)) == pytest.approx(expected)
@@ -233,7 +234,7 @@ def test_every_score_is_a_float64_number_without_a_graph(name, dtype):
         ({"weights": [1.0, 0.5, -0.5], "order": 2}, "non-negative numbers, got -0.5"),
         ({"weights": [1.0, math.nan, 0.0]}, "non-negative numbers, got nan"),
         ({"weights": [1.0, 1.0, 1.0]}, "sum to 1, got 3.0"),
-        ({"clusters": [0, 1]}, "hold n = 3 labels, got 2"),
+        ({"clusters": [0, 1]}, "got 2 labels for n = 3 items"),
     ],
 )
 def test_settings_out_of_range_are_refused(options, message):

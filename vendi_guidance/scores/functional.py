@@ -19,6 +19,7 @@ scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -369,7 +370,9 @@ def _joined(x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel) -> tuple[Row
 
 
 def _probabilities(weights: Features, n: int) -> Tensor:
-    p = (weights if isinstance(weights, Tensor) else torch.tensor(weights)).double()
+    if not isinstance(weights, Tensor):  # any layout and byte order
+        weights = torch.from_numpy(np.array(weights, dtype=np.double, order="C"))
+    p = weights.double()
     if p.shape != (n,):
         raise ValueError(f"weights must have shape ({n},), one for each item, got {tuple(p.shape)}")
     if not (p >= 0).all():

@@ -12,10 +12,11 @@ Groups: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
 
 def rows_by_label(labels: Groups, n: int) -> dict[Hashable, list[int]]:
     """The row numbers of each label, in order of appearance; ValueError for other than n labels."""
-    values = labels if isinstance(labels, Sequence) else labels.reshape(-1).tolist()
+    values = labels.reshape(-1).tolist() if hasattr(labels, "reshape") else list(labels)
     if len(values) != n:
-        raise ValueError(f"clusters must hold n = {n} labels, got {len(values)}")
+        raise ValueError(f"got {len(values)} labels for n = {n} items: give one for each")
     rows: defaultdict[Hashable, list[int]] = defaultdict(list)
     for row, label in enumerate(values):
-        rows[label].append(row)
+        # tensors are equal to themselves only, as keys
+        rows[label.item() if isinstance(label, Tensor) else label].append(row)
     return rows
