@@ -343,7 +343,7 @@ def test_the_band_is_where_scores_of_fresh_items_lie():
 
 
 def test_each_repeat_adds_to_its_items():
-    found = convergence(lambda rows: max(rows), range(100), sizes=[99, 10, 50, 10], repeats=4)
+    found = convergence(lambda rows: max(rows), range(100), sizes=[99, 10, 50.0, 10], repeats=4)
     assert found.sizes.tolist() == [10, 50, 99]
     assert (found.scores[1:] >= found.scores[:-1]).all()
 
@@ -370,6 +370,7 @@ K = Gaussian(1.0)
         (lambda: convergence(rke, X, K, level=95), "level must lie between 0 and 1, got 95"),
         (lambda: score_interval(rke, X[:19], K), "needs at least 20 items, got 19"),
         (lambda: score_interval(vendi, X, K, subsamples=9), "at least 10, got 9"),
+        (lambda: score_interval(vendi, X, K, subsamples=1e3), "subsamples must be a whole number"),
         (lambda: score_interval(vendi, X, K, weights=X[:, 0]), "leave them out"),
         (lambda: score_interval(rke), "there are no items"),
         (lambda: score_interval(cluster_vendi, X, "abc", K), r"same items, got n = \[40, 3\]"),
@@ -378,8 +379,10 @@ K = Gaussian(1.0)
         (lambda: score_interval(rke, 100 * np.arange(30.0)[:, None], K), "no two of 30 items"),
         (lambda: convergence(rke, X[:39], K), "at least 40, or the sizes"),
         (lambda: convergence(rke, X, K, repeats=2), "at least 3, got 2"),
+        (lambda: convergence(rke, X, K, repeats=5.0), "repeats must be a whole number"),
         (lambda: convergence(rke, X, K, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),
-        (lambda: convergence(rke, X, K, sizes=[0, 20]), "sizes must lie between 1 and n = 40"),
+        (lambda: convergence(rke, X, K, sizes=[0, 20]), "whole numbers from 1 to n = 40"),
+        (lambda: convergence(rke, X, K, sizes=[9.5, 20]), r"whole .* got \[9.5, 20\]"),
         (lambda: convergence(rke, X, K, sizes=[40]), "one of them below n"),
         (lambda: convergence(rke, X, K, sizes=[]), r"got \[\]"),
     ],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
 from vendi_guidance.scores.subsampling import Score, Subsets, quantile
 
 if TYPE_CHECKING:
@@ -74,13 +75,15 @@ def convergence(
         [2.0, 4.0, 8.0]
     """
     z = quantile(level)
-    if repeats < 3:
-        raise ValueError(f"repeats must be at least 3, got {repeats}: the band is their spread")
+    check_count("repeats", repeats, 3)
     subsets = Subsets(score, arguments, options)
     n = subsets.n
-    sizes = _eight_sizes(n) if sizes is None else sorted(set(sizes))
-    if not sizes or not 1 <= sizes[0] < n or sizes[-1] > n:
-        raise ValueError(f"sizes must lie between 1 and n = {n}, one of them below n, got {sizes}")
+    asked = _eight_sizes(n) if sizes is None else sorted(set(sizes))
+    sizes = [int(size) for size in asked]
+    if not sizes or sizes != asked or not 1 <= sizes[0] < n or sizes[-1] > n:
+        raise ValueError(
+            f"sizes must be whole numbers from 1 to n = {n}, one of them below n, got {asked}"
+        )
 
     repeated: list[list[float]] = []
     for rows in subsets.permutations(seed, repeats):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.standard import LEAST_EXPONENT
@@ -105,8 +106,7 @@ def score_interval(
         True
     """
     z = quantile(level)
-    if subsamples < 10:
-        raise ValueError(f"subsamples must be at least 10, got {subsamples}")
+    check_count("subsamples", subsamples, 10)
     subsets = Subsets(score, arguments, options)
     if subsets.n < FEWEST:
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
