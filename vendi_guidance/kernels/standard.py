@@ -19,8 +19,8 @@ which add nothing to a sum but slow a processor down several times."""
 class Gaussian(SphereKernel):
     """k(a, b) = exp(-|a - b|^2 / (2 sigma^2)), in (0, 1].
 
-    On float32 features the error is about 1e-6 where they spread over a few sigma, and at most a
-    few 1e-4 however far they lie from the origin and from one another.
+    The error on float32 features, however far from the origin, is about 1e-6 where they spread over
+    a few sigma, and a few 1e-4 over a million. Beyond, near ones may count as copies.
 
     Raises:
         ValueError: sigma is not finite and positive; or, on use, features / sigma overflow.
