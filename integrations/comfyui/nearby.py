@@ -1,7 +1,7 @@
 """The prompt that ComfyUI gives a model, perturbed for one evaluation."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,24 +68,22 @@ def _nearby(
     changes = {}
     for name in _tokens(cond):
         rows = _repeated(model_conds[name].cond, count)
-        mask = _mask(model_conds, name, rows)
-        near = [
-            prompt_nearby(row, sigma, one, None if mask is None else mask[i])
-            for i, (row, one) in enumerate(
-                zip(rows.split(1), each_of(generator, count), strict=True)
-            )
-        ]
+        masks = _masks(model_conds, name, rows)
+        each = zip(rows.split(1), each_of(generator, count), masks, strict=True)
+        near = [prompt_nearby(row, sigma, one, mask) for row, one, mask in each]
         changes[name] = copy.copy(model_conds[name])
         changes[name].cond = torch.cat(near)
     return {**cond, "model_conds": {**model_conds, **changes}}
 
 
-def _mask(model_conds: Mapping[str, Any], name: str, rows: Tensor) -> Tensor | None:
-    """(b, t) True for the tokens that the model reads, if it is told."""
+def _masks(
+    model_conds: Mapping[str, Any], name: str, rows: Tensor
+) -> Sequence[Tensor] | Sequence[None]:
+    """For each row (t,) True for the tokens that the model reads, if it is told."""
     for mask in (model_conds[it].cond for it in TOKENS[name] if it in model_conds):
         if mask.ndim == 2 and mask.shape[1] == rows.shape[1]:
-            return _repeated(mask, len(rows)) > 0
-    return None
+            return [*(_repeated(mask, len(rows)) > 0)]
+    return [None] * len(rows)
 
 
 def _repeated(rows: Tensor, count: int) -> Tensor:

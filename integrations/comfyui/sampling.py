@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -72,7 +72,7 @@ class DiverseSampling:
                 f"Diverse Batch cannot guide a {type(sampler).__name__}: "
                 "use one of the samplers that KSampler lists"
             )
-        if len(sigmas) > 1 and sigmas[0] < sigmas[-1]:  # inverts an image, which is to stay itself
+        if sigmas[0] < sigmas[-1]:  # inverts an image, which is to stay itself
             return executor(guider, sigmas, extra_args, callback, noise, *others, **named)
         is_finished = bool(sigmas[-1] == 0)  # asked now: uni_pc writes into the sigmas it is given
         prompts = prompt_features(guider.conds, noise)
@@ -84,7 +84,7 @@ class DiverseSampling:
         given = extra_args.get("model_options", {}).get(KEY, sigmas)
         schedule = whole_schedule(given, goes_on)
         progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, goes_on, schedule, progress, self._undistilled)
+        run = _Run(engine, guider, prompts, goes_on, *schedule, progress, self._undistilled)
         patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
         patch.apply()
         try:
@@ -115,36 +115,28 @@ class _Progress:
         self._callback(index + self.done, denoised, x, steps + self.rounds)
 
 
+@dataclass(frozen=True)
 class _Run:
     """One run of a sampler, from noise to samples or from one noise level to another.
 
-    Args:
+    Attributes:
         engine: of this run.
         guider: which evaluates the model.
         prompts: (b, m) embeddings.
         goes_on: whether an earlier run has left its noise in the latents.
-        schedule: see `whole_schedule`.
+        schedule, first: see `whole_schedule`.
         progress: to be told of each evaluation in the rounds.
         undistilled: see `DiverseSampling`.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        guider: Any,
-        prompts: Tensor,
-        goes_on: bool,
-        schedule: tuple[Tensor, int],
-        progress: _Progress,
-        undistilled: Any,
-    ) -> None:
-        self._engine = engine
-        self._guider = guider
-        self._prompts = prompts
-        self._goes_on = goes_on
-        self._schedule, self._first = schedule
-        self._progress = progress
-        self._undistilled = undistilled
+    engine: Engine
+    guider: Any
+    prompts: Tensor
+    goes_on: bool
+    schedule: Tensor
+    first: int
+    progress: _Progress
+    undistilled: Any
 
     def sample(
         self,
@@ -157,21 +149,21 @@ class _Run:
         **options: Any,
     ) -> Tensor:
         """What a sampler's function does, with rounds where they are due: (b, ...) latents."""
-        guided = _Model(model, self._engine, self._guider)
-        levels = [guided.level(sigma) for sigma in self._schedule.to(sigmas)]
-        count = len(levels) - (1 if self._schedule[-1] == 0 else 0)  # the last step ends at 0
+        guided = _Model(model, self.engine, self.guider)
+        levels = [guided.level(sigma) for sigma in self.schedule.to(sigmas)]
+        count = len(levels) - (1 if self.schedule[-1] == 0 else 0)  # the last step ends at 0
         # in calls of few steps rounds follow a step; in others the sampler makes it after them
         follows = is_distilled(Step(0, count, x, network=_Here((levels[0],) * 2, guided)))
         at = self._where(guided, x, levels, count, follows)
         guided.are_made = at < 0
         if not 0 <= at < len(sigmas) - 1:
             return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
-        index = at + self._first
+        index = at + self.first
         between = levels[index - follows], levels[index]
         ahead = levels[index + 1 : count]
-        here = _Here(between, guided, self._undistilled, done=index, ahead=ahead)
-        step = Step(index - follows, count, x, prompts=self._prompts, network=here)
-        self._progress.rounds = self._engine.evaluations(step)
+        here = _Here(between, guided, self.undistilled, done=index, ahead=ahead)
+        step = Step(index - follows, count, x, prompts=self.prompts, network=here)
+        self.progress.rounds = self.engine.evaluations(step)
         if at > 0:
             given = {"extra_args": {**extra_args}, "callback": callback}  # samplers add to it
             x = function(guided, x, sigmas[: at + 1], **given, **options)
@@ -186,7 +178,7 @@ class _Run:
             level = level or here.levels[0]
             sigma = sigmas[at] if level == here.levels[1] else sigmas.new_tensor(level.noise)
             sigma = sigma.expand(len(latents))
-            with perturbed(self._guider, len(latents), prompt_noise, generator):
+            with perturbed(self.guider, len(latents), prompt_noise, generator):
                 return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
         def tell(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
@@ -194,7 +186,7 @@ class _Run:
                 return torch.cat([tell(part, level, **noise) for part in latents.split(len(x))])
             found = denoise(latents, level, **noise)
             here.is_inserted = (level or here.levels[0]) != here.levels[1]
-            self._progress.done += 1
+            self.progress.done += 1
             if callback:  # which also raises what interrupts the run
                 callback({"i": at - 1, "x": latents, "denoised": found, "sigma": sigmas[at]})
             return found
@@ -202,9 +194,9 @@ class _Run:
         here.denoise, here.denoised = tell, denoise(x, here.levels[1])
         generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
         step = replace(step, latents=x, generator=generator)
-        with predicting(self._guider, self._undistilled, x):
-            x = self._engine.modify(step).latents
-        if self._undistilled is None and not here.is_inserted:  # the sampler's own prediction
+        with predicting(self.guider, self.undistilled, x):
+            x = self.engine.modify(step).latents
+        if self.undistilled is None and not here.is_inserted:  # the sampler's own prediction
             guided.expect(x, extra_args.get("model_options"), here.found)
         # from the same seed, the sampler would draw the noise of its first steps again
         seed = _derived(extra_args.get("seed"), "from the rounds on")
@@ -225,15 +217,15 @@ class _Run:
         made them, and one beyond the run's steps if that is left to a later one."""
 
         def is_due(index: int, before: Level, after: Level) -> bool:
-            here = _Here((before, after), model, self._undistilled)
-            return self._engine.is_due(Step(index, count, x, network=here))
+            here = _Here((before, after), model, self.undistilled)
+            return self.engine.is_due(Step(index, count, x, network=here))
 
         # an earlier run whose steps are not known has repeated one if it has reached the level
-        if self._goes_on and self._first == 0 and is_due(-1, levels[0], levels[0]):
+        if self.goes_on and self.first == 0 and is_due(-1, levels[0], levels[0]):
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
             if is_due(index, before, after):
-                return index - self._first + follows
+                return index - self.first + follows
         last = len(levels) - 2
         is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
         return last if is_passed else len(levels)
