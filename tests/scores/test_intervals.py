@@ -290,6 +290,7 @@ def test_no_theorem_no_guarantee():
     assert vendi_guarantee(3.0, 26, 2, None, 0.05) is not None
     assert vendi_guarantee(3.0, 872, 1, 10, 0.05) is None  # 32 e^2 log 40 = 872.2
     assert vendi_guarantee(3.0, 873, 1, 10, 0.05) is not None
+    assert vendi_guarantee(3.0, 10**6, 1 + 1e-7, 10, 0.05) == (1, 10)  # as good as none
     assert conditional_vendi_guarantee(3.0, 10**6, None, 0.05) is None
     assert conditional_vendi_guarantee(3.0, 463, 10, 0.05) is None
     assert conditional_vendi_guarantee(3.0, 465, 10, 0.05) is not None

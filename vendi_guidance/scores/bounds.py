@@ -32,7 +32,8 @@ def vendi_guarantee(
     error = math.sqrt(32 * dimensions * log / n)
     power = -1.0 if math.isinf(order) else (1 - order) / order
     norm = score**power  # of the eigenvalues: it is the norm that concentrates
-    high = (norm - error) ** (1 / power) if norm > error else math.inf
+    # near order 1 the power of a norm that no score in range has can overflow
+    high = (norm - error) ** (1 / power) if norm - error > most**power else most
     return min(1.0, norm + error) ** (1 / power), min(most, high)
 
 
