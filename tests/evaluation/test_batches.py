@@ -57,6 +57,7 @@ def test_what_is_no_image_is_said(images, words):
         ({"prompts": ["a"] * 2}, "got 3 images and 2 prompts: give one prompt for each"),
         ({"prompts": ["a", "b", 7]}, "prompts must be text, got 7"),
         ({"seconds": [1, 2]}, "got 3 images and 2 times"),
+        ({"seconds": [1, 2, np.nan]}, "must be a finite number, got nan"),
         ({"groups": ["a"]}, "3 images and 1 group label: give one for each"),
     ],
 )
@@ -89,8 +90,9 @@ def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
     assert (some.prompts, some.seconds) == (["p2", "p0"], [2, 0])
     assert [path.name for path in some.images.paths()] == ["2.png", "0.png"]
     assert as_batch(BYTES).images.paths() is None
-    rows = [{"prompt": "p", "seconds": 1}, {"prompt": "p"}, {"prompt": "p", "seconds": None}]
-    assert as_batch(describe(folder, rows)).seconds is None  # not known of all
+    for unknown in ({}, {"seconds": None}, {"seconds": float("nan")}):
+        rows = [{"prompt": "p", "seconds": 1}, {"prompt": "p", **unknown}]
+        assert as_batch(describe(folder, rows)).seconds is None  # not known of all
 
 
 def test_images_without_a_prompt_are_left_out_where_others_have_one(folder):

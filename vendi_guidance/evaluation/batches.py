@@ -145,8 +145,8 @@ def as_batch(
         read_prompts: whether to look for prompts in a folder. If not, all of its images are taken.
 
     Raises:
-        ValueError: no images, something else than images, or not one prompt, group label and time
-            for each.
+        ValueError: no images, something else than images, or not one prompt, group label and finite
+            time for each.
         FileNotFoundError: there is no such folder.
 
     Example:
@@ -179,8 +179,12 @@ def as_batch(
             both = f"{counted(n, 'image')} and {counted(len(column), what)}"
             raise ValueError(f"got {both}: give one for each image")
     times = batch.seconds if seconds is None else [float(time) for time in seconds]
-    groups = batch.groups if groups is None else list(groups)
-    return replace(batch, prompts=prompts, seconds=times, groups=groups)
+    for time in times or []:
+        if not isfinite(time):
+            raise ValueError(f"the time that an image took must be a finite number, got {time}")
+    if groups is not None:  # the items of a tensor would all differ
+        batch = replace(batch, groups=groups.tolist() if isinstance(groups, Tensor) else [*groups])
+    return replace(batch, prompts=prompts, seconds=times)
 
 
 def _from_sequence(images: Any) -> LazyImages:
@@ -237,7 +241,7 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     return Batch(
         _from_sequence([found[i] for i in kept]),
         [prompts[i] for i in kept] if has_prompts else None,
-        seconds if rows and all(isinstance(value, int | float) for value in seconds) else None,
+        seconds if rows and all(map(_is_number, seconds)) else None,
         name,
         rows,
         note,
