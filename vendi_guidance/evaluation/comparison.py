@@ -32,7 +32,7 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
 
     Raises:
         ValueError: the reports were made with other embedders, kernels or truncation, or another
-            CLIP or judge of faithfulness.
+            CLIP or judge of faithfulness; or only one has prompts.
 
     Example:
         >>> import torch
@@ -45,6 +45,12 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
         >>> round(compare(few, many).differences["vendi"].change, 3)
         2.0
     """
+    bare = [report.name for report in (first, second) if report.inputs.t is None]
+    if len(bare) == 1:
+        raise ValueError(
+            f"{first.name} and {second.name} cannot be compared: {bare[0]} has no prompts; "
+            "evaluate both with prompts, or both without"
+        )
     for key in DECISIVE:
         one, other = (
             # however kernels were chosen
