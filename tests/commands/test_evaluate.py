@@ -58,7 +58,6 @@ def test_two_runs_are_compared(evaluated, emoji, tmp_path, monkeypatch):
         assert title in said
     assert "Gaussian σ = 3" in said
     assert "Too few images to tell “other” from “emoji”" in said
-    assert "A verdict needs 20 images, or 8 prompts, in each run; there are 16." in said
     for run, name in zip(content(tmp_path / "report")["runs"], ("emoji", "other"), strict=True):
         assert run["name"] == name
         assert run["settings"]["images"] == COUNT
@@ -264,6 +263,7 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     assert_refused(evaluated(empty), "empty", "metadata.jsonl")
     assert_refused(evaluated(tmp_path / "absent"), "absent")
     assert_refused(evaluated(emoji, emoji, emoji), "3 folders")
+    assert_refused(evaluated(emoji, emoji), "got the folder", str(emoji), "twice")
     for option, value, *more in (
         ("--sigma-image", 0, "--sigma-image"),
         ("--sigma-prompt", -1, "--sigma-prompt"),

@@ -116,6 +116,8 @@ def main(
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
+    if len({*folders}) < len(folders):
+        raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
     check_device(device)
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
