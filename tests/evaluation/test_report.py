@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
 from vendi_guidance.evaluation.comparison import compare
@@ -83,6 +84,13 @@ def test_a_score_that_only_one_run_has_is_no_change():
     columns = score_table(runs, compare(*runs)).columns
     rows = zip(*(map(str, column.cells) for column in columns), strict=True)
     assert ("prompt fidelity", "1.000", "–", "–", "–") in rows
+
+
+def test_the_table_of_two_runs_fits_80_columns(comparison):
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(score_table([comparison.first, comparison.second], comparison))
+    assert "significant? \n" in printed.get()
 
 
 def test_what_is_left_out_is_said():

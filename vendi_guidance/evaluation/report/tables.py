@@ -15,14 +15,14 @@ ATTRIBUTE_TITLES = ("effective values", "training images", "even draws", "named 
 
 
 def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
-    """The scores for the terminal, two runs of short names in 80 columns."""
+    """The scores for the terminal, two runs in 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("score", min_width=18)
+    table.add_column("score", width=None if comparison is None else 18)
     for report in reports:
-        table.add_column(Text(report.name), justify="right", min_width=14)
+        table.add_column(Text(report.name), justify="right")
     if comparison is not None:
-        table.add_column("change", justify="right", min_width=15)
-        table.add_column("significant?", min_width=12)
+        table.add_column("change", justify="right")
+        table.add_column("significant?", no_wrap=True)
     for name, measure in MEASURES.items():
         scores = [report.scores.get(name) for report in reports]
         if not any(scores):
