@@ -90,9 +90,11 @@ def test_labels_say_how_faithful_the_images_are():
     assert looks == {"cat": 2, "DOG, asleep": 2, "castle": None}
     unknown = report_of(24, prompts=["castle"] * 24, labels=labels._replace(asked=[None] * 24))
     assert "fidelity" not in unknown.scores
+    nothing = report_of(24, labels=Labels([""] * 24, ["", "a face"] * 12, [1] * 24))
+    assert nothing.scores["fidelity"].value == 0.5  # a label too, of images that show nothing
 
 
-def test_labels_may_come_from_a_function_and_of_unreadable_files_are_left_out(tmp_path):
+def test_labels_may_come_from_a_function():
     def labels(images, prompts):
         return labels_of(prompts, ["cat" if image.size == (8, 8) else "dog" for image in images])
 
@@ -101,12 +103,6 @@ def test_labels_may_come_from_a_function_and_of_unreadable_files_are_left_out(tm
     assert "fidelity" not in report_of(24, prompts=None, labels=labels).scores
     with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
         report_of(24, labels=lambda *_: labels_of(["cat"] * 3, ["cat"] * 3))
-    for number, image in enumerate(sample_images(4)):
-        image.save(tmp_path / f"{number}.png")
-    (tmp_path / "1.png").write_bytes(b"broken")
-    judges = Judges(labels=labels_of(["cat"] * 4, ["cat", "dog", "cat", "cat"]))
-    report = evaluate(tmp_path, ["cat"] * 4, judges=judges, embedding=EMBEDDING)
-    assert report.scores["fidelity"].value == 1 and report.settings["labeled"] == 3
 
 
 def test_a_clip_score_is_the_mean_cosine_of_images_and_prompts():
@@ -131,8 +127,9 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert (same.label, varied.label) == ("same", "varied")
     assert same.vendi == pytest.approx(1, abs=0.05) and varied.vendi > 2
     assert same.rows == tuple(range(16))
-    report = report_of(24, groups=["left", "right"] * 12)  # in place of the prompts
-    assert {group.label for group in report.analysis.groups} == {"left", "right"}
+    for groups in (["left", "right"] * 12, torch.tensor([3, 4] * 12)):  # in place of the prompts
+        report = report_of(24, groups=groups)
+        assert len({*report.inputs.groups}) == len(report.analysis.groups) == 2
 
 
 def test_scores_are_those_that_the_prompts_allow():
@@ -230,13 +227,14 @@ def test_references_are_never_compared_as_the_features_given_of_the_images():
         evaluate(sample_images(24), prompts(24), embedding=given, references=sample_images(24))
 
 
-def test_features_of_prompts_may_be_given_beside_a_file_that_cannot_be_read(tmp_path):
+def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_out(tmp_path):
     for place, image in enumerate(sample_images(6)):
         image.save(tmp_path / f"{place}.png")
     (tmp_path / "2.png").write_bytes(b"no image")
-    t = torch.eye(6)
-    report = evaluate(tmp_path, prompts(6), embedding=Embedding(COLOURS, t))
+    t, judges = torch.eye(6), Judges(labels=labels_of(["cat"] * 6, ["cat", "cat", "dog"] * 2))
+    report = evaluate(tmp_path, prompts(6), judges=judges, embedding=Embedding(COLOURS, t))
     assert torch.equal(report.inputs.t, t[[0, 1, 3, 4, 5]])
+    assert report.scores["fidelity"].value == 4 / 5 and report.settings["labeled"] == 5
 
 
 def test_attributes_without_prompts_are_refused_before_any_image_is_read():

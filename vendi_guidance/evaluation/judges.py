@@ -72,9 +72,8 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
         values, name = _faithfulness(found, judges.faithfulness)
         inputs, settings["faithfulness"] = replace(inputs, faithfulness=values), {"name": name}
     labels = _labels(found, judges.labels)
-    if labels is not None and any(labels.asked):
-        inputs = replace(inputs, labels=labels)
-        settings["labeled"] = sum(asked is not None for asked in labels.asked)
+    if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
+        inputs, settings["labeled"] = replace(inputs, labels=labels), known
     return replace(found, inputs=inputs, settings=settings)
 
 
