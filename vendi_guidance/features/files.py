@@ -114,8 +114,7 @@ class _Cache:
     """Features of images by one embedder, whose name and settings are the key of its folder.
 
     Attributes:
-        known: by the digest of the image, the features of a chunk and the image's row in them, as
-            they were when this was opened.
+        known: by the digest of the image, its (d,) features, as of when this was opened.
     """
 
     def __init__(self, folder: Path, embedder: ImageEmbedder) -> None:
@@ -126,20 +125,14 @@ class _Cache:
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
         self._new: list[tuple[bytes, Tensor]] = []
-        self.known: dict[bytes, tuple[Tensor, int]] = {}
+        self.known: dict[bytes, Tensor] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
                 stored = load_tensors(path, ["sha256", "features"])[1]  # mapped, not yet read
+                digests = map(bytes, stored["sha256"].numpy())
+                self.known |= zip(digests, stored["features"], strict=True)
             except (ValueError, OSError) as error:
                 logger.warning("features that are damaged are computed again: %s", error)
-            else:
-                for row, digest in enumerate(stored["sha256"].numpy()):
-                    self.known[digest.tobytes()] = stored["features"], row
-
-    def read(self, digest: bytes) -> Tensor:
-        """(d,) features of one of the images in `known`."""
-        features, row = self.known[digest]
-        return features[row]
 
     def add(self, digest: bytes, features: Tensor) -> None:
         """Store the (d,) features of an image, on disk with the next full chunk or `flush`."""
@@ -204,5 +197,5 @@ def _features_of(
     if store is not None:
         for read in new:
             store.add(read.digest, rows[read.place])
-        rows |= {read.place: store.read(read.digest) for read in good if read.image is None}
+        rows |= {read.place: store.known[read.digest] for read in good if read.image is None}
     return {read.place: rows[read.place] for read in good}
