@@ -52,6 +52,8 @@ def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count, dtype):
     assert vectors.shape == (300, count)
     torch.testing.assert_close(values, expected, rtol=2e-4, atol=1e-12 if is_double else 1e-6)
     torch.testing.assert_close(vectors.T @ vectors, torch.eye(count, dtype=dtype))
+    # an orthonormal basis shows no more than there is
+    assert (values <= expected + (1e-12 if is_double else 1e-5)).all()
     # an eigenvalue is right to the square of what its vector is
     residual = torch.linalg.vector_norm(a @ vectors - vectors * values.to(dtype), dim=0)
     assert (residual <= 0.05 * expected[0] + (1e-12 if is_double else 1e-5)).all()
@@ -65,19 +67,6 @@ def test_a_block_may_be_all_of_the_space_or_nearly(count, n):
     torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0)[:count])
     if count == n:
         torch.testing.assert_close((vectors * values) @ vectors.T, a)
-
-
-@small
-@given(seeds, st.integers(30, 80), st.integers(1, 8))
-def test_leading_eigenvalues_of_any_gram_matrix(seed, n, count):
-    r = np.random.default_rng(seed)
-    x = normal(seed, n, int(r.integers(1, 40)))
-    x = x[r.integers(n, size=n)] if r.integers(2) else x
-    a = x @ x.T / n
-    values, _ = leading_eigenpairs(a.__matmul__, normal(seed + 1, n, count + SPARE), count)
-    expected = torch.linalg.eigvalsh(a).flip(0)[:count]
-    torch.testing.assert_close(values.sum(), expected.sum(), rtol=1e-4, atol=0)
-    assert (values <= expected + 1e-12).all()  # an orthonormal basis shows no more than there is
 
 
 @small

@@ -232,8 +232,6 @@ def test_refused_batches_leave_no_trace(spectrum):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="order must be greater than 0"):
         VendiScore(Gaussian(1.0), order=0)
-    with pytest.raises(ValueError, match="truncation must be a whole number"):
-        ConditionalVendiScore(*KERNELS, truncation=0)
     with pytest.raises(ValueError, match="Unexpected keyword arguments: `sigma`"):
         classes.RKEScore(Gaussian(1.0), sigma=2)
     with pytest.raises(ValueError, match="metrics read features batch by batch"):
