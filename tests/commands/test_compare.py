@@ -148,6 +148,7 @@ def test_other_judges_and_methods_more_need_no_image_that_is_there(words, peace)
         ("seed-variance:share=2", "0 <= share <= 1 must hold, got 2"),
         ("seed-variance=8:stp=1", "got 'stp' (did you mean 'stop'?)"),
         ("select:pool=2", "the settings of select are preview_steps, guidance_scale, got 'pool'"),
+        ("seed-variance:stop=0.5:stop=0.9", "gives a setting more than once"),
         ("cads:tau1=low", "tau1 is a number, true or false, got 'low'"),
         ("ours:scale=1", "it has no settings, got 'scale'"),
         ("undistilled-first=0.5", "steps must be a whole number"),

@@ -1,13 +1,15 @@
 """Selection of the most diverse of more images than are needed."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
+from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison.entries import entries_of
-from vendi_guidance.comparison.methods import PipelineCall, Sample
+from vendi_guidance.comparison.methods import Sample
 from vendi_guidance.comparison.selection import (
     POOL_SEED_STEP,
     Select,
@@ -73,9 +75,16 @@ def test_a_pool_of_one_is_a_plain_call():
     assert generate.calls == [(SAMPLES, None)]
 
 
-def test_candidates_are_generated_with_a_scale_of_cfg_of_their_own():
-    [entry] = entries_of(["select=4:guidance_scale=2"])[1:]
-    call = PipelineCall(None, [EAR], [torch.Generator()])
-    for method, given in ((Select(), {}), (entry.build(), {"guidance_scale": 2})):
-        with method.attached(call) as found:
-            assert found == given
+@pytest.mark.parametrize("name", ["guidance_scale", "true_cfg_scale"])
+@pytest.mark.parametrize(("method", "scale"), [("select=4", 5), ("select=4:guidance_scale=2", 2)])
+def test_candidates_are_generated_with_a_scale_of_cfg_of_their_own(method, scale, name):
+    class Pipeline:
+        guidance = VendiGuidance(strength=0)
+
+        def __call__(self, **given):
+            assert given == arguments | {name: scale, "generator": given["generator"]}
+            return SimpleNamespace(images=[FLAT["red"]])
+
+    arguments = {"prompt": [EAR], "generator": [torch.Generator()], name: 5}
+    sampler = entries_of([method])[1].sampler()
+    assert sampler.generate(Pipeline(), arguments).images == [FLAT["red"]]

@@ -141,11 +141,13 @@ class Entry:
 def _generate(method: Method, pipe: Any, arguments: dict[str, Any]) -> Generated:
     """The images of a method, for the arguments of a pipeline's call."""
     undistilled = pipe.guidance.undistilled
+    # where it is not the scale that networks with distilled guidance are given: see `sampling_of`
+    scale_name = "true_cfg_scale" if "true_cfg_scale" in arguments else "guidance_scale"
 
     def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
         prompts = [sample.prompt for sample in samples]
         generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
-        call = PipelineCall(pipe, prompts, generators, undistilled)
+        call = PipelineCall(pipe, prompts, generators, undistilled, scale_name)
         changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
         if steps is not None:
             changed["num_inference_steps"] = steps
@@ -182,6 +184,8 @@ def entries_of(methods: Sequence[str]) -> list[Entry]:
         except ValueError:
             raise ValueError(f"--method {asked!r}: strengths are numbers, such as 4,8") from None
         settings = tuple(sorted(_setting(asked, name, text) for text in texts))
+        if len(dict(settings)) < len(settings):
+            raise ValueError(f"--method {asked!r} gives a setting more than once: give it once")
         found += [
             Entry(name, strength, settings) for strength in strengths or FAMILIES[name].strengths
         ]

@@ -29,12 +29,14 @@ class PipelineCall(NamedTuple):
         generators: one for each sample, from which only the pipeline draws. A method's own noise
             is seeded by their `initial_seed()`, so it depends on the sample alone.
         undistilled: what the pipeline's network was distilled from: see `VendiGuidance`.
+        scale_name: the pipeline's argument for the scale of CFG.
     """
 
     pipe: Any
     prompts: list[str]
     generators: list[torch.Generator]
     undistilled: Undistilled = None
+    scale_name: str = "guidance_scale"
 
 
 class Generate(Protocol):

@@ -61,7 +61,7 @@ class Select(Method):
 
     @contextmanager
     def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        yield {} if self.guidance_scale is None else {"guidance_scale": self.guidance_scale}
+        yield {} if self.guidance_scale is None else {call.scale_name: self.guidance_scale}
 
     def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
         parts = [
