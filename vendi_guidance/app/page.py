@@ -163,16 +163,12 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
                 seed = whole(0, 0, LARGEST_SEED, label="Seed", elem_id="seed")
             random = gr.Button("Random seed", size="sm", elem_id="random")
             random.click(None, None, seed, js=RANDOM_SEED)
-    limits: dict[str, Any] = {
-        "minimum": 0,
-        "maximum": LARGEST_SCALE,
-        "info": f"0 to {LARGEST_SCALE}",
-    }
     scale = options.guidance_scale
+    of_scale = limits(scale, 0, LARGEST_SCALE)
     with gr.Accordion("Expert settings", open=False, elem_id="expert"), gr.Row():
         expert = [
             whole(options.steps, 1, MOST_STEPS, label="Steps"),
-            gr.Number(scale, label="Guidance scale (CFG)", visible=scale is not None, **limits),
+            gr.Number(scale, label="Guidance scale (CFG)", visible=scale is not None, **of_scale),
             whole(options.batch_size, 1, MOST_IMAGES, label="Images at a time"),
         ]
     return [prompts, images, strength, seed, *expert]
@@ -180,8 +176,14 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
 
 def whole(value: int | None, least: int, most: int, **about: Any) -> gr.Number:
     """A field for a whole number."""
-    limits: dict[str, Any] = {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
-    return gr.Number(value, precision=0, min_width=120, **limits, **about)
+    return gr.Number(value, precision=0, min_width=120, **limits(value, least, most), **about)
+
+
+def limits(value: float | None, least: int, most: int) -> dict[str, Any]:
+    """Of a field, in which the value that the command line chose is always allowed."""
+    known: list[Any] = [number for number in (least, value, most) if number is not None]
+    least, most = min(known), max(known)
+    return {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
 
 
 def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
