@@ -16,7 +16,7 @@ from diffusers import StableDiffusionXLPipeline
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import SCRIPTS
-from tests.helpers.commands import assert_refused, contents, invoke
+from tests.helpers.commands import assert_refused, contents, invoke, said_by
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import made, read_run
 from vendi_guidance import SlidingWindow
@@ -26,6 +26,7 @@ from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 
 STEPS = 4
+NOTHING_LEFT = "nothing was left to do"
 
 GUIDED = ("--diversity-sigma-latent", 2)
 """So wide a kernel that images of a random model seem alike, and guidance moves them."""
@@ -190,6 +191,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
         ("--height 20", ["height", "divisible by 8", "20"]),
         ("--window-in no.safetensors", ["no.safetensors"]),
         ("--window-out no/such/w.safetensors", ["no/such/w.safetensors"]),
+        ("--window-out .", ["--window-out . is a folder"]),
         ("--model no/such/model", ["no/such/model", "model_index.json"]),
         ("--variant fp16", ["cannot be loaded", "fp16"]),
     ],
@@ -269,8 +271,7 @@ def test_a_run_from_before_there_was_a_budget_goes_on_with_its_rounds(make, run_
     first = run_of(*usual, *older).rows[0]
     assert first["diversity_rounds"] == 8 and "diversity_budget" not in first
     for given in (older, GUIDED):
-        again = make(*usual, *given, "--resume")
-        assert again.exit_code == 0 and "nothing was left to do" in again.output
+        assert NOTHING_LEFT in said_by(make(*usual, *given, "--resume"))
     again = make(*usual, *GUIDED, "--diversity-budget", 2, "--resume")
     assert_refused(again, "--diversity-budget")
 
@@ -288,7 +289,7 @@ def test_another_network_makes_the_rounds_and_the_run_says_which(make, run_of, b
     assert (unet.pixels == other.pixels).all()
     assert_refused(make(*usual, "--resume", output="other"), "--undistilled is none, was")
     again = make(*usual, "--resume", "--undistilled", base, output="other")
-    assert again.exit_code == 0 and "nothing was left to do" in again.output
+    assert NOTHING_LEFT in said_by(again)
 
 
 def test_a_run_with_a_lora_says_whether_it_may_be_off_and_older_runs_go_on_with_it_on(
@@ -300,8 +301,7 @@ def test_a_run_with_a_lora_says_whether_it_may_be_off_and_older_runs_go_on_with_
     assert_refused(changed, "--undistilled is none, was auto")
     rows = run_of(*usual, "--undistilled", "none", output="older").rows  # says nothing, as 0.3.0
     assert "undistilled" not in rows[0]
-    again = make(*usual, "--resume", output="older")
-    assert again.exit_code == 0 and "nothing was left to do" in again.output
+    assert NOTHING_LEFT in said_by(make(*usual, "--resume", output="older"))
     assert "undistilled" not in run_of("a cat", *GUIDED, output="plain").rows[0]
 
 

@@ -18,7 +18,15 @@ import torch
 from click.testing import Result
 from PIL import Image
 
-from tests.helpers.commands import Killed, assert_refused, contents, invoke, repeatable
+from tests.helpers.commands import (
+    Killed,
+    assert_refused,
+    contents,
+    invoke,
+    repeatable,
+    said_by,
+    succeeds,
+)
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import at_call, read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
@@ -86,8 +94,7 @@ def crashed(make, monkeypatch):
 
 def assert_goes_on(make, folder: Path, whole: dict[str, bytes], *options: object) -> None:
     """Resumed, a run has the same files as one that was left in peace."""
-    result = make(*options, "--resume")
-    assert result.exit_code == 0, result.output
+    said_by(make(*options, "--resume"))
     assert repeatable(folder) == whole
 
 
@@ -102,9 +109,7 @@ def test_a_resumed_run_keeps_the_precision_that_it_began_in(
     stopped = make()
     assert f"computing in {began}, " in stopped.stderr
     monkeypatch.setattr(precision, "computes_bfloat16", lambda: later == "bfloat16")
-    resumed = make("--resume")
-    assert resumed.exit_code == 0, resumed.output
-    assert "computing in" not in resumed.stderr
+    assert "computing in" not in said_by(make("--resume"))
     assert repeatable(tmp_path / "out") == repeatable(whole)
     assert f"computing in {later}, " in make(output=tmp_path / "new").stderr
 
@@ -198,8 +203,7 @@ def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_pat
         if status == 0:
             break
         assert status == -signal.SIGKILL, (tmp_path / "log").read_text()
-        result = invoke(generate.main, *small, "--output", folder)
-        assert result.exit_code == 0, result.output
+        succeeds(generate.main, *small, "--output", folder)
         assert repeatable(folder) == repeatable(tmp_path / "whole")
     assert number > 25
 
@@ -221,10 +225,9 @@ def test_a_complete_run_has_nothing_left_to_do_and_another_version_is_told(
     finished = shutil.copytree(peace_folder, tmp_path / "out")
     began = Manifest.load(finished)
     replace(began, versions=began.versions | {"torch": "1.0"}).save(finished)
-    result = make("--resume")
-    assert result.exit_code == 0
-    assert f"{IMAGES} images in {finished}, nothing was left to do" in result.output
-    assert f"torch is {began.versions['torch']}, was 1.0" in result.output
+    said = said_by(make("--resume"))
+    assert f"{IMAGES} images in {finished}, nothing was left to do" in said
+    assert f"torch is {began.versions['torch']}, was 1.0" in said
     began.save(finished)
     assert repeatable(finished) == peace
 
@@ -274,8 +277,7 @@ def test_a_run_of_an_older_version_says_settings_of_both_algorithms_and_resumes(
     began = Manifest.load(tmp_path / "out")
     began.settings.update({f"diversity_{name}": value for name, value in unused.items()})
     began.save(tmp_path / "out")
-    result = make("--resume", *options)
-    assert result.exit_code == 0, result.output
+    said_by(make("--resume", *options))
 
 
 def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
@@ -356,8 +358,7 @@ def test_without_memory_batches_are_halved_and_the_run_goes_on(
     make, peace_folder, tmp_path, monkeypatch, caplog, error
 ):
     sizes = small_memory(monkeypatch, BATCH, error)
-    result = make("--batch-size", 8)
-    assert result.exit_code == 0, result.output
+    said_by(make("--batch-size", 8))
     assert sizes == [7, 4, 2, 2, 2, 1]
     warnings = [record.getMessage() for record in caplog.records if "memory" in record.getMessage()]
     assert warnings == ["out of memory with 8 images at a time: going on with 4, or fewer"]
@@ -419,8 +420,7 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     crashed(3, "--lora", lora)
     assert_refused(make("--resume"), "--lora is none, was ")
     moved = lora.rename(tmp_path / "moved")
-    finished = make("--resume", "--lora", moved)
-    assert finished.exit_code == 0, finished.output
+    said_by(make("--resume", "--lora", moved))
     [weights] = moved.glob("*.safetensors")
     said = Manifest.load(tmp_path / "out").inputs["lora"]
     assert said.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()

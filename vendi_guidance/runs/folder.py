@@ -99,9 +99,8 @@ class RunFolder:
                     "--overwrite, which deletes the images"
                 )
             return None
-        kept = length = 0
+        kept = 0
         if metadata.is_file():
-            length = metadata.stat().st_size
             with metadata.open("rb") as lines:
                 kept = sum(map(len, islice(lines, progress.done)))
         if kept != progress.metadata_bytes:
@@ -112,7 +111,7 @@ class RunFolder:
             )
         with self._writing():
             self._clean()
-            if length > progress.metadata_bytes:
+            if metadata.is_file():
                 os.truncate(metadata, progress.metadata_bytes)
             if timings.is_file():  # whose last line may be unfinished
                 os.truncate(timings, timings.read_bytes().rfind(b"\n") + 1)

@@ -145,11 +145,8 @@ def open_run(
         for remark in model.remarks:
             tell(remark)
     folder = RunFolder(options.output, window.size)
-
-    def claim() -> list[str]:
-        return _claim(options, folder, plan.manifest, stack) if group.is_first else []
-
-    for change in group.agree(claim):
+    claimed = folder, plan.manifest, stack
+    for change in group.agree(lambda: _claim(options, *claimed) if group.is_first else []):
         tell(f"{change}: images may differ in rounding")
 
     def begin() -> Runner:
