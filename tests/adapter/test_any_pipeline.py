@@ -1,17 +1,17 @@
 """The callback on tiny pipelines of nearly every kind that diffusers has."""
 
-from functools import cache, partial
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 
+from tests.adapter.test_denoiser import PROMPTS, pipeline
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.guidance.samples import unit_rows
 
-PROMPTS = [0, 1]
 CFG = [False, True]
 published = partial(VendiGuidance, preset="published", every=1)
 WITH_CALLBACK = [name for name, case in CASES.items() if case.callback]
@@ -31,11 +31,6 @@ HIDDEN = {"Flux": "pooled_prompt_embeds", **dict.fromkeys(MASKED, "prompt_attent
 HIDDEN |= dict.fromkeys(["Qwen-Image", "Qwen-Image 2.1", "Krea 2"], "prompt_embeds_mask")
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:diffusers.*")
-
-
-@cache
-def pipeline(name):
-    return CASES[name].make()
 
 
 def latents_of(name, guidance=None, pipe=None, **how):

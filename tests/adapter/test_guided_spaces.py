@@ -74,11 +74,14 @@ def test_every_scheduler_is_guided_and_left_as_it_was(any_pipeline):
     assert torch.equal(latents_of(any_pipeline), plain)
 
 
+@pytest.mark.parametrize("every", [1, 10])
 @pytest.mark.parametrize(("on", "first"), [(True, 0), (False, 1)])
-def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback(sdxl, on, first):
-    guidance = denoised()
+def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback(
+    sdxl, on, first, every
+):
+    guidance = denoised(every=every)
     for _ in range(2):
-        assert spied(sdxl, guidance, on).changed == list(range(first, STEPS - 1))
+        assert spied(sdxl, guidance, on).changed == list(range(first, STEPS - 1, every))
 
 
 @pytest.mark.parametrize(

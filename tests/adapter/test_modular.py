@@ -13,11 +13,13 @@ from diffusers.modular_pipelines.stable_diffusion_xl.modular_blocks_stable_diffu
     StableDiffusionXLCoreDenoiseStep,
 )
 
+from tests.adapter.test_denoiser import module_of
 from tests.helpers.tiny_pipelines import NEGATIVE, POOLED, WORDS, evaluations, one
 from tests.helpers.tiny_text import WIDTH
 from tests.helpers.tiny_unets import XL, scheduler, unet, vae
 from vendi_guidance import VendiGuidance, guide_loops
 from vendi_guidance.adapter.modular import BEGIN, GUIDE
+from vendi_guidance.guidance.samples import unit_rows
 
 PROMPTS = [0, 0, 1]
 
@@ -104,14 +106,6 @@ def guided(modular, guidance, cfg=3.0):
     return modular.make(cfg)
 
 
-def network_of(pipe):
-    return pipe.unet if hasattr(pipe, "unet") else pipe.transformer
-
-
-def unit(x):
-    return torch.nn.functional.normalize(x.flatten(1), dim=1)
-
-
 @pytest.mark.parametrize("preset", [None, "published"])
 def test_guidance_changes_what_comes_out_and_strength_0_does_not(modular, preset):
     plain = modular.generate(modular.make())
@@ -130,11 +124,11 @@ def test_finished_samples_enter_the_window_with_their_prompts_and_all_is_let_go_
     found = torch.cat([modular.generate(pipe) for _ in range(2)])
     window = guidance.window
     assert window.latent_shape == modular.latent and len(window) == 6
-    torch.testing.assert_close(window.features, unit(found), atol=1e-5, rtol=0)
+    torch.testing.assert_close(window.features, unit_rows(found.flatten(1)), atol=1e-5, rtol=0)
     rows = modular.embeddings(PROMPTS)
     best = rows.get("pooled_prompt_embeds", rows["prompt_embeds"].mean(dim=1))
-    torch.testing.assert_close(window.prompts[:3], unit(best), atol=1e-5, rtol=0)
-    assert "step" not in vars(pipe.scheduler) and "forward" not in vars(network_of(pipe))
+    torch.testing.assert_close(window.prompts[:3], unit_rows(best), atol=1e-5, rtol=0)
+    assert "step" not in vars(pipe.scheduler) and "forward" not in vars(module_of(pipe))
 
 
 def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
@@ -146,7 +140,7 @@ def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
 def test_cfg_is_off_at_all_steps_but_the_first_until_the_rounds(modular, cfg):
     guidance = VendiGuidance(rounds=2, candidates=1, cfg=0.0, proposal="gradient")
     pipe = guided(modular, guidance, cfg)
-    with evaluations(network_of(pipe)) as rows:
+    with evaluations(module_of(pipe)) as rows:
         modular.generate(pipe)
     assert len(rows) == 6 + 2 + (cfg > 1)
 

@@ -30,9 +30,9 @@ def base(name="SDXL"):
     return CASES[name].make()
 
 
-def distilled(*names, kind="SDXL", weight=0.5):
+def distilled(*names, weight=0.5):
     """The base pipeline with LoRAs of random weights, the last one active at this weight."""
-    pipe = base(kind)
+    pipe = base()
     config = LoraConfig(r=2, target_modules=["to_q", "to_k"], init_lora_weights=False)
     for seed, name in enumerate(names or ["lightning"]):
         torch.manual_seed(seed)
@@ -223,15 +223,9 @@ def test_what_cannot_make_the_rounds_is_refused_before_the_call(pipe, undistille
 
 
 def test_other_values_are_refused():
-    for value, error, message in (
-        (
-            "a/b",
-            ValueError,
-            r'^undistilled must be "auto", "adapters", None or a network .* got \'a/b',
-        ),
-        (3, TypeError, "got a int"),
-    ):
-        with pytest.raises(error, match=message):
+    wanted = '^undistilled must be "auto", "adapters", None or a network .* got '
+    for value, error, got in (("a/b", ValueError, "'a/b'"), (3, TypeError, "a int")):
+        with pytest.raises(error, match=wanted + got):
             VendiGuidance(undistilled=value)
     pipe, published = distilled(), VendiGuidance(Published(), undistilled="adapters")
     refused(VendiGuidance(undistilled=pipe.unet), pipe, "is the pipeline's own network")
@@ -272,29 +266,19 @@ def test_auto_leaves_loras_off_in_the_rounds_if_the_first_prediction_is_blurred_
     assert state(pipe) == before
 
 
-@pytest.mark.parametrize(
-    ("make", "changes"),
-    [
-        (distilled, {"guidance_scale": 5.0}),
-        (distilled, {"num_inference_steps": 10}),
-        (distilled, {"num_inference_steps": 1}),
-        (lambda: distilled(weight=0.0), {}),
-        (lambda: off(distilled()), {}),
-        (lambda: fused(), {}),
-        (lambda: fused_and_unloaded(), {}),
-        (base, {}),
-    ],
-    ids=[
-        "CFG",
-        "many steps",
-        "one step",
-        "weight 0",
-        "switched off",
-        "fused",
-        "unloaded",
-        "no LoRA",
-    ],
-)
+ELSEWHERE = {
+    "CFG": (distilled, {"guidance_scale": 5.0}),
+    "many steps": (distilled, {"num_inference_steps": 10}),
+    "one step": (distilled, {"num_inference_steps": 1}),
+    "weight 0": (lambda: distilled(weight=0.0), {}),
+    "switched off": (lambda: off(distilled()), {}),
+    "fused": (fused, {}),
+    "unloaded": (fused_and_unloaded, {}),
+    "no LoRA": (base, {}),
+}
+
+
+@pytest.mark.parametrize(("make", "changes"), ELSEWHERE.values(), ids=ELSEWHERE)
 def test_auto_is_the_pipelines_own_network_elsewhere(make, changes, monkeypatch):
     monkeypatch.setattr(denoiser, "BLURRED", 0.999)
     pipe = make()

@@ -60,21 +60,6 @@ def test_none_can_be_set_where_it_is_a_value(name, value):
     assert getattr(given.changed(**{name: None}), name) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        *(
-            ({name: None}, f"{name} must be .* got None")
-            for name in ("scale", "every", "objective", "space", "level", "cfg")
-        ),
-        ({"proposal": "back"}, "proposal must be one of gradient, prompt, got 'back'"),
-    ],
-)
-def test_values_that_rounds_do_not_take_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Rounds().changed(**changes)
-
-
 def test_a_setting_that_does_not_exist_is_named_with_those_that_do():
     with pytest.raises(TypeError, match=r"no setting 'scael': the settings are objective, scale"):
         VendiGuidance(scael=3)

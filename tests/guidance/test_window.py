@@ -114,12 +114,6 @@ def test_what_left_a_window_comes_back_if_the_block_of_the_other_size_fails(size
     assert len(window) == 4 and (window.features == before).all(dim=1).sum() == 3
 
 
-@pytest.mark.parametrize("size", [0, -3, 2.5])
-def test_a_bad_size_is_named(size):
-    with pytest.raises(ValueError, match=f"at least 1, got {size}"):
-        SlidingWindow(size)
-
-
 @pytest.mark.parametrize(
     ("latents", "prompts", "reason"),
     [
