@@ -169,7 +169,9 @@ def jackknife(
     blocks = [kernel.blocks(features) for features, kernel in zip(read, kernels, strict=True)]
     x, n = read[0], len(read[0])
     sums = row_sums(blocks, x)
-    means, without = leave_one_out(sums)
+    total = sums.sum(dim=1)
+    means = total / (n * (n - 1))  # off the diagonal
+    without = (total[:, None] - 2 * sums) / ((n - 1) * (n - 2))  # in column i, those without item i
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
         raise ValueError(f"no two of {n} items are alike: choose a kernel of larger bandwidth")
     sign = means.new_tensor(signs)
@@ -192,17 +194,6 @@ def jackknife(
     ends = means.new_tensor([0, min(middle - root, -floor), max(middle + root, floor)])
     estimate, low, high = (sign @ means.log() + ends).exp().tolist()
     return estimate, low, high, estimate * math.sqrt(max(variance, least))
-
-
-def leave_one_out(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """(s,) means of matrices off their diagonal, and (s, n): in column i those without item i.
-
-    From the row sums: (s, n) of s symmetric (n, n) matrices with zeros on the diagonal, n >= 3.
-    """
-    n = sums.shape[1]
-    total = sums.sum(dim=1)
-    without = (total[:, None] - 2 * sums) / ((n - 1) * (n - 2))
-    return total / (n * (n - 1)), without
 
 
 def _squared_tiles(
