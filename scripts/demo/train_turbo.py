@@ -169,7 +169,7 @@ def train_student(
         passed = (levels(scheduler, time) for time in (times[points], times[points + 1], at))
         seen = between(trajectories[rows, points], trajectories[rows, points + 1], *passed)
         if step >= OWN_FROM:
-            half = batch // 2
+            half = max(1, batch // 2)
             seen[:half] = own(rows[:half], at[:half])
         # the velocity for which this one step ends where the trajectory does; unlike squares,
         # absolute errors do not reward the mean of what is uncertain, which is blurred

@@ -50,7 +50,7 @@ class Training(NamedTuple):
     @property
     def of_vae(self) -> "Training":
         """How its autoencoder is trained."""
-        return self._replace(steps=self.vae_steps, batch=self.batch // 2)
+        return self._replace(steps=self.vae_steps, batch=max(1, self.batch // 2))
 
     @property
     def of_probe(self) -> "Training":

@@ -35,11 +35,14 @@ def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "prompt", "size"),
-    [("demo-sdxl-turbo-lora", 8, "ear", 64), ("demo-faces-turbo-lora", 16, "portrait, bun", 128)],
+    ("name", "steps", "prompt", "size", "batch"),
+    [
+        ("demo-sdxl-turbo-lora", 8, "ear", 64, 1),
+        ("demo-faces-turbo-lora", 16, "portrait, bun", 128, 2),
+    ],
 )
 def test_an_interrupted_training_resumes_and_its_model_draws(
-    name, steps, prompt, size, tmp_path, monkeypatch
+    name, steps, prompt, size, batch, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(train_turbo, "measure", partial(measure, each=(1, 1)))
     monkeypatch.setattr(train_turbo, "OWN_FROM", 1)
@@ -48,7 +51,7 @@ def test_an_interrupted_training_resumes_and_its_model_draws(
     monkeypatch.setattr(train_turbo, "IMAGES", 100)
     work, output = tmp_path / "work" / name, tmp_path / name
     options = [*small_demo(tmp_path), f"--work={work.parent}", "--chunks=2", "--steps=2"]
-    options += [f"--model={name}"]
+    options += [f"--model={name}", f"--batch-size={batch}"]
 
     drawn, real = [], train_turbo.draw
     monkeypatch.setattr(train_turbo, "draw", lambda *args: drawn.append(args[2]) or real(*args))
