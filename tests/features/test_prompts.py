@@ -76,6 +76,7 @@ def test_features_are_those_of_the_models_library_whatever_the_batches(spec):
     torch.testing.assert_close(features.norm(dim=1), torch.ones(5))
     for embedder in (open_prompt_embedder(spec, batch_size=b) for b in (1, 64)):
         torch.testing.assert_close(embedder.embed(PROMPTS), features)
+    torch.testing.assert_close(*embedder.embed(["half of \ud83d", "half of ?"]))
     with pytest.raises(ValueError, match="nothing to embed"):
         embedder.embed([])
     settings = embedder.settings

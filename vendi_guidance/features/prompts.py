@@ -65,8 +65,10 @@ class PromptNetworkEmbedder(EmbeddingNetwork):
         return embed_distinct(prompts, self._embed)
 
     def _embed(self, prompts: list[str]) -> Tensor:
+        # a prompt may hold half a character, which tokenizers refuse
+        whole = [prompt.encode("utf-8", "replace").decode() for prompt in prompts]
         with self.precision():
-            parts = [self.transform(batch, self.device) for batch in self.batches(prompts)]
+            parts = [self.transform(batch, self.device) for batch in self.batches(whole)]
         return nn.functional.normalize(torch.cat(parts).float().cpu(), dim=1)
 
 
@@ -136,7 +138,7 @@ def _words(which: str) -> Parts:
         for row, prompt in zip(counts, prompts, strict=True):
             found = words(prompt)
             for term in (*found, *map(" ".join, pairwise(found))):
-                row[crc32(term.encode("utf-8", "replace")) % WORD_FEATURES] += 1
+                row[crc32(term.encode()) % WORD_FEATURES] += 1
         return counts
 
     return {"features": WORD_FEATURES}, nn.Identity(), encode
