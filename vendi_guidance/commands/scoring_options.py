@@ -86,8 +86,8 @@ attribute_options = together(
     judged(
         "--attribute-judge",
         show_default="the demo's probe for the demo, else clip",
-        help="What tells values: clip, clip:MODEL/PRETRAINED; or, of finished images, labels, "
-        "columns of metadata.jsonl.",
+        help="Model that classifies attribute values: clip or clip:MODEL/PRETRAINED; or, of "
+        "finished images, labels, columns of metadata.jsonl.",
     ),
     judged(
         "--probe",
