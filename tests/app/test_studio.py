@@ -8,9 +8,11 @@ from click.testing import CliRunner
 
 from tests.helpers.app_at_hand import request_of, scorer_of, studio_of
 from tests.helpers.runs import read_run
+from vendi_guidance.app.actions import memory_text
 from vendi_guidance.app.scoring import table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
+from vendi_guidance.guidance.window import SlidingWindow
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,9 @@ def test_not_like_this_remembers_the_image_more_often(studio, session, arm):
     assert torch.allclose(session.window.prompts[-1], prompt)
     finish(studio, session, request_of("dog"))
     assert len(session.window) == before + COPIES + 2
+    assert "Marked to avoid: 1" in memory_text(session)
+    session.remember(SlidingWindow(2))
+    assert "No images are remembered, of 2 at most.<" in memory_text(session)
 
 
 def test_more_like_this_changes_what_is_generated_and_is_said_in_its_metadata(studio, session):

@@ -135,7 +135,7 @@ class Actions:
 
     def load(self, uploaded: str | None, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.window = read_window(uploaded)
+            session.remember(read_window(uploaded))
             text = "Memory loaded: what is generated now differs from it."
             return status_text(text), memory_text(session)
 

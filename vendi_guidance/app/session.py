@@ -201,10 +201,13 @@ class Session:
 
     def forget(self) -> str:
         """Empty the memory, marks included."""
-        self.window = SlidingWindow(WINDOW)
+        self.remember(SlidingWindow(WINDOW))
         self.liked: list[Tensor] = []
-        self.disliked = 0
         return "Forgotten."
+
+    def remember(self, window: SlidingWindow) -> None:
+        """Take another memory, without the marks to avoid, which the earlier one has."""
+        self.window, self.disliked = window, 0
 
     def _sample(self) -> tuple[Tensor, Tensor | None]:
         generation, arm, number = self._selected()
