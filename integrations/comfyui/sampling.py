@@ -220,8 +220,10 @@ class _Run:
             here = _Here((before, after), model, self.undistilled)
             return self.engine.is_due(Step(index, count, x, network=here))
 
-        # an earlier run whose steps are not known has repeated one if it has reached the level
-        if self.goes_on and self.first == 0 and is_due(-1, levels[0], levels[0]):
+        # an earlier run whose steps are not known has repeated one if it has reached the level;
+        # at the highest there was none, and the latents have come with noise of their own
+        goes_on = self.goes_on and levels[0].ratio < 0.99 * model.at(math.inf).ratio
+        if goes_on and self.first == 0 and is_due(-1, levels[0], levels[0]):
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
             if is_due(index, before, after):

@@ -374,6 +374,16 @@ def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, 
     assert len(guider.seen) - len(sigmas) + 1 == EVALUATIONS
 
 
+def test_noise_that_latents_bring_to_the_highest_level_is_no_earlier_runs(tmp_path):
+    """DisableNoise. The level of the rounds, 16, is above the highest."""
+    one, other, noise = Guider(), Guider(), torch.randn(2, 4, 40, 40)
+    none = torch.zeros_like(noise)
+    expected = draw(memory(tmp_path), one, noise=noise, latents=none)
+    found = draw(memory(tmp_path), other, noise=none, latents=SIGMAS[0] * noise)
+    assert torch.equal(found, expected) and one.seen == other.seen
+    assert len(one.seen) > len(SIGMAS)
+
+
 @pytest.mark.parametrize(("start", "latents"), [(AT, torch.zeros(SHAPE)), (4, noise_of(5))])
 def test_an_image_begins_wherever_its_schedule_begins_and_at_low_noise_is_guided_there(
     tmp_path, start, latents
