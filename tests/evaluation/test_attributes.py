@@ -6,11 +6,11 @@ from math import comb
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 from scipy.stats import entropy, t as student
 
 from tests.helpers.batches_at_hand import greys, save_batch
+from tests.helpers.commands import succeeds
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
 from vendi_guidance.evaluation.attributes import (
@@ -187,8 +187,7 @@ def test_labels_in_the_metadata_are_reported_on_the_page(folder, tiny_sdxl_folde
     words = [folder, "--output", folder / "report", "--image-embedder", "pixels:2"]
     words += ["--prompt-embedder", f"sdxl:{tiny_sdxl_folder}", "--attribute-judge", "labels"]
     words += ["--attributes", folder / "attributes.json", "--faithfulness", "vqa"]
-    result = CliRunner().invoke(command.main, [str(word) for word in words])
-    assert result.exit_code == 0, result.output
+    succeeds(command.main, *words)
     content = json.loads((folder / "report" / "report.json").read_text())
     [found] = content["runs"][0]["attributes"]
     assert content["runs"][0]["scores"]["faithfulness"]["value"] == pytest.approx(0.5)

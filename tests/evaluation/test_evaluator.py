@@ -70,10 +70,11 @@ def test_what_decides_a_score_stands_beside_it():
 def test_intervals_hold_the_scores_and_are_narrower_for_more_prompts():
     few, many = report_of(64), report_of(64, kernel_prompt=Gaussian(0.3), prompts=prompts(64, 32))
     assert few.settings["interval"] == {"level": 0.95, "drawn": "prompts"}
-    for report in (few, many):
-        for name in ("vendi", "conditional_vendi", "rke"):
+    for name in ("vendi", "conditional_vendi", "rke"):
+        for report in (few, many):
             score = report.scores[name]
             assert 1 <= score.low < score.value < score.high
+        assert score.high / score.low < few.scores[name].high / few.scores[name].low
     with_pictures = report_of(64, prompts=prompts(64, 2))
     assert with_pictures.settings["interval"]["drawn"] == "pictures"
     assert report_of(16, prompts=prompts(16, 2)).scores["vendi"].low is None
@@ -166,12 +167,15 @@ def test_features_that_cannot_be_scored_are_named():
             report_of(8, image=image, kernel_image=kernel)
 
 
-def test_given_features_are_taken_as_they_are():
-    x, given = torch.randn(30, 5), {"references": torch.randn(9, 5)}
-    report = report_of(30, image=x, prompt=torch.randn(30, 4), kernel_image=None, **given)
+def test_given_features_are_taken_as_they_are_and_never_compared_with_images():
+    x = torch.randn(30, 5)
+    given = {"image": x, "prompt": torch.randn(30, 4), "kernel_image": None}
+    report = report_of(30, references=torch.randn(9, 5), **given)
     assert report.settings["references"] == 9
     expected = scores.vendi(x, report.inputs.kernel_x)
     assert report.scores["vendi"].value == pytest.approx(float(expected))
+    with pytest.raises(ValueError, match="those of reference images are needed, too"):
+        report_of(30, references=sample_images(24), **given)
 
 
 def test_the_spectrum_follows_the_number_of_images():
@@ -179,10 +183,14 @@ def test_the_spectrum_follows_the_number_of_images():
     assert [type(way) for way in found] == [Exact, Exact, Lanczos, Lanczos, Nystrom]
 
 
-def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_has():
+def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_with_a_correct_image_has():
     asked = [name for name in ("hand", "thumb", "baby") for _ in range(8)]
-    labels = Labels(asked, asked, [0] * 23 + [1])  # one look a prompt, but one image's
-    assert report_of(24, prompts=asked, labels=labels).scores["looks_per_prompt"].low == 1
+    labels = Labels(asked, asked[:16] + ["ear"] * 8, [0] * 15 + [1] + [0] * 8)
+    report = report_of(24, prompts=asked, labels=labels)
+    looks = report.scores["looks_per_prompt"]
+    assert looks.value == 1  # 1, 2 and 0
+    assert looks.low == report.inputs.lower_bound("looks_per_prompt") == 2 / 3
+    assert report.inputs.lower_bound("vendi") == -np.inf
 
 
 REAL, HALF = torch.ones(9, 3), Judges(faithfulness=[0.5] * 24)
@@ -218,13 +226,6 @@ def test_earlier_keywords_work_and_say_what_replaces_them(earlier, new, words):
     assert values(report) == values(expected) and report.settings == expected.settings
     with pytest.raises(TypeError, match="unexpected keyword argument 'probe'"):
         evaluate(**usual, probe=None)
-
-
-def test_references_are_never_compared_as_the_features_given_of_the_images():
-    x = COLOURS.embed(sample_images(24))
-    given = Embedding(x, WORDS.embed(prompts(24)))
-    with pytest.raises(ValueError, match="those of reference images are needed, too"):
-        evaluate(sample_images(24), prompts(24), embedding=given, references=sample_images(24))
 
 
 def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_out(tmp_path):
