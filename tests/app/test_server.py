@@ -15,13 +15,6 @@ from vendi_guidance.app.server import LOCK, PREFIX, remove_abandoned, workspace
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed there")
 
 
-def load(visitor, path):
-    """Upload a memory; returns what the page says then."""
-    files = {"files": (path.name, path.read_bytes())}
-    [stored] = visitor.http.post("gradio_api/upload", files=files).json()
-    return visitor.call("load", {"path": stored, "meta": {"_type": "gradio.FileData"}})["output"]
-
-
 def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loads_it(
     tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch
 ):
@@ -47,7 +40,10 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     with served(tiny_sdxl_folder, tiny_probe_folder) as address, visitors(address) as [visitor]:
         assert not left.exists()
-        assert "4 images are remembered" in str(load(visitor, saved))
+        files = {"files": (saved.name, saved.read_bytes())}
+        [stored] = visitor.http.post("gradio_api/upload", files=files).json()
+        sent = {"path": stored, "meta": {"_type": "gradio.FileData"}}
+        assert "4 images are remembered" in str(visitor.call("load", sent)["output"])
         assert visitor.call("generate", *usual())["success"]
 
 

@@ -1,6 +1,4 @@
-"""Sessions: their folders, their end, and one thing at a time."""
-
-import pytest
+"""Sessions: their folders, and their end."""
 
 from vendi_guidance.app.session import Sessions
 
@@ -17,11 +15,3 @@ def test_a_session_ends_with_its_folder_and_a_key_names_none(tmp_path):
     assert sessions.of("one") is not one
     sessions.end_all()
     assert list((tmp_path / "in").iterdir()) == []
-
-
-def test_a_session_does_one_thing_at_a_time(tmp_path):
-    session = Sessions(tmp_path).of("one")
-    with session.alone(), pytest.raises(ValueError, match="wait"), session.alone():
-        pass
-    with session.alone():
-        assert session.is_busy

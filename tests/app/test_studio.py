@@ -101,6 +101,7 @@ def test_a_stop_ends_it_within_a_batch_and_keeps_whole_batches(studio, session):
 def test_a_generation_that_is_abandoned_lets_go_of_the_session(studio, session):
     generation = studio.generate(session, request_of("cat\ndog"), lambda share, what: None)
     next(generation)
+    assert session.is_busy
     with pytest.raises(ValueError, match="being generated: wait"):
         finish(studio, session, request_of("cat"))
     generation.close()
@@ -138,7 +139,7 @@ def test_more_like_this_changes_what_is_generated_and_is_said_in_its_metadata(st
     assert (row["diversity_exemplars"], row["diversity_beta"]) == (1, 1.0)
 
 
-def test_a_image_must_be_selected_and_there(studio, session):
+def test_an_image_must_be_selected_and_there(studio, session):
     with pytest.raises(ValueError, match="Select an image first"):
         session.not_like_it()
     finish(studio, session, request_of("cat"))

@@ -141,22 +141,26 @@ def test_a_search_goes_on_only_as_it_began(words, peace):
     assert contents(peace) == before
 
 
-@pytest.mark.parametrize("damage", ["cut", "worker", "outcome", "kept", "interval", "strength"])
-def test_a_damaged_journal_is_named(words, peace, tmp_path, damage):
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        (r"(?s)\A(.{30}).{30}", r"\1\n"),
+        ("worker_id", "worker"),
+        ('"outcome"', '"income"'),
+        (r'("kept": ?)[^,}]+', r'\1"much"'),
+        (r'("kept_interval": ?)(null|\[[^]]+\])', r"\1true"),
+        (r'("settings": ?{)"strength"', r'\1"length"'),
+        (r'("settings": ?{"strength": ?)[^,}]+', r'\1"much"'),
+        (r'("settings": ?{"strength": ?)[^,}]+', r"\g<1>2"),
+    ],
+)
+def test_a_damaged_journal_is_named(words, peace, tmp_path, pattern, damage):
     folder = tmp_path / "out"
     shutil.copytree(peace, folder)
-    journal = folder / "trials.journal"
-    content = journal.read_text()
-    changed = {
-        "cut": content[:30] + "\n" + content[60:],
-        "worker": content.replace("worker_id", "worker"),
-        "outcome": content.replace('"outcome"', '"income"'),
-        "kept": re.sub(r'"kept": ?[^,}]+', '"kept": "much"', content),
-        "interval": re.sub(r'"kept_interval": ?(null|\[[^]]+\])', '"kept_interval": true', content),
-        "strength": re.sub(r'("settings": ?{"strength": ?)[^,}]+', r'\1"much"', content),
-    }
-    assert changed[damage] != content
-    journal.write_text(changed[damage])
+    journal = folder / JOURNAL
+    content = re.sub(pattern, damage, journal.read_text())
+    assert content != journal.read_text()
+    journal.write_text(content)
     assert_refused(search(words, folder), "trials.journal is damaged", "another folder")
 
 

@@ -2,11 +2,8 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from threading import Barrier
 from types import SimpleNamespace
-
-import pytest
 
 from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.tuning.study import FIRST, JOURNAL, Search, Trial, Tuner
@@ -30,22 +27,12 @@ def test_processes_that_begin_together_enqueue_the_first_trials_once(tmp_path):
     assert len(enqueued) == len(FIRST)
 
 
-def outcome(diversity: float, kept: float) -> Outcome:
-    return Outcome(diversity, (1.0, 9.0), kept, None, 2 * diversity, 0.5)
-
-
 def test_the_best_is_the_most_diverse_that_keeps_enough():
     search = Search(keep=0.9, trials=8, seed=0)
     found = [(3.0, 0.89), (2.0, 0.9), (1.5, 1.0)]
-    trials = [Trial(1.0, outcome(*one)) for one in found]
+    trials = [
+        Trial(1.0, Outcome(diversity, (1.0, 9.0), kept, None, 2 * diversity, 0.5))
+        for diversity, kept in found
+    ]
     assert search.best(trials) is trials[1]
     assert search.best(trials[:1]) is None
-
-
-def test_a_trial_is_read_from_what_the_journal_says():
-    said = {"settings": {"strength": 0.5}, "outcome": asdict(outcome(2.0, 1.0)), "folder": "a"}
-    assert Trial.read(json.loads(json.dumps(said))).outcome.diversity == 2.0
-    wrong = said["outcome"] | {"kept": "x"}
-    for other in ({"settings": {}}, {"settings": {"strength": 2}}, {"outcome": wrong}):
-        with pytest.raises((KeyError, TypeError, ValueError)):
-            Trial.read(said | other)

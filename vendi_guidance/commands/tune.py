@@ -30,11 +30,7 @@ from typing import Any
 import click
 
 from vendi_guidance.commands.cli import Command, Option
-from vendi_guidance.commands.judge_options import (
-    judged_run_options,
-    open_judged_runs,
-    progress,
-)
+from vendi_guidance.commands.judge_options import judged_run_options, open_judged_runs, progress
 from vendi_guidance.commands.run_options import COUNT
 from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.guidance.settings import Rounds
@@ -47,7 +43,6 @@ from vendi_guidance.tuning.study import PROMPTS, Search, Trial, Tuner, begin
 
 RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
 FRONTIER = "frontier.png"
-
 
 search = partial(click.option, cls=Option, group="Search")
 
@@ -79,8 +74,7 @@ def main(keep: float, images: int, trials: int, **given: Any) -> None:
     wanted = Search(keep, trials, given["seed"])
     # expert, for searches that version 0.3 began
     settings = {"expert": False, **asdict(wanted), **about}
-    inputs = inputs_of(runs.model)
-    begin(output, Manifest(settings, {**inputs}, versions()), prompts)
+    begin(output, Manifest(settings, {**inputs_of(runs.model)}, versions()), prompts)
     count = len(prompts) * each
     with progress(runs, trials + RUNS_BESIDE, len(prompts)) as bar:
         tuner = Tuner(runs, wanted, judging)
