@@ -172,9 +172,6 @@ def test_comfyui_may_answer_from_its_cache_only_where_nothing_is_remembered(node
     assert changes(diversity=0.5, **others)  # the memory is linked, and not known yet
 
 
-# The score
-
-
 def test_the_score_counts_different_images():
     black, white = torch.zeros(8, 8, 3), torch.ones(8, 8, 3)
     text, picture = score(torch.stack([black, white, black, white]))
@@ -206,9 +203,6 @@ def test_one_image_is_one_and_transparency_is_left_out():
     text, picture = score(torch.rand(1, 5, 7, 4))
     assert text == "1.00 different images of 1 (Vendi score of colours)"
     assert picture.isfinite().all() and picture.shape[-1] == 3
-
-
-# What comes with the nodes
 
 
 def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):

@@ -325,9 +325,6 @@ def test_progress_counts_steps_and_evaluations_of_the_rounds(tmp_path, sigmas):
     assert told == [(i, count) for i in range(count)]
 
 
-# One image in two runs, as KSampler (Advanced) draws it
-
-
 def in_two_runs(where, sigmas, cut, runs=draw, **given):
     first = runs(where, sigmas=sigmas[: cut + 1], **given)
     return runs(where, sigmas=sigmas[cut:], noise=torch.zeros(SHAPE), latents=first, **given)
@@ -348,12 +345,16 @@ def on_a_gpu(where, sigmas, **given):
     return keep_schedule(Outer(), None, None, None, sigmas, None)
 
 
+@pytest.fixture(params=[1.1, 1.5, 1.7, 3.0])
+def sigmas(request):
+    """Of a schedule that has a step near the rounds' level, 1.6."""
+    return torch.tensor([14.6, 6.0, 4.0, request.param, 0.9, 0.5, 0.2, 0.0])
+
+
 @pytest.mark.parametrize("runs", [draw, on_a_gpu])
 @pytest.mark.parametrize("cfg", [1.0, CFG])
-@pytest.mark.parametrize("near", [1.1, 1.5, 1.7, 3.0])  # the level is 1.6
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
-def test_two_runs_give_the_image_of_one(tmp_path, cut, near, cfg, runs):
-    sigmas = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0])
+def test_two_runs_give_the_image_of_one(tmp_path, cut, sigmas, cfg, runs):
     one, two = Guider(cfg=cfg), Guider(cfg=cfg)
     expected = draw(memory(tmp_path), one, sigmas=sigmas)
     found = in_two_runs(memory(tmp_path, "file"), sigmas, cut, runs, guider=two)
@@ -362,14 +363,12 @@ def test_two_runs_give_the_image_of_one(tmp_path, cut, near, cfg, runs):
     assert len(SlidingWindow.load(path)) == len(found)  # the finished ones alone
 
 
-@pytest.mark.parametrize("near", [1.1, 1.5, 1.7, 3.0])
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
-def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, near):
-    sigmas, guider = torch.tensor([14.6, 6.0, 4.0, near, 0.9, 0.5, 0.2, 0.0]), Guider()
-
+def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, sigmas):
     def apart(where, sigmas, **given):
         return draw(where, sigmas=sigmas.clone(), **given)
 
+    guider = Guider()
     in_two_runs(memory(tmp_path), sigmas, cut, apart, guider=guider)
     assert len(guider.seen) - len(sigmas) + 1 == EVALUATIONS
 
@@ -394,9 +393,6 @@ def test_an_image_begins_wherever_its_schedule_begins_and_at_low_noise_is_guided
     evaluations = min(EVALUATIONS, 2 * steps)
     assert len(guider.seen) == steps + evaluations
     assert guider.sigmas.count(float(SIGMAS[start])) == 1 + evaluations
-
-
-# What is read of conditionings, and what is refused
 
 
 POOLED, TOKENS = torch.rand(1, 3), torch.rand(1, 7, 3)
@@ -426,9 +422,6 @@ def test_a_sampler_without_a_function_is_refused(tmp_path):
     args = (Guider(), SIGMAS, {}, None, noise_of(0), torch.zeros(SHAPE))
     with pytest.raises(ValueError, match="cannot guide a SimpleNamespace: use one of"):
         DiverseSampling(Rounds(), memory(tmp_path))(run, *args)
-
-
-# Prompts nearby
 
 
 class Conditioned(Guider):
@@ -481,9 +474,6 @@ def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch)
     monkeypatch.setattr(Score, "gradient", ask)
     with pytest.raises(ValueError, match="the conditioning has no embeddings"):
         draw(memory(tmp_path))
-
-
-# The undistilled model
 
 
 class Patcher:
