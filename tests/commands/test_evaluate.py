@@ -264,6 +264,9 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     assert_refused(evaluated(tmp_path / "absent"), "absent")
     assert_refused(evaluated(emoji, emoji, emoji), "3 folders")
     assert_refused(evaluated(emoji, emoji), "got the folder", str(emoji), "twice")
+    bare = save_run(tmp_path / "bare", [None])
+    (bare / "0.png").unlink()  # refused before any image is read
+    assert_refused(evaluated(emoji, bare, "--on-bad-image", "fail"), "has no prompts")
     for option, value, *more in (
         ("--sigma-image", 0, "--sigma-image"),
         ("--sigma-prompt", -1, "--sigma-prompt"),
