@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 
@@ -148,14 +149,23 @@ def test_content_that_is_no_latents_is_named(tmp_path, latents):
         Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
 
 
+@pytest.mark.parametrize("knows_size", [False, True])
 @pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
-def test_a_run_keeps_what_it_began_with_of_other_image_sizes(tmp_path, batches):
+def test_a_run_keeps_what_it_began_with_of_other_image_sizes(tmp_path, batches, knows_size):
+    """And of its own."""
+    samples = torch.randn(4, 4, 3, 3), torch.randn(4, 5)
     opening = Checkpoint(Progress(0, 0, 4, entered=3), torch.randn(3, 4, 5, 5), torch.randn(3, 5))
     window, again = RunWindow(SIZE), RunWindow(SIZE)
+    for each in (window, again) if knows_size else ():
+        known = SlidingWindow(SIZE)
+        known.append(*samples)
+        each.adopt(known)
     window.enter_again(opening, "cpu")
     grow(tmp_path, batches, window, opening=opening)
+    again.opening = opening
     Checkpoints(tmp_path, SIZE).restore(again, "cpu")
     again.keep(opening)
+    assert_equal(again, window)
     assert set(again.shapes) == set(window.shapes) == {(4, 3, 3), (4, 5, 5)}
     assert again.entered == window.entered == 3 + sum(batches)
     for number in range(max(3, window.entered - SIZE), window.entered):

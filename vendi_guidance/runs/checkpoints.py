@@ -46,6 +46,7 @@ class RunWindow(SlidingWindow):
     """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
 
     _total = 0
+    opening: Checkpoint | None = None  # of the run that is restored
 
     @property
     def entered(self) -> int:
@@ -84,8 +85,13 @@ class RunWindow(SlidingWindow):
         before = batch.progress.entered_before
         if self._total not in (0, before):
             raise ValueError(f"{self._total} samples have entered, not {before}")
-        if self._total == 0 and tuple(batch.latents.shape[1:]) not in self.shapes:
-            self._entered = before
+        if self._total == 0 and before:  # the first to have entered have left
+            shape, opening = batch.latents.shape[1:], self.opening
+            self._show(tuple(shape))
+            self._entered += before
+            if opening is not None and opening.latents is not None:
+                # in a place of their own if they are of another shape
+                self._entered -= len(opening.latents) * (opening.latents.shape[1:] != shape)
         self._total = before
         prompts = None if batch.prompts is None else batch.prompts.to(device)
         self.append(batch.latents.to(device), prompts)

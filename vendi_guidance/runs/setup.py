@@ -158,6 +158,7 @@ def open_run(
             guidance.undistilled = network
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
+            window.opening = opening
             folder.checkpoints.restore(window, group.device)
             window.keep(opening)  # of another image size: its checkpoint may be gone
             return Runner(pipe, plan, folder, group, stop, done, None, sampler)
