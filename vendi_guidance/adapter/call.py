@@ -117,14 +117,11 @@ class Call:
         """
         if not step.is_last:
             continue_from_here(step.pipeline.scheduler)
-        generator = self._generator
-        if generator is None:
-            generator = local_of(step.pipeline, "generator")
-        prediction = self._prediction(step)
-        step = replace(step, prediction=prediction, network=self._network, generator=generator)
+        generator = self._generator or local_of(step.pipeline, "generator")
+        prediction, network = self._prediction(step), self._network
+        step = replace(step, prediction=prediction, network=network, generator=generator)
         self.is_guided = True
-        is_found = self._network is not None and self._network.is_undistilled
-        is_found = is_found and self._undistilled == AUTO
+        is_found = self._undistilled == AUTO and network is not None and network.is_undistilled
         remark = "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
         return self.engine.modify(step, remark if is_found else "")
 

@@ -135,15 +135,10 @@ class VendiGuidance(PipelineCallback):
         """diffusers' configuration, from which `from_config` makes the same guidance again; where
         there is a space or a network of one's own, `from_config` refuses its name."""
         space, other = self.settings.space, self.undistilled
-        others = {
-            "space": space if isinstance(space, str) else repr(space),
-            "memory": self.keeps,
-            "window": self.window.size,
-            "record": self.record,
-            "undistilled": type(other).__name__ if isinstance(other, Module) else other,
-            "prompt_input": self._prompt_input,
-        }
-        return FrozenDict({**vars(self.settings), **others})
+        others = {"memory": self.keeps, "window": self.window.size, "record": self.record}
+        others |= {"space": space if isinstance(space, str) else repr(space)}
+        others |= {"undistilled": type(other).__name__ if isinstance(other, Module) else other}
+        return FrozenDict(vars(self.settings), **others, prompt_input=self._prompt_input)
 
     def register_to_config(self, **_: Any) -> None:
         """Nothing is stored: the configuration follows what may change between calls."""
@@ -234,8 +229,7 @@ class VendiGuidance(PipelineCallback):
         before = self.keeps, self.undistilled, self.settings
         settings, inputs = self.settings.changed(**changes), callback_tensor_inputs
         try:
-            if memory is not None:
-                self.keeps = memory
+            self.keeps = self.keeps if memory is None else memory
             if undistilled is not NOT_GIVEN:
                 self.undistilled = undistilled
             self.settings = settings

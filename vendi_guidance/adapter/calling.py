@@ -75,8 +75,7 @@ def arguments(
         guide: the callback of guidance.
         inputs: the tensors that it needs.
         callback: of the user's, called after it; PixArt's are `callback(step, timestep, latents)`.
-        callback_inputs: the tensors that this gets, which the pipeline checks; None is what
-            diffusers gives it.
+        callback_inputs: the tensors that this gets; None is what diffusers gives it.
     """
     if family_of(pipeline).is_in_place:
         return {"callback": _in_place(pipeline, guide, callback), "callback_steps": 1}

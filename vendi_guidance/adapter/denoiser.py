@@ -185,8 +185,7 @@ class Network:
         factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
         self._check(seen, factor * step.sample, "scales its latents")
         sign = self._sign(first)
-        if level is None:
-            level = self.levels[0]
+        level = level or self.levels[0]
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])

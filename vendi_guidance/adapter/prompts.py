@@ -51,8 +51,9 @@ def prompt_features(
     if name is None or tensors.get(name) is None:
         return None
     embeddings, latents = tensors[name], tensors["latents"]
-    if isinstance(embeddings, Sequence):
-        embeddings = torch.stack([_joined(tokens).float().mean(dim=0) for tokens in embeddings])
+    if isinstance(embeddings, Sequence):  # Z-Image Omni has tokens in pieces, between images
+        whole = (it if isinstance(it, Tensor) else torch.cat([*it]) for it in embeddings)
+        embeddings = torch.stack([tokens.float().mean(dim=0) for tokens in whole])
     if not isinstance(embeddings, Tensor):
         raise ValueError(
             f"{name} must be a tensor or a list of tensors, got a {type(embeddings).__name__}: "
@@ -110,8 +111,3 @@ def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
     count = len(latents) * frames
     first = 0 if family.prompts_first else max(len(rows) - count, 0)
     return rows[first : first + count : frames]
-
-
-def _joined(tokens: Tensor | Sequence[Tensor]) -> Tensor:
-    """A prompt's tokens, (t, m); Z-Image Omni has them in pieces, between images."""
-    return tokens if isinstance(tokens, Tensor) else torch.cat(list(tokens))
