@@ -45,18 +45,15 @@ class Checkpoint:
 class RunWindow(SlidingWindow):
     """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
 
-    _total = 0
     opening: Checkpoint | None = None  # of the run that is restored
 
-    @property
-    def entered(self) -> int:
-        """How many samples have entered so far, including those that have left since, of images of
-        this run's size and of any other that it began with."""
-        return self._total
+    entered = 0
+    """How many samples have entered so far, including those that have left since, of images of this
+    run's size and of any other that it began with."""
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         super().append(features, prompts)
-        self._total += min(len(features), self.size)
+        self.entered += min(len(features), self.size)
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
         """The features and the prompt embedding, (m,) or None, of the sample that entered after
@@ -65,7 +62,7 @@ class RunWindow(SlidingWindow):
         Raises:
             ValueError: it has not entered, or has left.
         """
-        number -= self._total - self._entered  # of another shape, at the beginning
+        number -= self.entered - self._entered  # of another shape, at the beginning
         if not max(0, self._entered - self.size) <= number < self._entered:
             raise ValueError("the image is not in the window")
         place, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
@@ -83,16 +80,16 @@ class RunWindow(SlidingWindow):
         if batch.latents is None:
             return
         before = batch.progress.entered_before
-        if self._total not in (0, before):
-            raise ValueError(f"{self._total} samples have entered, not {before}")
-        if self._total == 0 and before:  # the first to have entered have left
+        if self.entered not in (0, before):
+            raise ValueError(f"{self.entered} samples have entered, not {before}")
+        if self.entered == 0 and before:  # the first to have entered have left
             shape, opening = batch.latents.shape[1:], self.opening
             self._show(tuple(shape))
             self._entered += before
             if opening is not None and opening.latents is not None:
                 # in a place of their own if they are of another shape
                 self._entered -= len(opening.latents) * (opening.latents.shape[1:] != shape)
-        self._total = before
+        self.entered = before
         prompts = None if batch.prompts is None else batch.prompts.to(device)
         self.append(batch.latents.to(device), prompts)
 

@@ -1,6 +1,5 @@
 """The undistilled network of a run: the model's own without LoRAs, or that of another model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +103,10 @@ def _prediction_type(folder: Path) -> str | None:
 
 def _class_in(folder: Path) -> type[Any]:
     """Of the network in a folder, one of diffusers' own."""
-    try:
-        name = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("_class_name")
-        kind = getattr(diffusers, str(name), None)
-    except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(f"there is no network in {folder}: {reason(error)}") from None
+    name = read_config(folder / CONFIG).get("_class_name")
+    if name is None:
+        raise ValueError(f"there is no network in {folder}: no {CONFIG} there names its class")
+    kind = getattr(diffusers, str(name), None)
     if not (isinstance(kind, type) and issubclass(kind, ModelMixin)):
         raise ValueError(
             f"the network in {folder} asks for a {name}, which diffusers does not have"
