@@ -47,10 +47,7 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
     """
     bare = [report.name for report in (first, second) if report.inputs.t is None]
     if len(bare) == 1:
-        raise ValueError(
-            f"{first.name} and {second.name} cannot be compared: {bare[0]} has no prompts; "
-            "evaluate both with prompts, or both without"
-        )
+        raise ValueError(f"{bare[0]} has no prompts: evaluate both with prompts, or both without")
     for key in DECISIVE:
         one, other = (
             # however kernels were chosen

@@ -83,10 +83,9 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
             "use `ImageEncoder`, or a module of your own"
         )
     resize_to = (height, width) if mode == "squash" else height
-    interpolation, crop = InterpolationMode(how["interpolation"]), (height, width)
-    mean, std = how["mean"], how["std"]
-    visual = clip.model.visual
-    return ImageEncoder(visual, mean, std, resize_to, crop, interpolation, image_features)
+    settings = how["mean"], how["std"], resize_to, (height, width)
+    interpolation = InterpolationMode(how["interpolation"])
+    return ImageEncoder(clip.model.visual, *settings, interpolation, image_features)
 
 
 def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
