@@ -23,7 +23,7 @@ from scripts.benchmarks.measuring import table
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import CFG_EVERY
+from vendi_guidance.guidance.rounds import CFG_EVERY, own_evaluations
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
 
@@ -35,7 +35,7 @@ SHOWN = 8
 LEVELS = ("model", "latents", "noise to signal before each step", "wanted")
 ROUNDS = (
     *("model", "wanted", "nearest step", "inserted", "after step", "timestep"),
-    *("evaluations", "added"),
+    *("evaluations", "guided"),
 )
 SOURCES = ("model", "name on the Hub", "scheduler", "its configuration, and the steps, are from")
 
@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
         after: the step, from 0, after which it is inserted: the first that ends below `wanted`.
         timestep: the network's for it.
         evaluations: of the network for each sample, without guidance.
-        added: by the rounds.
+        guided: the same with guidance.
     """
 
     starts: list[float]
@@ -61,7 +61,7 @@ class Schedule(NamedTuple):
     after: int
     timestep: float
     evaluations: int
-    added: int
+    guided: int
 
 
 def scheduler_of(model: dict[str, Any]) -> Any:
@@ -111,12 +111,12 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
         next(index for index, (_, after) in enumerate(levels) if after.ratio < wanted),
         timestep,
         len(levels) * (1 + model["cfg"]),
-        _added(model, levels, settings),
+        _guided(model, levels, settings),
     )
 
 
-def _added(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settings: Rounds) -> int:
-    """Evaluations of the network in the rounds of a call, made at the step that is due."""
+def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settings: Rounds) -> int:
+    """Evaluations of the network in a call with rounds, made at the step that is due."""
     latents = torch.empty(1, *model["latent"], device="meta")
     engine = Engine(settings, Memory(1))
     for index, between in enumerate(levels):
@@ -131,8 +131,8 @@ def _added(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], setting
         )
         step = Step(index, len(levels), latents, network=network)
         if engine.is_due(step):
-            return engine.evaluations(step)
-    return 0
+            return own_evaluations(step, settings) + engine.evaluations(step)
+    raise ValueError(f"no step of {model['name']} is due")
 
 
 def tables() -> list[str]:
@@ -148,7 +148,7 @@ def tables() -> list[str]:
         levels.append([name, latents, ", ".join(listed), shown(it.wanted)])
         near = "-" if it.nearest is None else f"{shown(it.starts[it.nearest])} ({it.nearest + 1})"
         inserted = shown(it.inserted), it.after + 1, f"{it.timestep:.4g}"
-        rounds.append([name, shown(it.wanted), near, *inserted, it.evaluations, it.added])
+        rounds.append([name, shown(it.wanted), near, *inserted, it.evaluations, it.guided])
     by_id = {model["id"]: model for model in MODELS}.values()
     sources = [[m["name"], f"`{m['id']}`", f"`{m['scheduler']}`", m["source"]] for m in by_id]
     return [table(LEVELS, levels, 3), table(ROUNDS, rounds, 1), table(SOURCES, sources, 4)]

@@ -240,8 +240,8 @@ class Rounds(Settings):
         "How many evaluations of the network a call takes, as a multiple of the stock call's. "
         "Steps with less classifier-free guidance (CFG) leave some to the rounds, which have at "
         "least 8, so that short calls take more, and at most 16 times the budget. Without CFG "
-        "nothing is left, and the rounds' evaluations come on top: up to as many as steps, and "
-        "four in calls of up to 9 steps.",
+        "nothing is left, and the rounds' evaluations come on top: up to as many as steps; in "
+        "calls of up to 9 steps two, or four where the undistilled network makes the rounds.",
         range=(0, math.inf),
         above=True,
         typical="1 to 1.5",
