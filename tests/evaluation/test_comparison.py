@@ -39,12 +39,18 @@ def test_a_change_that_rounds_to_none_is_negligible(change, low, high, answer):
 
 
 def test_the_more_diverse_of_two_is_named_in_either_order():
-    plain, varied = report_of(64, 10, name="plain"), report_of(64, 60, name="varied", seed=1)
+    kept, lost = torch.linspace(0.5, 1, 64), torch.linspace(0, 0.6, 64)
+    plain = report_of(64, 10, name="plain", faithfulness=kept)
+    varied = report_of(64, 60, name="varied", seed=1, faithfulness=lost)
     both = compare(plain, varied), compare(varied, plain)
     for comparison in both:
         assert comparison.differences["conditional_vendi"].is_significant
         said = "“varied” is significantly more diverse than “plain”: "
         assert comparison.verdict().startswith(said)
+        cost = " Its faithfulness is significantly lower: 0.300 against 0.750."
+        assert comparison.verdict().endswith(cost)
+    poor = report_of(64, 10, name="poor", faithfulness=lost)
+    assert "lower" not in compare(poor, report_of(64, faithfulness=kept)).verdict()
     up, down = (comparison.differences["vendi"] for comparison in both)
     assert up.change == pytest.approx(1 / down.change)
     assert (up.low, up.high) == pytest.approx((1 / down.high, 1 / down.low))

@@ -11,7 +11,7 @@ from vendi_guidance.evaluation.attribute_diversity import AttributeScores, Sprea
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.intervals import ENOUGH
-from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, Measure
+from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure
 from vendi_guidance.features.files import BadImage
 
 
@@ -177,7 +177,8 @@ class Comparison:
         return next(name for name in HEADLINE if name in self.differences)
 
     def verdict(self) -> str:
-        """Which batch is more diverse, and whether that is significant, in a sentence."""
+        """Which batch is more diverse, whether that is significant, and what it costs in fidelity,
+        in a sentence or two."""
         found, measure = self.differences[self.headline], MEASURES[self.headline]
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
         change, low, high = found.change, found.low, found.high
@@ -190,15 +191,26 @@ class Comparison:
                 f"Too few images to tell {second} from {first}: {measure.title} is {scores}. "
                 f"A verdict needs {ENOUGH}, in each run; there are {self.compared}."
             )
+        loss = -1 if change > 1 else 1  # the sign of a change against the more diverse batch
         if found.is_significant and change < 1:  # the other way round
             first, second, change, low, high = second, first, 1 / change, 1 / high, 1 / low
         interval = f"(95% confidence interval {low:.2f} to {high:.2f})"
         if found.is_significant:
             return (
                 f"{second} is significantly more diverse than {first}: {change:.2f} times the "
-                f"{measure.title} {interval}."
+                f"{measure.title} {interval}.{self._lost(loss)}"
             )
         return (
             f"No significant difference in diversity: {second} has {change:.2f} times the "
             f"{measure.title} of {first} {interval}."
         )
+
+    def _lost(self, sign: int) -> str:
+        """A sentence for each score of fidelity with a significant change of that sign."""
+        said = ""
+        for name, measure in SECTIONS["Fidelity"].items():
+            found = self.differences.get(name)
+            if found and found.significance(measure) == "yes" and sign * found.change > 0:
+                low, high = map(measure.format, sorted((found.first, found.second)))
+                said += f" Its {measure.title} is significantly lower: {low} against {high}."
+        return said

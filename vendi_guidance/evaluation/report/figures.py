@@ -165,10 +165,11 @@ def _spectrum(reports: Sequence[Report]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     axes = figure.subplots()
     for place, report in enumerate(reports):
-        for name, dashes in (("pictures", "-"), ("joint", "--"), ("prompts", ":")):
+        lines = ("pictures", "images", "-"), ("joint", "joint", "--"), ("prompts", "prompts", ":")
+        for name, shown, dashes in lines:
             values = report.analysis.spectra.get(name, [])
             [line] = axes.plot(range(1, len(values) + 1), values, dashes, color=COLOURS[place])
-            line.set(marker="o" if len(values) == 1 else "", label=None if place else name)
+            line.set(marker="o" if len(values) == 1 else "", label=None if place else shown)
     axes.set(xscale="log", yscale="log", xlabel="rank", ylabel="eigenvalue")
     if "joint" in reports[0].analysis.spectra:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
