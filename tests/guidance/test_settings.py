@@ -61,7 +61,8 @@ def test_none_can_be_set_where_it_is_a_value(name, value):
 
 
 def test_a_setting_that_does_not_exist_is_named_with_those_that_do():
-    with pytest.raises(TypeError, match=r"no setting 'scael': the settings are objective, scale"):
+    known = "the settings are strength, objective, scale"
+    with pytest.raises(TypeError, match=f"no setting 'scael': {known}"):
         VendiGuidance(scael=3)
 
 
@@ -101,6 +102,13 @@ SHARED_BY_ROUNDS, SHARED_BY_PUBLISHED = (
 )
 def test_keyword_arguments_pick_the_algorithm_that_they_mean(given, settings):
     assert VendiGuidance(**given).settings == settings
+
+
+def test_a_setting_without_effect_is_said(caplog):
+    VendiGuidance(level=0.3, every=10)  # its default, which files of earlier versions have
+    assert not caplog.messages
+    VendiGuidance(level=0.3, every=5)
+    assert caplog.messages == ["every=5 has no effect on Rounds"]
 
 
 def test_each_type_has_only_its_own_settings():

@@ -175,6 +175,7 @@ def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None
     for name in given:
         if name not in known:
             [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
+            nearest = DIAL if name == "strength" else nearest  # of `VendiGuidance`
             raise TypeError(f"{kind.__name__} takes no {name!r}: did you mean {nearest!r}?")
 
 

@@ -68,6 +68,15 @@ DEBUG = "VENDI_GUIDANCE_DEBUG"
 """Environment variable: if it is set, errors come with their traceback."""
 
 
+ELSEWHERE = {
+    "--strength": "--diversity",
+    "--num-inference-steps": "--steps",
+    "--num-images-per-prompt": "--images-per-prompt",
+    "--cfg-scale": "--guidance-scale",
+}
+"""What options are called in Python, in diffusers and in other programs."""
+
+
 class Command(click.Command):
     """A command that reports errors of the user in one sentence, with exit status 2.
 
@@ -88,6 +97,16 @@ class Command(click.Command):
             help="Show all options and examples, and exit.",
         )
         self.is_short = bool(common)
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            meant = ELSEWHERE.get(error.option_name, "")
+            if any(meant in parameter.opts for parameter in self.get_params(context)):
+                text = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
+                raise click.NoSuchOption(error.option_name, text, ctx=context) from None
+            raise
 
     def _show_all(self, context: click.Context, _: click.Parameter, is_given: bool) -> None:
         if is_given and not context.resilient_parsing:

@@ -169,7 +169,7 @@ class Settings:
         if preset is not None and preset not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
         if unknown := changes.keys() - SETTINGS.keys():
-            known = ", ".join(SETTINGS)
+            known = ", ".join(["strength", *SETTINGS])
             raise TypeError(f"there is no setting {min(unknown)!r}: the settings are {known}")
         dialled = {} if strength is NOT_GIVEN else dial(strength)
         if preset is not None and dialled.get("scale"):
@@ -187,9 +187,13 @@ class Settings:
             kind = _meant(type(self), {*given, "rounds"} if dialled.get("scale") else given)
             base = base if kind is type(base) else kind()
         if given.get("rounds") == 0:
+            del given["rounds"]
             _say_what_replaces_rounds_0()
         for name in given.keys() - _names(type(base)):
-            _check(name, given.pop(name), SETTINGS[name][0].metadata)
+            value, setting = given.pop(name), SETTINGS[name][0]
+            _check(name, value, setting.metadata)
+            if value != setting.default:
+                logger.warning("%s=%r has no effect on %s", name, value, type(base).__name__)
         return replace(base, **{**dialled, **given})
 
     @property
