@@ -45,6 +45,10 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
         sent = {"path": stored, "meta": {"_type": "gradio.FileData"}}
         assert "4 images are remembered" in str(visitor.call("load", sent)["output"])
         assert visitor.call("generate", *usual())["success"]
+        taken = {"port": httpx.URL(address).port}
+        second_server = served(tiny_sdxl_folder, tiny_probe_folder, **taken)
+        with pytest.raises(OSError, match=f"--port {taken['port']}: the port"), second_server:
+            pass
 
 
 def test_folders_of_killed_servers_go_and_others_stay(tmp_path, monkeypatch):

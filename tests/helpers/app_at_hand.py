@@ -95,12 +95,12 @@ class Visitor:
 
 
 @contextmanager
-def served(model: Path, probe: Path, examples: str = "cat") -> Iterator[str]:
+def served(model: Path, probe: Path, examples: str = "cat", **where: Any) -> Iterator[str]:
     """The address of a server, as long as it runs."""
     studio = studio_of(model)
     with workspace() as folder:
         scorer = scorer_of(studio, probe)
-        with serving(folder, studio, scorer, examples) as address:
+        with serving(folder, studio, scorer, examples, **where) as address:
             yield address
 
 

@@ -66,7 +66,7 @@ def serving(
         port: None takes a free one.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is taken, or the host is not this machine's.
     """
     from vendi_guidance.app.actions import Actions  # they import Gradio
     from vendi_guidance.app.page import STYLE, build, theme
@@ -75,17 +75,21 @@ def serving(
     page = build(Actions(studio, scorer, sessions), studio.options, examples)
     look: dict[str, Any] = {"theme": theme(), "css_paths": STYLE, "footer_links": []}
     try:
-        _, address, _ = page.launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-            max_file_size=LARGEST_UPLOAD,
-            ssr_mode=False,
-            run_history=False,
-            **look,
-        )
+        try:
+            _, address, _ = page.launch(
+                server_name=host,
+                server_port=port,
+                share=False,
+                quiet=True,
+                prevent_thread_lock=True,
+                max_file_size=LARGEST_UPLOAD,
+                ssr_mode=False,
+                run_history=False,
+                **look,
+            )
+        except OSError:  # whose words are about Gradio's own settings
+            at = f"--host {host}" + (f" --port {port}" if port else "")
+            raise OSError(f"{at}: the port is taken, or the host is not this machine's") from None
         yield address
     finally:
         sessions.end_all()

@@ -86,10 +86,10 @@ def main(
         probe = probe or probe_beside(studio.model.folder)
         scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])
         end = Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: end.set())
         examples = EXAMPLES.get(probe.name, "") if probe else ""
         with serving(folder, studio, scorer, examples, host, port) as address:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: end.set())
             click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
             if host != LOCAL:
                 click.echo(
