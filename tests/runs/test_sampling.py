@@ -73,6 +73,20 @@ def test_names_and_parts_tell_of_few_steps_and_no_cfg(pipeline, options, files, 
     assert (found.steps, found.guidance_scale) == expected
 
 
+def test_a_folders_own_name_tells_and_not_where_it_is(tmp_path):
+    (folder := tmp_path / "turbo" / "base").mkdir(parents=True)
+    assert sampled(model=str(folder)).steps == 50
+    assert sampled(model=str(folder.parent)).steps == 4
+
+
+@pytest.mark.parametrize("can_clean", [True, False])
+def test_a_pixart_that_cannot_clean_captions_is_not_asked_to(monkeypatch, can_clean):
+    for name in ("is_bs4_available", "is_ftfy_available"):
+        monkeypatch.setattr(f"vendi_guidance.runs.sampling.{name}", lambda: can_clean)
+    found = sampled("PixArtSigmaPipeline").arguments(["cat"])
+    assert found.get("clean_caption", True) == can_clean
+
+
 def test_the_scale_of_true_cfg_needs_a_negative_prompt():
     found = sampled("QwenImagePipeline").arguments(["cat", "dog"])
     assert found.pop("prompt") == ["cat", "dog"]

@@ -1,5 +1,6 @@
 """Files that are whole or not there."""
 
+import errno
 import os
 import stat
 
@@ -28,6 +29,8 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
     with pytest.raises(KeyboardInterrupt), whole_file(path) as temporary:
         temporary.write_text("half")
         raise KeyboardInterrupt
+    with pytest.raises(OSError, match=r"No space left on device: .*file'"), whole_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
     with whole_file(path) as first, whole_file(path) as second:
         first.write_text("first")
@@ -51,6 +54,8 @@ def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fill("half", KeyboardInterrupt())
     assert not list(folder.parent.iterdir())
+    with pytest.raises(OSError, match=r"No space left on device: .*folder'"):
+        fill("half", OSError(errno.ENOSPC, "No space left on device"))
     fill("old")
     (folder / "mine").write_text("mine")
     with pytest.raises(KeyboardInterrupt):

@@ -121,8 +121,9 @@ def main(
     check_device(device)
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
-    if len({batch.prompts is None for batch in batches}) > 1:
-        raise ValueError("one of the folders has no prompts: give both prompts, to compare them")
+    without = [folder for folder, one in zip(folders, batches, strict=True) if one.prompts is None]
+    if 0 < len(without) < len(folders):
+        raise ValueError(f"{without[0]} has no prompts: give both folders prompts, to compare them")
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]

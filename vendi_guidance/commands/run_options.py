@@ -57,7 +57,7 @@ model_options = together(
         show_default="the model's, which is printed",
         help="Scale of classifier-free guidance (CFG); 0 or 1 is none.",
     ),
-    what("--negative-prompt", metavar="TEXT", help="What CFG leads away from."),
+    what("--negative-prompt", metavar="TEXT", help="Negative prompt, which CFG leads away from."),
     what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
     what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
     what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time."),

@@ -83,11 +83,11 @@ class Results:
             )
         found = compare(other.report, ours.report).differences["conditional_vendi"]
         interval = _in_brackets(found.interval)
-        decided = "" if found.is_significant else ", which decides nothing"
+        decided = "" if found.is_significant else ", a difference that is not significant"
         return (
             f"Of what keeps {floor}, {_in_words(ours)}, and {found.change:.2f} times that of the "
-            f"best other method, {other.entry.title}{interval}{decided}. These images chose both, "
-            "which the interval does not count: to be sure, compare the two with another --seed."
+            f"best other method, {other.entry.title}{interval}{decided}. Both were chosen on these "
+            "images, which the interval does not count: compare the two again with another --seed."
         )
 
 

@@ -32,6 +32,8 @@ def model_folder(name: str, weights: str = "*.safetensors") -> Path:
             message says how to fetch or convert it.
     """
     folder, command = Path(name), ""
+    if folder.is_file():
+        raise FileNotFoundError(f"{name} is a file: name the folder of a model")
     if not folder.is_dir():
         wanted = (f"--include={pattern}" for pattern in [weights, *SETTINGS])
         command = f"fetch it by `{shlex.join(['hf', 'download', name, *wanted])}`"

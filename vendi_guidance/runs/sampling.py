@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
+from diffusers.utils import is_bs4_available, is_ftfy_available
 
 from vendi_guidance.runs.options import RunOptions
 
@@ -38,6 +39,7 @@ class Sampling:
         negative_prompt: of every image, or None.
         height, width: of the images; None for the model's own.
         remark: what was not given, where it comes from and what changes it; None if all was given.
+        clean_caption: False where a PixArt could not clean captions, and would say so each time.
     """
 
     steps: int
@@ -47,13 +49,15 @@ class Sampling:
     height: int | None
     width: int | None
     remark: str | None
+    clean_caption: bool | None = None
 
     def arguments(self, prompts: list[str]) -> dict[str, Any]:
         """The arguments by name, for an image of each prompt."""
         negative = None if self.negative_prompt is None else [self.negative_prompt] * len(prompts)
         named = {self.scale_name: self.guidance_scale, "height": self.height, "width": self.width}
         always = {"prompt": prompts, "num_inference_steps": self.steps}
-        return always | _without_none(named | {"negative_prompt": negative})
+        others = {"negative_prompt": negative, "clean_caption": self.clean_caption}
+        return always | _without_none(named | others)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -105,7 +109,9 @@ def sampling_of(stock: type[DiffusionPipeline], folder: Path, asked: RunOptions)
     change = "--steps and --guidance-scale change it"
     remark = f"{', '.join(chosen)}: {source}; {change}" if chosen else None
     size = (asked.height, asked.width)
-    return Sampling(steps, guidance_scale, scale_name, negative_prompt, *size, remark)
+    can_clean = "clean_caption" not in taken or (is_bs4_available() and is_ftfy_available())
+    clean = None if can_clean else False
+    return Sampling(steps, guidance_scale, scale_name, negative_prompt, *size, remark, clean)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -113,8 +119,9 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_name(name: str) -> tuple[int, float | None, str] | None:
+    own = 1 if Path(name).is_dir() else 2  # a hub name has an owner; of a file the folder tells too
+    last = "/".join(Path(name).parts[-own:]).lower()
     for pattern, steps, scale in FEW_STEPS:
-        last = "/".join(Path(name).parts[-2:]).lower()
         if found := re.search(pattern, last):
             counted = re.search(r"(\d+)[-_]?steps?\b", last)
             return int(counted[1]) if counted else steps, scale, f"models named {found[0]!r}"

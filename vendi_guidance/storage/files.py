@@ -32,6 +32,9 @@ def whole_file(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+    except OSError as error:
+        _name(error, path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -64,8 +67,17 @@ def whole_folder(path: Path) -> Iterator[Path]:
                 file.replace(path / file.name)
         else:
             temporary.rename(path)
+    except OSError as error:
+        _name(error, path)
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _name(error: OSError, path: Path) -> None:
+    """Let the system's error name the file, which that of a full disk does not."""
+    if error.errno is not None and error.filename is None:
+        error.filename = str(path)
 
 
 def remove_unfinished(folder: Path) -> None:
