@@ -74,9 +74,7 @@ def test_a_whole_session(visit, tmp_path):
     page.reload()  # a new session, which is asked about as images are lost
     page.get_by_text("No images are remembered").wait_for()
     assert asked == ["beforeunload"]
-    with page.expect_file_chooser() as waiting:
-        page.get_by_role("button", name="Load", exact=True).click()
-    waiting.value.set_files(saved)
+    load(page, saved)
     page.get_by_text("8 images are remembered").wait_for()
     page.get_by_label("number input for The dial").fill("0.8")
     generate(page, Prompts=f"cat\n{HOSTILE}", Images=3, Seed=7)
@@ -108,6 +106,12 @@ def download(page, name, path):
         page.get_by_role("button", name=name, exact=True).click()
     waiting.value.save_as(path)
     return path
+
+
+def load(page, path):
+    with page.expect_file_chooser() as waiting:
+        page.get_by_role("button", name="Load", exact=True).click()
+    waiting.value.set_files(path)
 
 
 def begin_long(page):
@@ -192,6 +196,18 @@ def test_after_every_mistake_a_visitor_goes_on(visit):
         page.get_by_role("button", name="Close").or_(page.locator(".toast-close")).last.click()
         generate(page, **RIGHT)
         assert len(images(page, "with")) == 1
+
+
+def test_buttons_say_what_they_refuse(visit, tmp_path):
+    page, damaged = visit(), tmp_path / "damaged.safetensors"
+    page.get_by_role("button", name="Not like this").click()
+    page.get_by_text("Select an image first").wait_for()
+    damaged.write_text("no tensors")
+    load(page, damaged)
+    page.get_by_text("Not loaded: the file is not a readable safetensors file").wait_for()
+    begin_long(page)
+    page.get_by_role("button", name="Forget").click()
+    page.get_by_text("Your images are being generated: wait until they are").wait_for()
 
 
 def test_the_page_says_which_images_there_are_and_what_is_not_as_written(visit):

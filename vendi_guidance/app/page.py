@@ -34,7 +34,8 @@ GALLERY: dict[str, Any] = {
     "buttons": ["fullscreen"],
     "elem_classes": "images",
 }
-AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
+AT_ONCE: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
+"""Waits for no other visitor. Gradio shows refusals only of what goes through its queue."""
 
 STOPPING = """() => '<p role="status">Stopping.</p>'"""
 RANDOM_SEED = f"() => Math.floor(Math.random() * {LARGEST_SEED})"
