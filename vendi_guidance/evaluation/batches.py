@@ -86,9 +86,7 @@ class Batch:
     groups: Sequence[Hashable] | None = None
 
     def take(self, rows: Sequence[int]) -> "Batch":
-        """The batch of some of the images."""
-        if len(rows) == len(self.images):
-            return self
+        """The batch of some of the images, in the order of the rows."""
         columns: dict[str, Any] = {
             name: [column[i] for i in rows]
             for name in ("prompts", "seconds", "rows", "groups")
@@ -165,6 +163,8 @@ def as_batch(
     n = len(batch.images)
     if not n:
         raise ValueError("there are no images to evaluate")
+    if isinstance(prompts, str):
+        raise ValueError(f"prompts must be one for each image, got {prompts!r}: give it in a list")
     prompts = batch.prompts if prompts is None else list(prompts)
     if prompts is not None and len(prompts) != n:
         raise ValueError(
@@ -283,7 +283,8 @@ def _as_image(source: Any) -> Image.Image:
     else:
         kind = type(source).__name__
         raise ValueError(f"an image must be a PIL image, a path, an array or a tensor, got {kind}")
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 2, 3, 4)):
+    is_shape = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 2, 3, 4))
+    if not is_shape or not array.size:
         raise ValueError(
             f"an image has shape (h, w) or (h, w, 1 to 4) as an array, (1 to 4, h, w) as a tensor; "
             f"got {array.shape}"
