@@ -172,6 +172,17 @@ def test_a_stochastic_sampler_leaves_as_much_noise_as_said(name, options, kind, 
         assert abs((left * X0).mean().item()) < 0.06 * noise + 1e-4  # five standard deviations
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "begin"), starts([*DETERMINISTIC, *STOCHASTIC])
+)
+def test_ahead_are_the_steps_that_are_still_to_come(name, options, kind, begin):
+    scheduler, timesteps = ready(name, options, kind, begin=begin)
+    with Watch(scheduler) as watch:
+        for left, timestep in zip(reversed(range(len(timesteps))), timesteps, strict=True):
+            scheduler.step(EPS, timestep, EPS)
+            assert len(watch.ahead) == left
+
+
 def sampled(scheduler, timesteps):
     """All samples of a run with a network that answers to them, and the random numbers after it."""
     generator, samples = torch.Generator().manual_seed(4), [normal(5)]

@@ -97,8 +97,12 @@ class Watch(Reader):
         """The noise-to-signal ratios at which the steps after the last one begin."""
         timesteps = self.scheduler.timesteps.tolist()
         away = [abs(one - self.timestep) for one in timesteps]
-        last = max(index for index, one in enumerate(away) if one == min(away))
-        return [*map(self.clock()[1], timesteps[last + 1 :])]
+        nearest = [index for index, one in enumerate(away) if one == min(away)]
+        # those that make two steps at a timestep list it twice; a call may begin midway
+        stepped, _ = self._known
+        made = getattr(stepped, "step_index", None) or getattr(stepped, "counter", 0)
+        here = made - 1 if made - 1 in nearest else nearest[-1]
+        return [*map(self.clock()[1], timesteps[here + 1 :])]
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Let a multistep scheduler take the next step as if all before had found these.
