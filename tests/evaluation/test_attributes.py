@@ -87,7 +87,8 @@ def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
 
 @pytest.mark.parametrize("said", [torch.ones(2, 2), [[1, 0]], [[0.5]] * 2, [[-0.5, 1.5]] * 2])
 def test_a_judge_has_to_return_a_distribution_for_each_image(said):
-    with pytest.raises(ValueError, match=r"judge of 'light' .* \(2, 2\), probabilities of dark, b"):
+    words = r"judge of 'light' .* \(2, 2\), probabilities of dark, bright, rows that sum to 1"
+    with pytest.raises(ValueError, match=words):
         scored([0, 255], ["a room"] * 2, judge=lambda *_: said)
 
 
@@ -162,7 +163,7 @@ def test_a_file_of_something_else_is_named(tmp_path, content, words):
 def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
     path = tmp_path / "attributes.json"
     path.write_text('{"light": "dark, bright"}')
-    assert load_attributes(path) == [LIGHT]
+    assert load_attributes(str(path)) == [LIGHT]
     path.write_text('{"attributes": {"light": ["dark", "bright"]}, "prompts": {"a": {"b": "c,d"}}}')
     assert load_attributes(path) == [LIGHT, Attribute("b", ("c", "d"), "a")]
     attribute = Attribute("light", LIGHT.values, "a room")

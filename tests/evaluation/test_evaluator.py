@@ -91,6 +91,8 @@ def test_labels_say_how_faithful_the_images_are():
     assert looks == {"cat": 2, "DOG, asleep": 2, "castle": None}
     unknown = report_of(24, prompts=["castle"] * 24, labels=labels._replace(asked=[None] * 24))
     assert "fidelity" not in unknown.scores
+    clusters = labels._replace(variant=torch.arange(24) % 2)
+    assert values(report_of(24, prompts=asked, labels=clusters))["looks_per_prompt"] == 2
     nothing = report_of(24, labels=Labels([""] * 24, ["", "a face"] * 12, [1] * 24))
     assert nothing.scores["fidelity"].value == 0.5  # a label too, of images that show nothing
 
@@ -104,6 +106,9 @@ def test_labels_may_come_from_a_function():
     assert "fidelity" not in report_of(24, prompts=None, labels=labels).scores
     with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
         report_of(24, labels=lambda *_: labels_of(["cat"] * 3, ["cat"] * 3))
+    for bare in ((["cat"] * 24,) * 3, lambda images, asked: (asked, asked, asked)):
+        with pytest.raises(ValueError, match=r"Labels\(asked, shown, variant\), got tuple"):
+            report_of(24, labels=bare)
 
 
 def test_a_clip_score_is_the_mean_cosine_of_images_and_prompts():
@@ -242,3 +247,16 @@ def test_attributes_without_prompts_are_refused_before_any_image_is_read():
     judges = Judges(attributes=[Attribute("hair", ("brown", "black"))])
     with pytest.raises(ValueError, match="give the prompts too"):
         evaluate(sample_images(4), judges=judges, embedding=Embedding(FromFunction(None, "none")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (Embedding, {"image": lambda images: COLOURS.embed(images)}, "FromFunction.*got <function"),
+        (Embedding, {"prompt": [[1.0, 2.0]]}, r"an \(n, d\) tensor or array, got \[\[1.0, 2"),
+        (ImageReader, {"on_bad_image": "raise"}, "must be 'skip' or 'fail', got 'raise'"),
+    ],
+)
+def test_what_features_cannot_come_from_is_refused_where_it_is_given(kind, given, words):
+    with pytest.raises(ValueError, match=words):
+        kind(**given)

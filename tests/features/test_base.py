@@ -17,7 +17,7 @@ def test_features_come_back_from_every_kind_of_file(tmp_path):
     save_file({"anything": X}, tmp_path / "one.safetensors")
     save_file({"features": X, "sha256": torch.ones(5)}, tmp_path / "two.safetensors")
     for path in tmp_path.iterdir():
-        features = load_features(path)
+        features = load_features(str(path))
         assert features.dtype == torch.float32
         assert torch.equal(features, X), path
 

@@ -64,7 +64,7 @@ def test_features_are_in_the_order_of_the_files(paths, workers, network):
 @pytest.mark.parametrize("network", [False, True])
 def test_what_is_kept_is_not_embedded_again(paths, network, tmp_path):
     first, again = Watched(network=network), Watched(network=network)
-    features = file_features(paths[:70], first.embedder, cache=tmp_path).features
+    features = file_features(paths[:70], first.embedder, cache=str(tmp_path)).features
     found = file_features(paths[::-1], again.embedder, cache=tmp_path)
     assert (first.seen, again.seen) == (70, COUNT - 70)
     assert torch.equal(found.features.flip(0)[:70], features)

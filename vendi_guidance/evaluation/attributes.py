@@ -5,6 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -73,7 +74,7 @@ AttributeJudge: TypeAlias = Callable[[Sequence[Image], Sequence[str], Attribute]
 probabilities, rows that sum to 1."""
 
 
-def load_attributes(path: Path) -> list[Attribute]:
+def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
     """Attributes from a JSON file.
 
     Args:
@@ -93,6 +94,7 @@ def load_attributes(path: Path) -> list[Attribute]:
         ...     load_attributes(path)
         [Attribute(name='hair', values=('black', 'brown'), prompt=None)]
     """
+    path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -146,7 +148,7 @@ def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
     if not is_sum or (p < 0).any():
         raise ValueError(
             f"the judge of {attribute.name!r} returned shape {tuple(p.shape)}: it has to "
-            f"return {wanted}, probabilities of {', '.join(attribute.values)}"
+            f"return {wanted}, probabilities of {', '.join(attribute.values)}, rows that sum to 1"
         )
     return p
 

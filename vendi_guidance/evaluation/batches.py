@@ -174,6 +174,9 @@ def as_batch(
     for prompt in prompts or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
+    if groups is not None:  # tensors are equal to themselves only, as keys
+        groups = [label.item() if isinstance(label, Tensor) else label for label in groups]
+        batch = replace(batch, groups=groups)
     for what, column in (("group label", groups), ("time", seconds)):
         if column is not None and len(column) != n:
             both = f"{counted(n, 'image')} and {counted(len(column), what)}"
@@ -182,8 +185,6 @@ def as_batch(
     for time in times or []:
         if not isfinite(time):
             raise ValueError(f"the time that an image took must be a finite number, got {time}")
-    if groups is not None:  # the items of a tensor would all differ
-        batch = replace(batch, groups=groups.tolist() if isinstance(groups, Tensor) else [*groups])
     return replace(batch, prompts=prompts, seconds=times)
 
 

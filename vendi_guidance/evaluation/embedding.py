@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from pathlib import Path
+from os import PathLike
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -43,6 +43,9 @@ class Embedding:
             Gaussian of the embedder's usual bandwidth, else of the median distance.
         truncation: how many eigenvalues the truncated scores keep; None leaves these out.
 
+    Raises:
+        ValueError: something else as `image` or `prompt`.
+
     Example:
         >>> Embedding("pixels:4", kernel_image=Gaussian(0.5)).prompt
         'clip'
@@ -53,6 +56,14 @@ class Embedding:
     kernel_image: Kernel | None = None
     kernel_prompt: Kernel | None = None
     truncation: int | None = None
+
+    def __post_init__(self) -> None:
+        for given in (self.image, self.prompt):
+            if not isinstance(given, (str, Tensor, np.ndarray)) and not hasattr(given, "embed"):
+                raise ValueError(
+                    "features come from a name, an embedder such as FromFunction(function, name), "
+                    f"or an (n, d) tensor or array, got {given!r:.80}"
+                )
 
     def with_kernels_of(self, inputs: ScoreInputs) -> "Embedding":
         """The same with the kernels of another batch, such as `report.inputs`, to compare both."""
@@ -72,15 +83,22 @@ class ImageReader:
         on_bad_image: leave out files that cannot be read, or fail at the first.
         progress: show progress bars.
 
+    Raises:
+        ValueError: another `on_bad_image`.
+
     Example:
-        >>> ImageReader(Path("features"), workers=4).on_bad_image
+        >>> ImageReader("features", workers=4).on_bad_image
         'skip'
     """
 
-    cache: Path | None = None
+    cache: str | PathLike[str] | None = None
     workers: int = 0
     on_bad_image: Literal["skip", "fail"] = "skip"
     progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on_bad_image not in ("skip", "fail"):
+            raise ValueError(f"on_bad_image must be 'skip' or 'fail', got {self.on_bad_image!r}")
 
     def embed(
         self, images: LazyImages, embedder: ImageFeatures

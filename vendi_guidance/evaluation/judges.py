@@ -113,7 +113,7 @@ def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
     A labeler with `from_features` (see `ProbeLabeler`) reads them off its `own_features`.
     """
     batch = found.batch
-    if isinstance(given, Labels):
+    if given is not None and not callable(given):
         return _checked(given, found.given).take(found.kept)
     if given is None or batch.prompts is None:
         return None
@@ -132,6 +132,12 @@ def own_features(found: Embedded, judge: Any) -> Tensor | None:
 
 
 def _checked(labels: Labels, n: int) -> Labels:
+    if not isinstance(labels, Labels):
+        kind = type(labels).__name__
+        raise ValueError(f"labels must be Labels(asked, shown, variant), got {kind}")
+    # tensors are equal to themselves only, as keys
+    values = ([it.item() if isinstance(it, Tensor) else it for it in column] for column in labels)
+    labels = Labels._make(values)
     for name, column in zip(labels._fields, labels, strict=True):
         if len(column) != n:
             both = f"{counted(n, 'image')} and {counted(len(column), f'{name} label')}"

@@ -5,6 +5,7 @@ Any object with `Embedder`'s three members is one; `FromFunction` makes one of a
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -76,7 +77,7 @@ class FromFunction(Generic[Item]):
         return features
 
 
-def load_features(path: Path) -> Tensor:
+def load_features(path: str | PathLike[str]) -> Tensor:
     """Features that were computed elsewhere.
 
     Args:
@@ -92,14 +93,14 @@ def load_features(path: Path) -> Tensor:
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
         >>> import numpy as np
         >>> from vendi_guidance import load_features
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.save(f"{folder}/features.npy", np.ones((1, 3)))
-        ...     load_features(Path(folder, "features.npy"))
+        ...     load_features(f"{folder}/features.npy")
         tensor([[1., 1., 1.]])
     """
+    path = Path(path)
     if path.suffix not in (".npy", ".npz", ".safetensors"):
         raise ValueError(f"features are read from .npy, .npz or .safetensors, not from {path}")
     if not path.is_file():

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -57,7 +58,7 @@ def file_features(
     paths: Sequence[Path],
     embedder: ImageEmbedder,
     *,
-    cache: Path | None = None,
+    cache: str | PathLike[str] | None = None,
     workers: int = 0,
     on_bad_image: Literal["skip", "fail"] = "skip",
     progress: bool = False,
@@ -117,10 +118,10 @@ class _Cache:
         known: by the digest of the image, its (d,) features, as of when this was opened.
     """
 
-    def __init__(self, folder: Path, embedder: ImageEmbedder) -> None:
+    def __init__(self, folder: str | PathLike[str], embedder: ImageEmbedder) -> None:
         about = json.dumps({"name": embedder.name, "settings": embedder.settings}, sort_keys=True)
         key = hashlib.sha256(about.encode()).hexdigest()[:16]
-        self.folder = folder / f"{embedder.name}-{key}"
+        self.folder = Path(folder, f"{embedder.name}-{key}")
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
