@@ -35,11 +35,12 @@ def test_what_is_given_holds_and_the_rest_is_the_models_and_remarked_on(
     found = sampled(**options)
     expected = {"prompt": ["cat"], "num_inference_steps": steps, "guidance_scale": scale}
     assert found.arguments(["cat"]) == expected
-    assert found.remark == (remark and remark + CHANGE)
+    assert found.remarks == (() if remark is None else (remark + CHANGE,))
 
 
 LCM = {"scheduler/scheduler_config.json": {"_class_name": "LCMScheduler"}}
 TAKES_SCALE = {"unet/config.json": {"time_cond_proj_dim": 256}}
+DISTILLED, KREA = {"is_distilled": True}, {"_class_name": "Krea2Pipeline"}
 PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
 
 
@@ -52,13 +53,15 @@ PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
         ("Flux", {"model": "black-forest-labs/FLUX.1-schnell"}, {}, (4, 0.0)),
         ("Flux", {"model": "black-forest-labs/FLUX.1-dev"}, {}, (28, 3.5)),
         ("ZImage", {"model": "Tongyi-MAI/Z-Image-Turbo"}, {}, (9, 0.0)),
+        ("ZImage", {"lora": "me/z-image-lcm"}, {}, (4, 0.0)),  # 1 is with CFG
+        ("Krea2", {}, {"model_index.json": DISTILLED | KREA}, (8, 0.0)),
         ("StableDiffusion", {"model": "SimianLuo/LCM_Dreamshaper_v7"}, {}, (4, 1.0)),
         ("StableDiffusionXL", {"model": "folders/turbo/of-mine/base"}, {}, (50, 5.0)),
         # a LoRA's name says more than its model's
         ("StableDiffusionXL", {"model": DEMO, "lora": f"{DEMO}-turbo-lora"}, {}, (4, 0.0)),
         ("StableDiffusionXL", {"model": DEMO, "lora": "me/watercolours"}, {}, (16, 5.0)),
         ("Flux", {}, LCM, (4, 1.0)),
-        ("Flux", {}, {"model_index.json": {"is_distilled": True}}, (4, 1.0)),
+        ("Flux", {}, {"model_index.json": DISTILLED}, (4, 1.0)),
         ("Flux", {}, {"transformer/config.json": PLAIN_FLUX}, (4, 0.0)),
         ("Flux", {}, {"transformer/config.json": ["no", "configuration"]}, (28, 3.5)),
         ("StableDiffusion", {}, LCM, (4, 1.0)),
@@ -93,6 +96,20 @@ def test_the_scale_of_true_cfg_needs_a_negative_prompt():
     usual = {"num_inference_steps": 50, "true_cfg_scale": 4.0, "negative_prompt": [" ", " "]}
     assert found == usual
     assert sampled("QwenImagePipeline", guidance_scale=1.0).negative_prompt is None
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "scale", "has_effect"),
+    [
+        *[("StableDiffusionXL", 1.0, False), ("StableDiffusionXL", 1.5, True)],
+        *[("ZImage", 0.0, False), ("ZImage", 1.0, True)],
+        *[("Flux", 3.5, False), ("QwenImage", 1.0, False), ("QwenImage", 2.0, True)],
+    ],
+)
+def test_a_negative_prompt_without_cfg_is_said_to_have_no_effect(pipeline, scale, has_effect):
+    given = {"steps": 4, "guidance_scale": scale, "negative_prompt": "blurred"}
+    said = sampled(f"{pipeline}Pipeline", **given).remarks
+    assert ["no effect" in remark for remark in said] == [True] * (not has_effect)
 
 
 @pytest.mark.parametrize(

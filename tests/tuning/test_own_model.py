@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from PIL import Image
 
+from tests.helpers.tiny_folders import save
 from vendi_guidance.evaluation.batches import Batch, as_batch
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
-from vendi_guidance.tuning.own_model import ALTERNATIVES, OwnModel
+from vendi_guidance.tuning.own_model import ALTERNATIVES, STEPS, OwnModel
 
 PROMPTS = ["ear", "waving hand", "nail polish"]
 
@@ -53,3 +55,14 @@ def test_alternatives_are_as_many_for_each_prompt(runs):
     many = OwnModel(runs, [str(i) for i in range(9)])
     assert many.alternatives("8") == ["0", "1", "2", "3"] and ALTERNATIVES == 4
     assert OwnModel(runs, ["one"]).alternatives("one") == [""]
+
+
+def test_a_model_whose_scale_of_1_is_with_cfg_judges_without_it_too(tmp_path):
+    save("Z-Image", tmp_path / "model")
+    size = {"height": 64, "width": 64, "dtype": "float32"}
+    options = RunOptions(prompts="cat", model=str(tmp_path / "model"), output=tmp_path, **size)
+    judge, rows = OwnModel(runs := Sweep(options, Stop()), ["cat", "dog"]), []
+    count = lambda _, given: rows.append(len(given[0]))  # noqa: E731
+    runs.pipe.transformer.register_forward_pre_hook(count)
+    judge.errors([Image.new("RGB", (64, 64))] * 2, [["cat", "dog"]] * 2)
+    assert rows == [4] * STEPS

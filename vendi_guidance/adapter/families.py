@@ -20,6 +20,7 @@ class Family:
         ignores_callback: what the callback returns has no effect.
         tokens_per_frame: prompt embeddings have a row for each frame of a video.
         pools_language_model: pooled embeddings are a language model's, not CLIP's.
+        no_cfg: the guidance scale up to which there is no CFG.
     """
 
     beginning: str
@@ -29,6 +30,7 @@ class Family:
     ignores_callback: bool = False
     tokens_per_frame: bool = False
     pools_language_model: bool = False
+    no_cfg: float = 1.0
 
 
 OTHERS = Family("")
@@ -37,6 +39,7 @@ OTHERS = Family("")
 FAMILIES = (
     Family("AnimateDiff", tokens_per_frame=True),  # repeats prompts for frames, rows of the UNet
     Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
+    Family("Krea2", no_cfg=0.0),  # a scale w adds w times the difference that prompts make
     Family("LuminaPipeline", prompts_first=True),
     Family("PixArtAlphaPipeline", is_in_place=True),  # was not given callback_on_step_end
     Family("PixArtSigmaPipeline", is_in_place=True),  # nor was it
@@ -45,7 +48,7 @@ FAMILIES = (
     Family("StableCascade", prompts_first=True),
     Family("StableDiffusionInstructPix2Pix", prompts_first=True),  # then those without the image
     Family("Wuerstchen", prompts_first=True),
-    Family("ZImage", prompts_first=True),  # joins lists
+    Family("ZImage", prompts_first=True, no_cfg=0.0),  # joins lists; scales as Krea 2 does
 )
 
 NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")

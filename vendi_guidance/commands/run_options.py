@@ -55,7 +55,7 @@ model_options = together(
         "--guidance-scale",
         type=float,
         show_default="the model's, which is printed",
-        help="Scale of classifier-free guidance (CFG); 0 or 1 is none.",
+        help="Scale of classifier-free guidance (CFG); 0 or 1 is none (Z-Image, Krea 2: 0).",
     ),
     what("--negative-prompt", metavar="TEXT", help="Negative prompt, which CFG leads away from."),
     what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels."),

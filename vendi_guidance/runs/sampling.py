@@ -14,6 +14,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.runs.options import RunOptions
 
 FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
@@ -38,7 +39,8 @@ class Sampling:
         scale_name: the pipeline's argument for it.
         negative_prompt: of every image, or None.
         height, width: of the images; None for the model's own.
-        remark: what was not given, where it comes from and what changes it; None if all was given.
+        remarks: what was not given, where it comes from and what changes it; and whether a negative
+            prompt has no effect.
         clean_caption: False where a PixArt could not clean captions, and would say so each time.
     """
 
@@ -48,7 +50,7 @@ class Sampling:
     negative_prompt: str | None
     height: int | None
     width: int | None
-    remark: str | None
+    remarks: tuple[str, ...]
     clean_caption: bool | None = None
 
     def arguments(self, prompts: list[str]) -> dict[str, Any]:
@@ -90,10 +92,12 @@ def sampling_of(stock: type[DiffusionPipeline], folder: Path, asked: RunOptions)
         raise ValueError(f"{stock.__name__} takes no {argument}: leave --{option} out")
     usual_steps = taken["num_inference_steps"].default
     usual_scale = taken[scale_name].default if scale_name in taken else None
+    no_cfg = family_of(stock).no_cfg
     source = f"the defaults of {stock.__name__}"
     if few := _by_name(asked.lora or "") or _by_name(asked.model) or _by_parts(folder):
         usual_steps, scale, why = few
-        usual_scale = usual_scale if scale is None or scale_name not in taken else scale
+        if scale is not None and scale_name in taken:
+            usual_scale = no_cfg if scale == 1 else scale
         source = f"usual for {why}"
     if steps is None and not isinstance(usual_steps, int):
         raise ValueError(f"{stock.__name__} has no usual number of steps: give --steps")
@@ -103,15 +107,21 @@ def sampling_of(stock: type[DiffusionPipeline], folder: Path, asked: RunOptions)
         chosen.append(f"{steps} steps" if steps > 1 else "1 step")
     if guidance_scale is None and usual_scale is not None:
         guidance_scale = usual_scale
-        chosen.append(f"guidance scale {usual_scale:g}" + " (no CFG)" * (usual_scale <= 1))
+        chosen.append(f"guidance scale {usual_scale:g}" + " (no CFG)" * (usual_scale <= no_cfg))
     if scale_name == "true_cfg_scale" and (guidance_scale or 0) > 1:
         negative_prompt = negative_prompt or " "  # without one, these pipelines leave CFG out
     change = "--steps and --guidance-scale change it"
-    remark = f"{', '.join(chosen)}: {source}; {change}" if chosen else None
+    remarks = [f"{', '.join(chosen)}: {source}; {change}"] if chosen else []
+    is_input = scale_name == "guidance_scale" and "true_cfg_scale" in taken  # as in Flux
+    without_cfg = guidance_scale is not None and (is_input or guidance_scale <= no_cfg)
+    if negative_prompt and without_cfg:
+        remarks.append("--negative-prompt has no effect: these images are made without CFG")
     size = (asked.height, asked.width)
     can_clean = "clean_caption" not in taken or (is_bs4_available() and is_ftfy_available())
     clean = None if can_clean else False
-    return Sampling(steps, guidance_scale, scale_name, negative_prompt, *size, remark, clean)
+    return Sampling(
+        steps, guidance_scale, scale_name, negative_prompt, *size, tuple(remarks), clean
+    )
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +145,8 @@ def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
         embeds = read_config(folder / "unet" / "config.json").get("time_cond_proj_dim")
         return 4, None if embeds else 1.0, "models with an LCMScheduler"
     if index.get("is_distilled") is True:
-        return 4, 1.0, "distilled models"
+        is_krea = index.get("_class_name") == "Krea2Pipeline"
+        return 8 if is_krea else 4, 1.0, "distilled models"
     network = read_config(folder / "transformer" / "config.json")
     is_flux = network.get("_class_name") == "FluxTransformer2DModel"
     if is_flux and network.get("guidance_embeds") is False:

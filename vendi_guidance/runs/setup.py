@@ -82,7 +82,7 @@ def find(options: RunOptions) -> Model:
     undistilled = find_undistilled(named, folder, options.variant)
     steps, scale = sampling.steps, sampling.guidance_scale
     options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype, undistilled=named)
-    remarks = [remark for remark in (sampling.remark, of_precision) if remark is not None]
+    remarks = [*sampling.remarks, *([] if of_precision is None else [of_precision])]
     if undistilled is not None:
         size = f"{undistilled_size(undistilled, options):.2g} GB beside the model"
         remarks.append(f"the rounds' network, {options.undistilled}: {size}")

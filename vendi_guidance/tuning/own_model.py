@@ -15,6 +15,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.schedule import Watch, continue_from_here
 from vendi_guidance.adapter.vae import encode, frozen
 from vendi_guidance.runs.sweep import Sweep
@@ -94,7 +95,7 @@ class OwnModel:
         if "callback_on_step_end" not in signature(pipe.__call__).parameters:
             given = {"callback": in_place}
         if sampling.guidance_scale is not None:
-            given[sampling.scale_name] = min(sampling.guidance_scale, 1.0)  # no CFG
+            given[sampling.scale_name] = min(sampling.guidance_scale, family_of(pipe).no_cfg)
         prompts = [prompt for of_image in asked for prompt in of_image]
         pipe.guidance = VendiGuidance(strength=0)
         with Watch(pipe.scheduler) as watch:
