@@ -182,7 +182,9 @@ def test_guides_a_pipeline_in_the_image_space(name):
     assert with_gradient(pipe.vae) == with_gradient(space.encoder) == []
 
 
-def test_what_cannot_be_decoded_is_said_in_a_sentence():
+def test_what_cannot_be_decoded_or_encoded_is_said_in_a_sentence():
+    with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got <class .*Flatten"):
+        ImageSpace(torch.nn.Flatten)
     space, films = ImageSpace(encoder()), pipeline("AnimateDiff")
     for pipe, shape, message in (
         (pipeline("Flux"), (16, 16), "FluxPipeline packs its latents: give the images' size"),

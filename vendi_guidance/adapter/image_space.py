@@ -27,6 +27,9 @@ class ImageSpace(Space):
         size: height and width of the images, for pipelines that pack their latents: Flux, Chroma
             and Qwen-Image.
 
+    Raises:
+        TypeError: the encoder is no module.
+
     Example:
         >>> from torch import nn
         >>> from vendi_guidance import ImageSpace, VendiGuidedSDXLPipeline
@@ -41,6 +44,8 @@ class ImageSpace(Space):
     needs_prediction = True
 
     def __init__(self, encoder: torch.nn.Module, size: tuple[int, int] | None = None) -> None:
+        if not isinstance(encoder, torch.nn.Module):
+            raise TypeError(f"the encoder must be a torch.nn.Module, got {encoder!r:.80}")
         self.encoder = encoder
         self.size = size
 

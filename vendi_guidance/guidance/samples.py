@@ -194,9 +194,10 @@ class _Ring:
         self, size: int, like: Tensor, dtype: torch.dtype, device: torch.device | str | None
     ) -> None:
         place = like.device if device is None else device
-        self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
         precise = torch.promote_types(dtype, torch.float32)
-        self.inner = torch.zeros(size, size, dtype=precise, device=place)
+        with torch.inference_mode(False):  # so that later calls may write outside of it, too
+            self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
+            self.inner = torch.zeros(size, size, dtype=precise, device=place)
 
     def write(self, x: Tensor, entered: int) -> None:
         """Store x: (b, ...), b <= size, after `entered` earlier ones."""
