@@ -1,11 +1,13 @@
 """Random parts of batches, and what they say of chance."""
 
+import itertools
 from statistics import stdev
 
 import pytest
 import torch
 from scipy.stats import t as student
 
+from vendi_guidance.evaluation.attribute_diversity import draw_values
 from vendi_guidance.evaluation.intervals import FEWEST_IMAGES, LARGEST_PART, draw_parts
 
 LABELS = [f"prompt {i // 4}" for i in range(80)]
@@ -30,6 +32,19 @@ def test_of_few_prompts_as_large_a_share_of_the_images_of_each_is_drawn():
     assert draws.unit == "pictures"
     for (rows,) in draws.parts:
         assert sum(int(row) < 30 for row in rows) == 15 and len(rows) == 20
+
+
+def test_the_same_images_are_drawn_whatever_torchs_default_dtype_is():
+    drawn = []
+    for dtype in (torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            parts = draw_parts([["a"] * 31 + ["b"] * 9], [40]).parts
+            p, generator = torch.full((5, 2), 0.5).double(), torch.Generator().manual_seed(0)
+            drawn.append([*itertools.chain(*parts), draw_values(p, 4, generator)])
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert all(itertools.starmap(torch.equal, zip(*drawn, strict=True)))
 
 
 def test_of_too_few_images_nothing_is_drawn():

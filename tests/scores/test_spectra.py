@@ -45,6 +45,19 @@ def entropy_of(gram: torch.Tensor, entropy: Entropy, p: torch.Tensor | None = No
     return float(entropy.of(found / found.sum()))
 
 
+def test_estimates_are_the_same_whatever_torchs_default_dtype_is():
+    x, found = normal(0, 1500, 8), []
+    for dtype in (torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            spectra = Lanczos(), RandomFourier(20), Nystrom(20)
+            scores = [float(vendi(x, Gaussian(1.5), spectrum=spectrum)) for spectrum in spectra]
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found.append(scores)
+    assert found[0] == found[1]
+
+
 # Nystrom
 
 

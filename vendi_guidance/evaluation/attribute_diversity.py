@@ -230,7 +230,7 @@ def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
     Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
     less than those of independent draws.
     """
-    order = torch.rand(len(p), count, generator=generator).argsort(1)
+    order = torch.rand(len(p), count, generator=generator, dtype=torch.float32).argsort(1)
     within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
     edges = (p / p.sum(1, keepdim=True)).cumsum(1)
     places = torch.searchsorted(edges, (order + within) / count, right=True)

@@ -128,7 +128,8 @@ def _images(groups: dict[Hashable, list[int]], share: float, generator: torch.Ge
     """A share of the rows of every group, in order; at least one row of each."""
     chosen: list[int] = []
     for rows in groups.values():
-        lot = float(torch.rand((), generator=generator))  # rounds the share up or down at random
+        # rounds the share up or down at random
+        lot = float(torch.rand((), generator=generator, dtype=torch.float32))
         kept = max(1, min(len(rows), math.floor(share * len(rows) + lot)))
         order = torch.randperm(len(rows), generator=generator)[:kept].tolist()
         chosen += [rows[i] for i in order]

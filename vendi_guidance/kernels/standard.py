@@ -59,7 +59,7 @@ class Gaussian(SphereKernel):
         return block
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
-        return torch.randn(d, count, generator=generator) / self.sigma
+        return torch.randn(d, count, generator=generator, dtype=torch.float32) / self.sigma
 
     def on_sphere(self, inner: Tensor) -> Tensor:
         return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()

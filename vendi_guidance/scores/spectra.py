@@ -291,7 +291,7 @@ class Lanczos(Spectrum):
         def deflate(v: Tensor) -> Tensor:
             return v - vectors @ (vectors.T @ v)
 
-        start = torch.randn(n, block, generator=generator).to(x)
+        start = torch.randn(n, block, generator=generator, dtype=torch.float32).to(x)
         top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
         top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
         if entropy.truncation is not None:
