@@ -117,6 +117,7 @@ WRONG = [
     (f"Value {10**400} is greater than maximum value 16.", "generate", usual(images=10**400)),
     ("Value -1 is less than minimum value 0.", "generate", usual(seed=-1)),
     ("A number is missing: fill in every field.", "generate", usual(steps=None)),
+    ("A number is missing: fill in every field.", "generate", usual(scale=None)),
     ("must be", "generate", usual(dial=float("nan"))),
     (NOT_OURS, "generate", usual(images=[2])),
     (NOT_OURS, "generate", usual(batch=float("nan"))),

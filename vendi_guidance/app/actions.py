@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup, escape
 
-from vendi_guidance.app.request import Request, read_prompts
+from vendi_guidance.app.request import MISSING, Request, read_prompts
 from vendi_guidance.app.scoring import Scorer, table_of
 from vendi_guidance.app.session import ARMS, Generation, Session, Sessions
 from vendi_guidance.app.studio import Studio
@@ -89,6 +89,8 @@ class Actions:
             session = self._session(request)
             numbers = images, strength, seed, steps, guidance_scale, batch_size
             asked = Request(read_prompts(prompts), *numbers)
+            if guidance_scale is None and self._studio.options.guidance_scale is not None:
+                raise ValueError(MISSING)
             empty, about = gr.Gallery([], visible=False), request_text(asked, self._studio)
             yield empty, empty, about, status_text("Generating."), "", memory_text(session)
             unchanged = (gr.skip(),) * 3

@@ -10,6 +10,7 @@ MOST_IMAGES = 16
 """Of one prompt."""
 
 LONGEST_PROMPT = 500
+MISSING = "A number is missing: fill in every field."
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if None in (self.images, self.strength, self.seed, self.steps, self.batch_size):
-            raise ValueError("A number is missing: fill in every field.")
+            raise ValueError(MISSING)
 
     @property
     def total(self) -> int:
