@@ -12,7 +12,7 @@ from vendi_guidance.app.actions import memory_text
 from vendi_guidance.app.scoring import table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +147,9 @@ def test_an_image_must_be_selected_and_there(studio, session):
         with pytest.raises(ValueError, match="no such image"):
             session.choose("with", number)
     session.choose("with", 0)
+    with pytest.raises(ValueError, match="The image has left the memory: generate again"):
+        for _ in range(WINDOW):
+            session.not_like_it()
     session.new_folder()
     with pytest.raises(ValueError, match="Select an image first"):
         session.more_like_it()

@@ -64,7 +64,7 @@ class RunWindow(SlidingWindow):
         """
         number -= self.entered - self._entered  # of another shape, at the beginning
         if not max(0, self._entered - self.size) <= number < self._entered:
-            raise ValueError("the image is not in the window")
+            raise ValueError("The image has left the memory: generate again.")
         place, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
         return self.features[place].view(shape), None if prompts is None else prompts[place]
 
