@@ -228,12 +228,16 @@ def test_labels_and_prompts_stay_with_their_items():
     ("short", "long"),
     [(rke, vendi), (conditional_rke, conditional_vendi), (information_rke, information_vendi)],
 )
-def test_exact_scores_of_order_two_are_known_by_both_names(short, long):
+def test_exact_scores_of_order_two_are_known_by_both_names_and_kernels_by_keyword(short, long):
     x, t = sample(50)
-    arguments = (x, Gaussian(1.0)) if short is rke else (x, t, Gaussian(1.0), Gaussian(1.0))
+    arguments = (x, Gaussian(1.0)) if short is rke else (x, t, Gaussian(1.0), Gaussian(2.0))
+    kernels = {"kernel": arguments[-1]}
+    if short is not rke:
+        kernels = {"kernel_t": arguments[-1], "kernel_x": arguments[-2]}
     expected = score_interval(short, *arguments)
     assert expected.method == "jackknife"
     assert score_interval(short, *arguments, spectrum=Exact()) == expected
+    assert score_interval(short, *arguments[: -len(kernels)], **kernels) == expected
     found = score_interval(long, *arguments, order=2, truncation=None)
     assert (found.method, found.low, found.high) == ("jackknife", expected.low, expected.high)
     for other in ({"truncation": 5}, {"spectrum": Nystrom(10)}):

@@ -110,7 +110,8 @@ def score_interval(
     subsets = Subsets(score, arguments, options)
     if subsets.n < FEWEST:
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
-    asked = {k: v for k, v in options.items() if v is not None and not isinstance(v, Exact)}
+    given = subsets.options.items()
+    asked = {k: v for k, v in given if v is not None and not isinstance(v, Exact)}
     of_order_two = (
         signs
         for short, long, signs in ORDER_TWO

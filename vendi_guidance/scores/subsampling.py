@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from statistics import stdev
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ import torch
 from scipy.stats import norm, t as student
 from torch import Tensor
 
+from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.streams import as_stream
 
 Score: TypeAlias = Callable[..., Any]  # items and kernels in, a number or a 0-d tensor out
@@ -19,8 +21,9 @@ class Subsets:
     """A score of subsets: its positional arguments are restricted to the same rows.
 
     The arguments are first `items`, n entries each (tensors, arrays, sequences), then as many
-    `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel). Raises
-    ValueError for no arguments, streams, items of different n, and weights.
+    `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel). Kernels
+    among the `options`, the keywords, are moved to the arguments. Raises ValueError for no
+    arguments, streams, items of different n, and weights.
     """
 
     def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -28,6 +31,11 @@ class Subsets:
             raise ValueError("there are no items: give the score's arguments after the score")
         if options.get("weights") is not None:
             raise ValueError("weights are for all items together: leave them out")
+        by_name = {k: kernel for k, kernel in options.items() if isinstance(kernel, Kernel)}
+        if by_name:
+            named = [name for name in signature(score).parameters if name in by_name]
+            arguments = [*arguments, *(by_name[name] for name in named)]
+            options = {k: option for k, option in options.items() if k not in named}
         middle = (len(arguments) + 1) // 2
         self.score, self.options = score, options
         self.items, self.kernels = tuple(arguments[:middle]), tuple(arguments[middle:])
