@@ -150,7 +150,13 @@ class Network:
 
     @property
     def denoised(self) -> Tensor:
-        return self._watch.prediction.denoised
+        if self.cfg.is_off or self.evaluations_per_step == 1:
+            return self._watch.prediction.denoised
+        # the first step of a call has all of CFG, which takes predictions several times as far
+        # apart as those of the rounds
+        first, sample = self.cfg.evaluations[0], self._watch.step.sample
+        output = self._part(tensor_of(first.output)[self.cfg.prompt_rows(first)], sample)
+        return self._watch.denoise(sample, output * self._sign(first), self.levels[0])
 
     @property
     def has_prompt(self) -> bool:

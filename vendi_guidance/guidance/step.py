@@ -73,7 +73,7 @@ class Denoiser(Protocol):
 
     @property
     def denoised(self) -> Tensor:
-        """(b, ...) the step's prediction of clean latents."""
+        """(b, ...) the step's prediction of clean latents, without CFG."""
 
     @property
     def has_prompt(self) -> bool:
