@@ -314,7 +314,7 @@ def test_undistilled_does_nothing_at_0(run_of):
     [
         ("adapters", "needs a network with a LoRA"),
         ("nothing-here", "nothing-here is neither a folder nor in the cache"),
-        ("{}", "there is no unet/diffusion_pytorch_model"),
+        ("{}", "has no unet: give the model that this one was distilled from"),
         ("{}/net", "is a SD3Transformer2DModel, and the model has a UNet2DConditionModel"),
         ("{}/base", "predicts v_prediction, and the model epsilon"),
     ],

@@ -91,6 +91,10 @@ def test_what_is_no_embedder_is_refused(tmp_path, tiny_sdxl_folder):
         open_prompt_embedder("magic")
     with pytest.raises(FileNotFoundError, match=r"there is no SDXL in .*: no tokenizer_2"):
         open_prompt_embedder(f"sdxl:{tmp_path}")
+    shutil.copytree(tiny_sdxl_folder, tmp_path / "flux")
+    (tmp_path / "flux" / "text_encoder_2" / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(FileNotFoundError, match=r"no SDXL in .*: its text_encoder_2 is a t5"):
+        open_prompt_embedder(f"sdxl:{tmp_path / 'flux'}")
     for file, content in (
         ("text_encoder_2/config.json", '{"num_hidden_layers": []}'),
         ("tokenizer_2/tokenizer_config.json", "{"),

@@ -55,8 +55,8 @@ class Evaluation(NamedTuple):
         times = self.asked.rows // len(own)
         if times == 1:
             raise ValueError(
-                f"{_name(self.call.pipe)} gives its network the rows of the prompts alone: it has "
-                "no CFG to change, whatever its guidance scale"
+                f"{_name(self.call.pipe)} gives its network the rows of the prompts alone: it is "
+                "called without CFG, or evaluates that apart, where this method cannot change it"
             )
         raw = self._replace(asked=self.asked.of_rows(slice(own.start, own.stop))).output()
         return in_form_of(raw, torch.cat([tensor_of(raw)] * times))

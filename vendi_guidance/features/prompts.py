@@ -9,7 +9,12 @@ from zlib import crc32
 
 import torch
 from torch import Tensor, nn
-from transformers import CLIPTextModelWithProjection, CLIPTokenizer, PreTrainedModel
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+    PreTrainedModel,
+)
 
 from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import PromptEmbedder
@@ -116,6 +121,9 @@ def _sdxl(folder: str) -> Parts:
     for part in ("tokenizer_2", "text_encoder_2"):
         if not Path(folder, part).is_dir():
             raise FileNotFoundError(f"there is no SDXL in {folder or '(no folder)'}: no {part}")
+    config, _ = CLIPTextConfig.get_config_dict(folder, subfolder="text_encoder_2")
+    if not (kind := config.get("model_type", "clip")).startswith("clip"):
+        raise FileNotFoundError(f"there is no SDXL in {folder}: its text_encoder_2 is a {kind}")
     tokenizer = CLIPTokenizer.from_pretrained(folder, subfolder="tokenizer_2")
     with all_weights(PreTrainedModel):
         model = CLIPTextModelWithProjection.from_pretrained(

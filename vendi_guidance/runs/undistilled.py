@@ -44,10 +44,12 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
     [(part, kind)] = parts.items()
     folder = Path(name)
     folder = folder / part if (folder / part).is_dir() else folder
+    remedy = "give the model that this one was distilled from"
+    if folder.is_dir() and folder.name != part and not (folder / CONFIG).is_file():
+        raise FileNotFoundError(f"--undistilled {name} has no {part}: {remedy}")
     if not (folder / CONFIG).is_file():
         folder = model_folder(name, f"{part}/{weights_of(variant)}") / part
     found = _class_in(folder).__name__
-    remedy = "give the model that this one was distilled from"
     if found != kind:
         raise ValueError(f"--undistilled {name} is a {found}, and the model has a {kind}: {remedy}")
     theirs, ours = _prediction_type(folder.parent), _prediction_type(model)
