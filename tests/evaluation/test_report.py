@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 
+import matplotlib as mpl
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -48,6 +49,14 @@ def test_one_report_and_two_are_whole_folders(comparison, folder, tmp_path):
         with Image.open(path) as image:
             image.load()
             assert min(image.size) > 100
+
+
+def test_figures_are_the_same_in_any_style_of_matplotlib(comparison, folder, tmp_path):
+    with mpl.rc_context({"text.usetex": True, "axes.facecolor": "black", "font.size": 30}):
+        comparison.save(tmp_path)
+        assert mpl.rcParams["font.size"] == 30
+    for path in folder.glob("*.png"):
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
 @pytest.mark.parametrize("count", [1, 2])

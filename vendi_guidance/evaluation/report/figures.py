@@ -11,6 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -75,6 +76,7 @@ def as_svg(figure: Figure, name: str) -> str:
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
 
 
+@mpl.style.context("default")
 def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
     """Write a PNG of the runs side by side: the first images of some prompts, evenly spread.
 
@@ -113,8 +115,8 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style of all figures, as a context."""
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    """The style of all figures, whatever matplotlib's settings are, as a context."""
+    with mpl.style.context(["default", STYLE]), warnings.catch_warnings():
         # prompts may be in any script; the page has the reader's own fonts
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
