@@ -26,6 +26,11 @@ def test_kernels_are_their_formulas(seed, n, m, d, sigma):
     torch.testing.assert_close(Cosine()(a, b), expected)
 
 
+def test_a_bandwidth_of_another_kind_of_number_is_the_same_kernel():
+    for sigma in (np.float32(0.5), torch.tensor(0.5)):
+        assert repr(Gaussian(sigma)) == "Gaussian(sigma=0.5)" and Gaussian(sigma) == Gaussian(0.5)
+
+
 @pytest.mark.parametrize("kernel", [*KERNELS, Product(Gaussian(2.0), Cosine(), split=4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gram_matrix_is_symmetric_has_ones_on_its_diagonal_and_is_made_of_blocks(kernel, dtype):

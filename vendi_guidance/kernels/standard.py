@@ -37,6 +37,8 @@ class Gaussian(SphereKernel):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0):
             raise ValueError(f"sigma must be finite and greater than 0, got {self.sigma}")
+        if not isinstance(self.sigma, (int, float)):  # a median of float32 features, for one
+            object.__setattr__(self, "sigma", float(self.sigma))
 
     def blocks(self, x: Tensor) -> Blocks:
         # Distances do not depend on the mean but rounding does: |a|^2 + |b|^2 - 2<a, b> cancels if
