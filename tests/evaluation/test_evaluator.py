@@ -1,5 +1,7 @@
 """A finished batch in, a report of its numbers out."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -53,11 +55,12 @@ def test_every_score_is_that_of_the_features():
 
 
 def test_what_decides_a_score_stands_beside_it():
-    report = report_of(24, truncation=3, references=sample_images(20))
+    report = report_of(24, truncation=np.int64(3), references=sample_images(20))
     basis = {name: score.basis for name, score in report.scores.items()}
     assert basis["vendi"] == "colours none, Gaussian σ = 1; all eigenvalues, n = 24"
     assert "prompts by words, Gaussian σ = 0.3" in basis["conditional_vendi"]
     assert "t = 3" in basis["truncated_vendi"]
+    assert json.loads(json.dumps(report.settings))["truncation"] == 3
     assert "20 references" in basis["recall"] and "k = 5" in basis["recall"]
     assert report.settings["kernel_image"] == {"name": "Gaussian", "sigma": 1.0}
     assert report.settings["image_embedder"] == {"name": "colours", "settings": {"weights": "none"}}
@@ -254,6 +257,7 @@ def test_attributes_without_prompts_are_refused_before_any_image_is_read():
     [
         (Embedding, {"image": lambda images: COLOURS.embed(images)}, "FromFunction.*got <function"),
         (Embedding, {"prompt": [[1.0, 2.0]]}, r"an \(n, d\) tensor or array, got \[\[1.0, 2"),
+        (Embedding, {"truncation": 0}, "truncation must be a whole number of at least 1, got 0"),
         (ImageReader, {"on_bad_image": "raise"}, "must be 'skip' or 'fail', got 'raise'"),
     ],
 )

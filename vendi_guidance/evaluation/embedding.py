@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vendi_guidance.checks import check_count
 from vendi_guidance.evaluation.batches import Batch, LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
@@ -44,7 +45,7 @@ class Embedding:
         truncation: how many eigenvalues the truncated scores keep; None leaves these out.
 
     Raises:
-        ValueError: something else as `image` or `prompt`.
+        ValueError: something else as `image` or `prompt`, or truncation < 1.
 
     Example:
         >>> Embedding("pixels:4", kernel_image=Gaussian(0.5)).prompt
@@ -64,6 +65,9 @@ class Embedding:
                     "features come from a name, an embedder such as FromFunction(function, name), "
                     f"or an (n, d) tensor or array, got {given!r:.80}"
                 )
+        if self.truncation is not None:
+            check_count("truncation", self.truncation)
+            object.__setattr__(self, "truncation", int(self.truncation))  # for JSON
 
     def with_kernels_of(self, inputs: ScoreInputs) -> "Embedding":
         """The same with the kernels of another batch, such as `report.inputs`, to compare both."""
