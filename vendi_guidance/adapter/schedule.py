@@ -100,7 +100,7 @@ class Watch(Reader):
         nearest = [index for index, one in enumerate(away) if one == min(away)]
         # those that make two steps at a timestep list it twice; a call may begin midway
         stepped, _ = self._known
-        made = getattr(stepped, "step_index", None) or getattr(stepped, "counter", 0)
+        made = getattr(stepped, "step_index", getattr(stepped, "counter", 0))
         here = made - 1 if made - 1 in nearest else nearest[-1]
         return [*map(self.clock()[1], timesteps[here + 1 :])]
 
