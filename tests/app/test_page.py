@@ -160,6 +160,16 @@ def test_the_keyboard_is_enough(visit):
     assert page.get_by_label("Prompts").input_value() == "cat"
 
 
+def test_of_images_in_quick_succession_the_one_that_is_shown_is_selected(visit):
+    page = visit()
+    generate(page, Prompts="cat", Images=4)
+    page.locator("#with .thumbnail-item").first.click()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight", delay=30)  # as long as a key that is held repeats
+    page.locator("#with .caption").get_by_text("Seed 3, ").wait_for()
+    page.get_by_text("Selected: “cat”, seed 3, with guidance.").wait_for()
+
+
 def test_visitors_see_nothing_of_one_another_but_that_they_wait(visit):
     one, other = visit(), visit(768)
     generate(one, Images=1)

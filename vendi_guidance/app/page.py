@@ -129,7 +129,8 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
         stop.click(None, None, status, js=STOPPING)
         stop.click(actions.stop, **AT_ONCE)
         for one, choose in zip(shown, (actions.choose_without, actions.choose_with), strict=True):
-            one.select(choose, None, status, **AT_ONCE)
+            # the next image can be selected before the server has answered about this one
+            one.select(choose, None, status, trigger_mode="multiple", **AT_ONCE)
         more.click(actions.more_like_it, None, [status, memory], **AT_ONCE)
         less.click(actions.not_like_it, None, [status, memory], **AT_ONCE)
         page.unload(actions.close)
