@@ -22,13 +22,14 @@ from vendi_guidance.guidance.rounds import (
     LARGEST_BUDGET,
     LEAST,
     ROUNDS as USUAL_ROUNDS,
+    _shortening,
     affordable,
     budget_of,
     is_distilled,
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
-from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.step import Level, Step
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -415,6 +416,14 @@ def test_one_broken_prediction_breaks_no_sample_whatever_the_schedulers_history(
     found = draw(pipe, making(), guided=True, **tensors)
     assert len(predicted) == ROUNDS
     assert found.isfinite().all() and found.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("index", "ratio", "factor"), [(0, 0.8, 1), (0, 0.4, 1), (0, 0.2, 0.25), (3, 0.2, 1)]
+)
+def test_moves_are_shorter_where_a_call_begins_below_the_level(index, ratio, factor):
+    step = Step(index, 16, torch.zeros(1, 4), network=SimpleNamespace(evaluations_per_step=2))
+    assert _shortening(step, Level(1.0, ratio), Rounds()) == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(("scheduled", "distilled"), [(0, True), (4, True), (28, False)])

@@ -59,6 +59,10 @@ LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
 images show less of what prompts say."""
 
+SHORTER = 2
+"""Where a call begins below the wanted level, moves are shorter by this power of the share of it
+that the level has: the network takes less of a move back there."""
+
 DUE_BELOW = 0.5
 """Rounds of distilled networks follow a step that ends below this share of the wanted level: the
 next step, nearer to it, would take much of them back."""
@@ -87,6 +91,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings)
+    scale *= _shortening(step, start, settings)
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
         direction = score.gradient(at)
@@ -218,6 +223,14 @@ def _lengthening(evaluations: int, settings: Rounds) -> float:
     for, or than `LEAST`: with half of them twice as long, and never longer than `LONGER`."""
     asked = LEAST if settings.rounds is None else settings.rounds * _candidates(settings)
     return min(max(asked / evaluations, 1.0), LONGER)
+
+
+def _shortening(step: Step, start: Level, settings: Rounds) -> float:
+    """The factor of moves where the rounds are below the wanted level because the call, or what its
+    distilled network knows, begins there."""
+    begins = step.index == 0 or is_distilled(step)
+    share = start.ratio / wanted_ratio(step, settings)
+    return min(share, 1.0) ** SHORTER if begins else 1.0
 
 
 def _candidates(settings: Rounds) -> int:
