@@ -64,7 +64,7 @@ class Analysis:
 @torch.no_grad()
 def analyse(inputs: ScoreInputs) -> Analysis:
     """Analyse a batch."""
-    drawn = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+    drawn = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0), device="cpu")
     some = drawn[:DENSE_UP_TO].sort().values
     part = inputs.take(some)
     modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())

@@ -230,8 +230,10 @@ def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
     Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
     less than those of independent draws.
     """
-    order = torch.rand(len(p), count, generator=generator, dtype=torch.float32).argsort(1)
-    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype)
+    order = torch.rand(
+        len(p), count, generator=generator, dtype=torch.float32, device="cpu"
+    ).argsort(1)
+    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype, device="cpu")
     edges = (p / p.sum(1, keepdim=True)).cumsum(1)
     places = torch.searchsorted(edges, (order + within) / count, right=True)
     return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
@@ -273,7 +275,7 @@ def _counts_of_mix(
     generator, draws = torch.Generator().manual_seed(0), max(DRAWN, FROM_MIX // len(prompts))
 
     def drawn(shares: Iterable[float]) -> Tensor:
-        p = torch.tensor([*shares], dtype=torch.float64).expand(len(prompts), -1)
+        p = torch.tensor([*shares], dtype=torch.float64, device="cpu").expand(len(prompts), -1)
         return draw_values(p, draws, generator)
 
     kind, places = drawn(share for share, _ in mix)[None], []
@@ -294,7 +296,7 @@ def _counts(
     titles = [*(one.title for one in attributes), LOOKS]
     found: dict[str, dict[str, float]] = {title: {} for title in titles}
     for prompt, rows in _rows_of(prompts):
-        place, opened = torch.zeros((), dtype=torch.long), 0
+        place, opened = torch.zeros((), dtype=torch.long, device="cpu"), 0
         for one, values in zip(attributes, drawn, strict=True):
             if not one.is_for(prompt) or one.named(prompt) is not None:
                 continue

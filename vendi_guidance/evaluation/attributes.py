@@ -168,7 +168,7 @@ def _labelled(batch: Batch, attribute: Attribute) -> Tensor:
 def one_hot(labels: Sequence[str], attribute: Attribute) -> Tensor:
     """(n, values) with 1 for each label."""
     places = [attribute.values.index(label) for label in labels]
-    return torch.eye(len(attribute.values), dtype=torch.float64)[places]
+    return torch.eye(len(attribute.values), dtype=torch.float64, device="cpu")[places]
 
 
 def _items(given: Any, where: str) -> list[tuple[str, Any]]:

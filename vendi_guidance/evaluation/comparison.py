@@ -82,10 +82,12 @@ def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:
         sizes = {label: min(len(one[label]), len(other[label])) for label in one if label in other}
         if sizes:
             return [
-                torch.tensor(sorted(i for label, n in sizes.items() for i in rows[label][:n]))
+                torch.tensor(
+                    sorted(i for label, n in sizes.items() for i in rows[label][:n]), device="cpu"
+                )
                 for rows in (one, other)
             ]
-    return [torch.arange(min(len(first), len(second)))] * 2
+    return [torch.arange(min(len(first), len(second)), device="cpu")] * 2
 
 
 def _difference(name: str, scores: list[list[dict[str, float]]], draws: Draws | None) -> Difference:

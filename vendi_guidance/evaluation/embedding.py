@@ -168,7 +168,9 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         kernel_x,
         groups=some.prompts if some.groups is None else some.groups,
         truncation=embedding.truncation,
-        seconds=None if some.seconds is None else torch.tensor(some.seconds, dtype=torch.float64),
+        seconds=None
+        if some.seconds is None
+        else torch.tensor(some.seconds, dtype=torch.float64, device="cpu"),
     )
     if some.prompts is not None:
         if isinstance(embedding.prompt, (Tensor, np.ndarray)):

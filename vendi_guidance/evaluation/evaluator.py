@@ -159,7 +159,9 @@ def _with_fewer_references(batch: ScoreInputs) -> ScoreInputs:
     references = batch.reference
     if references is None or len(references) <= MOST_REFERENCES:
         return batch
-    drawn = torch.randperm(len(references), generator=torch.Generator().manual_seed(0))
+    drawn = torch.randperm(
+        len(references), generator=torch.Generator().manual_seed(0), device="cpu"
+    )
     return replace(batch, reference=references[drawn[:MOST_REFERENCES]])
 
 

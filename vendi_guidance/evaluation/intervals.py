@@ -119,8 +119,13 @@ def _prompts(
     for groups in members:
         if not found or not paired:
             labels = list(groups)
-            chosen = [labels[i] for i in torch.randperm(len(labels), generator=generator)[:drawn]]
-        found.append(torch.tensor(sorted(row for label in chosen for row in groups[label])))
+            chosen = [
+                labels[i]
+                for i in torch.randperm(len(labels), generator=generator, device="cpu")[:drawn]
+            ]
+        found.append(
+            torch.tensor(sorted(row for label in chosen for row in groups[label]), device="cpu")
+        )
     return tuple(found)
 
 
@@ -129,8 +134,8 @@ def _images(groups: dict[Hashable, list[int]], share: float, generator: torch.Ge
     chosen: list[int] = []
     for rows in groups.values():
         # rounds the share up or down at random
-        lot = float(torch.rand((), generator=generator, dtype=torch.float32))
+        lot = float(torch.rand((), generator=generator, dtype=torch.float32, device="cpu"))
         kept = max(1, min(len(rows), math.floor(share * len(rows) + lot)))
-        order = torch.randperm(len(rows), generator=generator)[:kept].tolist()
+        order = torch.randperm(len(rows), generator=generator, device="cpu")[:kept].tolist()
         chosen += [rows[i] for i in order]
-    return torch.tensor(sorted(chosen))
+    return torch.tensor(sorted(chosen), device="cpu")

@@ -193,7 +193,7 @@ def _features_of(
     if new and isinstance(embedder, NetworkEmbedder):
         features = embedder.encode(torch.from_numpy(np.stack(images)))
     else:
-        features = embedder.embed(images) if new else torch.empty(0)
+        features = embedder.embed(images) if new else torch.empty(0, device="cpu")
     rows = {read.place: row for read, row in zip(new, features, strict=True)}
     if store is not None:
         for read in new:

@@ -142,7 +142,7 @@ def _words(which: str) -> Parts:
         raise ValueError(f"words has no weights to choose from, got {which!r}: leave it out")
 
     def encode(prompts: list[str], device: str) -> Tensor:
-        counts = torch.zeros(len(prompts), WORD_FEATURES)
+        counts = torch.zeros(len(prompts), WORD_FEATURES, device="cpu")
         for row, prompt in zip(counts, prompts, strict=True):
             found = words(prompt)
             for term in (*found, *map(" ".join, pairwise(found))):

@@ -52,7 +52,7 @@ def _from_numpy(x: np.ndarray) -> Tensor:
         raise ValueError(f"features must be numbers, got {array.dtype}")
     known = array.dtype.kind == "c" or array.dtype.newbyteorder("=") in (np.half, np.single)
     kept = array.dtype.newbyteorder("=") if known else np.dtype(np.double)
-    return torch.tensor(array.astype(kept, order="C"))
+    return torch.tensor(array.astype(kept, order="C"), device="cpu")
 
 
 class Kernel(ABC):

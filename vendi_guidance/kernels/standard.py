@@ -61,7 +61,10 @@ class Gaussian(SphereKernel):
         return block
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
-        return torch.randn(d, count, generator=generator, dtype=torch.float32) / self.sigma
+        return (
+            torch.randn(d, count, generator=generator, dtype=torch.float32, device="cpu")
+            / self.sigma
+        )
 
     def on_sphere(self, inner: Tensor) -> Tensor:
         return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()

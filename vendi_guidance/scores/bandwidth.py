@@ -33,11 +33,11 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
     if n < 2:
         raise ValueError(f"got {n} item: a distance needs two")
     if n * (n - 1) // 2 <= pairs:
-        first, second = torch.triu_indices(n, n, offset=1)
+        first, second = torch.triu_indices(n, n, offset=1, device="cpu")
     else:
         generator = torch.Generator().manual_seed(seed)
-        first = torch.randint(n, (pairs,), generator=generator)
-        second = (first + torch.randint(1, n, (pairs,), generator=generator)) % n
+        first = torch.randint(n, (pairs,), generator=generator, device="cpu")
+        second = (first + torch.randint(1, n, (pairs,), generator=generator, device="cpu")) % n
     chunks = torch.stack([first, second]).to(x.device).split(256, dim=1)
     distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in chunks])
     # what is subtracted was rounded number by number

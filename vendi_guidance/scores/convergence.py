@@ -90,15 +90,17 @@ def convergence(
         known = repeated[0][-1:] if repeated and sizes[-1] == n else []  # of all n: in any order
         scored = [subsets(rows[:size]) for size in sizes[: len(sizes) - len(known)]]
         repeated.append(scored + known)
-    scores = torch.tensor(repeated, dtype=torch.float64).T
+    scores = torch.tensor(repeated, dtype=torch.float64, device="cpu").T
     mean, deviation = scores.mean(dim=1), scores.std(dim=1)
-    shares = torch.tensor(sizes, dtype=torch.float64) / n
+    shares = torch.tensor(sizes, dtype=torch.float64, device="cpu") / n
     if sizes[-1] == n:
         # As for a mean, whose deviation is proportional to 1 / sqrt(items).
         deviation[-1] = deviation[-2] * shares[-2].sqrt()
         shares[-1] = shares[-2]
     half = _student(z, repeats - 1) * deviation / (1 - shares).sqrt()
-    return Convergence(torch.tensor(sizes), scores, mean, mean - half, mean + half, level)
+    return Convergence(
+        torch.tensor(sizes, device="cpu"), scores, mean, mean - half, mean + half, level
+    )
 
 
 def _eight_sizes(n: int) -> list[int]:

@@ -43,7 +43,9 @@ def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
 def leading(matrix: Tensor, count: int, tolerance: float = 3e-5) -> tuple[Tensor, Tensor]:
     """`leading_eigenpairs` of a (w, w) symmetric matrix, from a start that is always the same."""
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(len(matrix), count + SPARE, generator=generator, dtype=torch.float32)
+    start = torch.randn(
+        len(matrix), count + SPARE, generator=generator, dtype=torch.float32, device="cpu"
+    )
     return leading_eigenpairs(matrix.matmul, start.to(matrix), count, tolerance)
 
 

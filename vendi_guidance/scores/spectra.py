@@ -130,7 +130,7 @@ class Nystrom(Spectrum):
         if self.rank >= len(x):
             return Exact().eigenvalues(x, kernel, weights)
         m, generator = self.rank, torch.Generator().manual_seed(self.seed)
-        drawn = torch.randperm(len(x), generator=generator)[:m].sort().values
+        drawn = torch.randperm(len(x), generator=generator, device="cpu")[:m].sort().values
         landmarks = x[drawn.to(x.device)]
         values, vectors = torch.linalg.eigh(precise(kernel.gram(landmarks)))
         sound = values > m * torch.finfo(x.dtype).eps * values[-1]
@@ -291,7 +291,7 @@ class Lanczos(Spectrum):
         def deflate(v: Tensor) -> Tensor:
             return v - vectors @ (vectors.T @ v)
 
-        start = torch.randn(n, block, generator=generator, dtype=torch.float32).to(x)
+        start = torch.randn(n, block, generator=generator, dtype=torch.float32, device="cpu").to(x)
         top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
         top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
         if entropy.truncation is not None:
@@ -303,7 +303,12 @@ class Lanczos(Spectrum):
         if rest > n * eps:
             norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
             moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
-            signs = torch.randint(2, (n, self.probes), generator=generator).to(x).mul_(2).sub_(1)
+            signs = (
+                torch.randint(2, (n, self.probes), generator=generator, device="cpu")
+                .to(x)
+                .mul_(2)
+                .sub_(1)
+            )
             probes = deflate(signs)
             lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
             lengths = probes.square().sum(dim=0).double()

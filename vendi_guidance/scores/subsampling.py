@@ -60,7 +60,7 @@ class Subsets:
         """(n,) row numbers in random order, `count` times."""
         generator = torch.Generator().manual_seed(seed)
         for _ in range(count):
-            yield torch.randperm(self.n, generator=generator)
+            yield torch.randperm(self.n, generator=generator, device="cpu")
 
 
 def quantile(level: float, degrees: int | None = None) -> float:
