@@ -22,10 +22,10 @@ from vendi_guidance.guidance.rounds import (
     LARGEST_BUDGET,
     LEAST,
     ROUNDS as USUAL_ROUNDS,
-    _shortening,
     affordable,
     budget_of,
     is_distilled,
+    shortening,
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
@@ -423,7 +423,7 @@ def test_one_broken_prediction_breaks_no_sample_whatever_the_schedulers_history(
 )
 def test_moves_are_shorter_where_a_call_begins_below_the_level(index, ratio, factor):
     step = Step(index, 16, torch.zeros(1, 4), network=SimpleNamespace(evaluations_per_step=2))
-    assert _shortening(step, Level(1.0, ratio), Rounds()) == pytest.approx(factor)
+    assert shortening(step, Level(1.0, ratio), Rounds()) == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(("scheduled", "distilled"), [(0, True), (4, True), (28, False)])

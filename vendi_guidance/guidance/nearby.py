@@ -11,7 +11,8 @@ x for the prompt, and with the noise eps that the sampler's latents have,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
 schedule need not have. What the prompt leaves open of v - x stays in its answer, and the rest
-fades. The sampler's next step answers once more; b' and p are smaller where its level is lower.
+fades. The sampler's next step answers once more; b' and p are smaller where its level is lower,
+and b where the schedule begins below the level of the rounds.
 With fresh noise for each prediction fewer samples would leave x.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import replace
 import torch
 
 from vendi_guidance.guidance.noise import fresh_noise
-from vendi_guidance.guidance.rounds import level_of, network_of, wanted_ratio
+from vendi_guidance.guidance.rounds import level_of, network_of, shortening, wanted_ratio
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
@@ -61,7 +62,8 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     further = EXTENSION * settings.scale / FIRST_MOVE  # b - 1
     proposed = start.mix(original, noise)
     nearby = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
-    target = original + (1 + further) * (nearby - original)
+    shorter = shortening(step, level, settings)
+    target = original + shorter * (1 + further) * (nearby - original)
     clean = network.denoise(level.mix(target, noise), level)
     if end.noise:  # else no step follows to answer
         share = min(1.0, end.ratio / level.ratio)

@@ -91,7 +91,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
     scale = settings.scale * _lengthening(rounds * candidates, settings)
-    scale *= _shortening(step, start, settings)
+    scale *= shortening(step, start, settings)
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
         direction = score.gradient(at)
@@ -225,9 +225,9 @@ def _lengthening(evaluations: int, settings: Rounds) -> float:
     return min(max(asked / evaluations, 1.0), LONGER)
 
 
-def _shortening(step: Step, start: Level, settings: Rounds) -> float:
-    """The factor of moves where the rounds are below the wanted level because the call, or what its
-    distilled network knows, begins there."""
+def shortening(step: Step, start: Level, settings: Rounds) -> float:
+    """The factor of moves where the rounds, at level `start`, are below the wanted level because
+    the call, or what its distilled network knows, begins there."""
     begins = step.index == 0 or is_distilled(step)
     share = start.ratio / wanted_ratio(step, settings)
     return min(share, 1.0) ** SHORTER if begins else 1.0
