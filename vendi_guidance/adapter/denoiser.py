@@ -122,10 +122,13 @@ class Network:
         first = self.cfg.prompt_rows(evaluation).start
         asked = evaluation.of_rows(slice(first, first + 1))
         raw = answer(ADAPTERS, asked.module, asked.forward, asked.args, asked.kwargs)
-        sample = self._watch.step.sample[:1]
-        output = self._part(tensor_of(raw), sample) * self._sign(evaluation)
-        found = self._watch.denoise(sample, output, self.levels[0])
+        found = self._clean(tensor_of(raw), self._watch.step.sample[:1])
         return float(found.std() / self.denoised[:1].std())
+
+    def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
+        """Clean latents by the network's output for samples at the level before the last step."""
+        output = self._part(output, sample) * self._sign(self.cfg.evaluations[0])
+        return self._watch.denoise(sample, output, self.levels[0])
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -154,9 +157,9 @@ class Network:
             return self._watch.prediction.denoised
         # the first step of a call has all of CFG, which takes predictions several times as far
         # apart as those of the rounds
-        first, sample = self.cfg.evaluations[0], self._watch.step.sample
-        output = self._part(tensor_of(first.output)[self.cfg.prompt_rows(first)], sample)
-        return self._watch.denoise(sample, output * self._sign(first), self.levels[0])
+        first = self.cfg.evaluations[0]
+        own = tensor_of(first.output)[self.cfg.prompt_rows(first)]
+        return self._clean(own, self._watch.step.sample)
 
     @property
     def has_prompt(self) -> bool:

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.checks import counted
+from vendi_guidance.scores.groups import as_keys
 from vendi_guidance.storage.captions import TABLES, find_captions
 from vendi_guidance.storage.imagefolder import METADATA, read_metadata
 from vendi_guidance.storage.images import image_files, open_image, to_rgb
@@ -174,8 +175,8 @@ def as_batch(
     for prompt in prompts or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
-    if groups is not None:  # tensors are equal to themselves only, as keys
-        groups = [label.item() if isinstance(label, Tensor) else label for label in groups]
+    if groups is not None:
+        groups = as_keys(groups)
         batch = replace(batch, groups=groups)
     for what, column in (("group label", groups), ("time", seconds)):
         if column is not None and len(column) != n:

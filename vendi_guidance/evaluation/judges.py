@@ -16,6 +16,7 @@ from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_pro
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
 from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.scores.alignment import clip_cosines
+from vendi_guidance.scores.groups import as_keys
 
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
 """A number for each image, given images and their prompts; more is better."""
@@ -135,9 +136,7 @@ def _checked(labels: Labels, n: int) -> Labels:
     if not isinstance(labels, Labels):
         kind = type(labels).__name__
         raise ValueError(f"labels must be Labels(asked, shown, variant), got {kind}")
-    # tensors are equal to themselves only, as keys
-    values = ([it.item() if isinstance(it, Tensor) else it for it in column] for column in labels)
-    labels = Labels._make(values)
+    labels = Labels._make(map(as_keys, labels))
     for name, column in zip(labels._fields, labels, strict=True):
         if len(column) != n:
             both = f"{counted(n, 'image')} and {counted(len(column), f'{name} label')}"

@@ -11,9 +11,9 @@ x for the prompt, and with the noise eps that the sampler's latents have,
 
 where a, s is the level at which the step began and a', s' the level of the rounds, which the
 schedule need not have. What the prompt leaves open of v - x stays in its answer, and the rest
-fades. The sampler's next step answers once more; b' and p are smaller where its level is lower,
-and b where the schedule begins below the level of the rounds.
-With fresh noise for each prediction fewer samples would leave x.
+fades. The sampler's next step answers once more; b' and p are smaller where its level is lower, and
+b where the schedule begins below the level of the rounds. With fresh noise for each prediction
+fewer samples would leave x.
 """
 
 from dataclasses import replace

@@ -303,13 +303,8 @@ class Lanczos(Spectrum):
         if rest > n * eps:
             norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
             moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
-            signs = (
-                torch.randint(2, (n, self.probes), generator=generator, device="cpu")
-                .to(x)
-                .mul_(2)
-                .sub_(1)
-            )
-            probes = deflate(signs)
+            signs = torch.randint(2, (n, self.probes), generator=generator, device="cpu").to(x)
+            probes = deflate(signs.mul_(2).sub_(1))
             lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
             lengths = probes.square().sum(dim=0).double()
             remainder, error = _remainder(lanczos, lengths, moments, order)

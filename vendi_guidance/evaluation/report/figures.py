@@ -166,8 +166,8 @@ def _convergence(reports: Sequence[Report]) -> Figure | None:
 def _spectrum(reports: Sequence[Report]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     axes = figure.subplots()
+    lines = ("pictures", "images", "-"), ("joint", "joint", "--"), ("prompts", "prompts", ":")
     for place, report in enumerate(reports):
-        lines = ("pictures", "images", "-"), ("joint", "joint", "--"), ("prompts", "prompts", ":")
         for name, shown, dashes in lines:
             values = report.analysis.spectra.get(name, [])
             [line] = axes.plot(range(1, len(values) + 1), values, dashes, color=COLOURS[place])
