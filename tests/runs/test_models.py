@@ -157,6 +157,32 @@ def test_a_fingerprint_is_of_what_is_loaded(model, tiny_sdxl_folder):
     assert fingerprint(model) == first
 
 
+@pytest.mark.parametrize("variant", [None, "fp16"])
+def test_a_fingerprint_leaves_out_weights_that_are_not_loaded(model, variant):
+    for weights in model.rglob("*.safetensors") if variant else ():
+        weights.rename(weights.with_suffix(".fp16.safetensors"))
+    first, other = fingerprint(model, variant), "" if variant else ".fp16"
+    for end in (f"{other}.safetensors", ".bf16-00001-of-00002.safetensors", ".bin", ".msgpack"):
+        (model / "unet" / f"diffusion_pytorch_model{end}").touch()
+    (model / "unet" / "diffusion_pytorch_model.safetensors.index.bf16.json").touch()
+    assert fingerprint(model, variant) == first
+    with next((model / "unet").glob(f"*model{'.fp16' * bool(variant)}.safetensors")).open(
+        "ab"
+    ) as it:
+        it.write(b"more")
+    assert fingerprint(model, variant) != first
+
+
+def test_the_fingerprint_of_an_older_version_is_of_all_files_and_still_holds(tmp_path):
+    for name in ("model.fp16.safetensors", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"weights")
+    content = b"'model.fp16.safetensors' 7\nweights'model.safetensors' 7\nweights"
+    older = hashlib.sha256(content).hexdigest()
+    assert fingerprint(tmp_path, began=older) == older != fingerprint(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"others!")
+    assert fingerprint(tmp_path, began=older) == fingerprint(tmp_path)
+
+
 def test_of_a_large_model_a_fingerprint_reads_little(model, monkeypatch):
     large = model / "unet" / "large.safetensors"
     with large.open("wb") as file:

@@ -34,7 +34,7 @@ from vendi_guidance.adapter import call
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs import precision, setup
+from vendi_guidance.runs import models, precision, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import Manifest
 
@@ -150,7 +150,7 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
     if done == 4:
         assert "finishing the current batch" in capfd.readouterr().err
         assert f"4 of {IMAGES} images in {tmp_path / 'out'}" in result.output
-        assert "stopped: the same command with --resume goes on" in result.output
+        assert "stopped: run the same command with --resume to continue" in result.output
     assert_goes_on(make, tmp_path / "out", peace)
 
 
@@ -160,7 +160,7 @@ def test_a_stopped_run_that_replaces_another_says_how_to_go_on(make, peace, tmp_
         at_call(inner, 1, interrupt)
         result = make("--overwrite")
     assert result.exit_code == 130
-    assert "the same command with --resume in place of --overwrite goes on" in result.output
+    assert "the same command with --resume in place of --overwrite to continue" in result.output
     assert_refused(make("--overwrite", "--resume"), "--overwrite", "--resume")
     assert_goes_on(make, tmp_path / "out", peace)
 
@@ -295,6 +295,23 @@ def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
     refused = run(prompts, "--window-in", window, "--resume")
     assert_refused(refused, "PROMPTS is", "prompts.txt with other content")
     assert_refused(run(tmp_path / "renamed.txt", "--resume"), "--window-in is none, was")
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_run_resumes_beside_weights_that_it_does_not_load(
+    make, tiny_sdxl_folder, tmp_path, monkeypatch, is_older
+):
+    """As in a cache that runs of several variants share; older versions recorded all files."""
+    model = shutil.copytree(tiny_sdxl_folder, tmp_path / "model")
+    others = [model / "unet" / f"diffusion_pytorch_model.{it}.safetensors" for it in ("a", "b")]
+    others[0].touch()
+    with monkeypatch.context() as inner:
+        if is_older:
+            inner.setattr(models, "_loaded", lambda files, _: files)
+        assert make("--model", model).exit_code == 0
+    if not is_older:
+        others[1].touch()
+    assert "nothing was left to do" in said_by(make("--model", model, "--resume"))
 
 
 @pytest.mark.parametrize("option", ["--resume", "--overwrite", "--no-metadata"])

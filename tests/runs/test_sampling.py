@@ -113,6 +113,19 @@ def test_a_negative_prompt_without_cfg_is_said_to_have_no_effect(pipeline, scale
 
 
 @pytest.mark.parametrize(
+    ("scale", "embeds", "has_effect"), [(3.5, False, False), (0.0, False, True), (3.5, True, True)]
+)
+def test_a_scale_for_a_flux_without_guidance_embeddings_is_said_to_have_no_effect(
+    tmp_path, scale, embeds, has_effect
+):
+    (tmp_path / "transformer").mkdir()
+    config = json.dumps(PLAIN_FLUX | {"guidance_embeds": embeds})
+    (tmp_path / "transformer" / "config.json").write_text(config)
+    said = sampled("FluxPipeline", tmp_path, steps=4, guidance_scale=scale).remarks
+    assert ["--guidance-scale has no effect" in it for it in said] == [True] * (not has_effect)
+
+
+@pytest.mark.parametrize(
     ("pipeline", "option", "value"),
     [("SanaSprintPipeline", "negative_prompt", "blurred"), ("DDPMPipeline", "guidance_scale", 2.0)],
 )

@@ -1,14 +1,15 @@
-"""Loading models that may come from strangers, from a folder or the Hugging Face hub.
+"""Loading of untrusted models from a folder or the Hugging Face hub.
 
-No code that comes with a model is run: weights are read from safetensors only, and the model's
-parts are classes of diffusers and transformers.
+Code that comes with a model is never run: weights are read from safetensors only, and all parts of
+a model must be classes of diffusers or transformers.
 """
 
 import hashlib
 import json
 import logging
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -30,27 +31,32 @@ INDEX = "model_index.json"
 
 BLOCK = 2**16
 BLOCKS = 64
-"""The number of blocks of a large file that its fingerprint covers, of `BLOCK` bytes each."""
+"""A fingerprint covers this many blocks of a large file, of `BLOCK` bytes each."""
 
+WEIGHTS = re.compile(r"[^.]+\.safetensors(\.index\.json)?")
+"""Names of weight files without a variant, and of their index."""
+
+WEIGHT_SUFFIXES = {".safetensors", ".bin", ".msgpack", ".onnx", ".onnx_data", ".pb"}
+"""Suffixes of weight files in all formats that models are published in."""
 
 TIMEOUT = 10
-"""Seconds until a hub that does not answer counts as one that cannot be reached."""
+"""Seconds after which a hub that does not answer counts as unreachable."""
 
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
-"""What calls of a model raise that was loaded, but whose parts do not fit one another."""
+"""Errors of pipeline calls whose parts were loaded but do not fit together."""
 
 
 def find_model(name: str, variant: str | None = None) -> Path:
-    """The folder of a model, downloaded to the Hugging Face hub's cache if need be.
+    """The folder of a model, downloaded to the cache of the Hugging Face hub if necessary.
 
     Args:
-        name: a folder, or else a repository on the hub, such as
+        name: a folder, or a repository on the hub such as
             "stabilityai/stable-diffusion-xl-base-1.0".
-        variant: of the files, such as "fp16".
+        variant: variant of the weight files to download, such as "fp16".
 
     Raises:
         FileNotFoundError: there is no such folder or repository, or the hub cannot be reached.
-        ValueError: the model asks for code of its own.
+        ValueError: the model requires custom code.
     """
     folder = Path(name)
     try:
@@ -89,24 +95,24 @@ def find_model(name: str, variant: str | None = None) -> Path:
 
 
 def check_model(folder: Path) -> str:
-    """Refuse a folder that holds no model, or a model that needs code of its own.
+    """Refuse a folder without a model, and a model that requires custom code.
 
     Returns:
-        The name of its pipeline's class.
+        Name of the model's pipeline class.
 
     Raises:
-        ValueError: it is no model, or a part is not a class of diffusers or transformers.
-        FileNotFoundError: there is no model.
+        ValueError: the index is invalid, or a part is not a class of diffusers or transformers.
+        FileNotFoundError: the folder has no index.
     """
     index = _index(folder)
     for name, (library, kind) in parts_of(folder).items():
-        if library is None and kind is None:  # this model has no such part
+        if library is None and kind is None:  # an optional part that this model does not have
             continue
         module = getattr(diffusers.pipelines, str(library), None)
         known = library in ("diffusers", "transformers") or (
             isinstance(module, ModuleType) and module.__name__.startswith("diffusers.pipelines.")
         )
-        # an Auto class may run code from the folder
+        # an Auto class may run code from the model's folder
         if not known or (library == "transformers" and str(kind).startswith("Auto")):
             raise ValueError(
                 f"the model in {folder} asks for {library}.{kind} as its {name}: only classes of "
@@ -122,19 +128,20 @@ def load_model(
     device: str,
     lora: Path | None = None,
 ) -> Any:
-    """The model on its device, loaded as this class, without progress bars of its own.
+    """Load a model onto its device, without progress bars.
 
     Args:
-        options: how to load it; `dtype` is the name of one of torch's.
-        lora: file of a LoRA to load with it.
+        pipeline: the class to load it as.
+        options: how to load it; `dtype` is the name of a torch dtype.
+        lora: file of a LoRA to load into it.
 
     Raises:
-        ValueError: it cannot be loaded so, or lacks weights; the message says why.
+        ValueError: it cannot be loaded, or weights are missing; the message gives the reason.
     """
     check_model(folder)
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
-    usual = torch.get_default_dtype()
+    default_dtype = torch.get_default_dtype()
     try:
         with all_weights(PreTrainedModel, ModelMixin):
             pipe: Any = pipeline.from_pretrained(
@@ -152,9 +159,10 @@ def load_model(
         else:
             pipe.to(device)
     except Exception as error:  # broken files raise errors of every kind
-        torch.set_default_dtype(usual)  # diffusers leaves the model's where it cannot build a part
-        why = reason(error)
-        if "safetensors" in why.replace(name := str(folder), ""):
+        # when a part cannot be built, diffusers leaves the model's dtype as torch's default
+        torch.set_default_dtype(default_dtype)
+        why, name = reason(error), str(folder)
+        if "safetensors" in why.replace(name, ""):
             why += (
                 "; only safetensors are read, never pickle files. To convert a model that you "
                 "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
@@ -171,22 +179,48 @@ def load_model(
                 getattr(pipe.vae, f"enable_{name}")()
             except (AttributeError, NotImplementedError):
                 raise ValueError(
-                    f"--vae-{name}: this model's decoder has no {name}: leave it out"
+                    f"--vae-{name}: this model's decoder does not support {name}: leave it out"
                 ) from None
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
-def fingerprint(folder: Path) -> str:
-    """A SHA-256 that identifies a model, or a part of one: of all small files of its parts, and of
-    blocks all over the large ones, so that it takes little time."""
+def fingerprint(folder: Path, variant: str | None = None, began: str | None = None) -> str:
+    """SHA-256 that identifies the files of a model, or of a part of one, that a run loads.
+
+    It covers blocks spread over large files rather than all their bytes, so that it is fast.
+
+    Args:
+        folder: folder of the model, or of the part.
+        variant: variant of the weights that are loaded, such as "fp16".
+        began: fingerprint that a resumed run began with. Older versions covered all files, loaded
+            or not: if `began` is such a fingerprint and still matches, it is returned.
+    """
+    names = sorted(parts_of(folder)) if (folder / INDEX).is_file() else [""]
+    folders = [folder / name for name in names if (folder / name).is_dir()]
+    parts = [sorted(part.rglob("*")) for part in folders]
+    if began is not None and began == _digest(folder, (file for part in parts for file in part)):
+        return began
+    return _digest(folder, (file for part in parts for file in _loaded(part, variant)))
+
+
+def _loaded(files: Sequence[Path], variant: str | None) -> list[Path]:
+    """The files of a part that are loaded: weights in safetensors, of the variant if there are any
+    and else without one, and all files that are not weights."""
+    ending = f".{variant}"
+    of_variant = [
+        file
+        for file in files
+        if ending in file.name and WEIGHTS.fullmatch(file.name.replace(ending, "", 1))
+    ]
+    weights = of_variant or [file for file in files if WEIGHTS.fullmatch(file.name)]
+    return [file for file in files if file in weights or not WEIGHT_SUFFIXES & {*file.suffixes}]
+
+
+def _digest(folder: Path, files: Iterable[Path]) -> str:
+    """SHA-256 of a model's index and of some of its files, see `fingerprint`."""
     digest = hashlib.sha256()
-    names = parts_of(folder) if (folder / INDEX).is_file() else [""]
-    parts = sorted(name for name in names if (folder / name).is_dir())
-    files = (path for name in parts for path in sorted((folder / name).rglob("*")))
-    for path in (folder / INDEX, *files):
-        if not path.is_file():
-            continue
+    for path in filter(Path.is_file, (folder / INDEX, *files)):
         size = path.stat().st_size
         digest.update(f"{path.relative_to(folder).as_posix()!a} {size}\n".encode())
         with path.open("rb") as file:
@@ -197,7 +231,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def _index(folder: Path) -> dict[str, Any]:
-    """What the model's index says, in which `_class_name` is a string."""
+    """The content of a model's index; its `_class_name` is a string."""
     path = folder / INDEX
     if not path.is_file():
         raise FileNotFoundError(
@@ -211,16 +245,16 @@ def _index(folder: Path) -> dict[str, Any]:
     name = index.get("_class_name") if isinstance(index, dict) else None
     if isinstance(name, list):
         raise ValueError(
-            f"the model in {folder} asks for a pipeline of its own, {'.'.join(map(str, name))}: "
+            f"the model in {folder} asks for a custom pipeline, {'.'.join(map(str, name))}: "
             "code that comes with a model is never run"
         )
     if not isinstance(name, str):
-        raise ValueError(f"{path} does not name one of diffusers' pipelines as its _class_name")
+        raise ValueError(f"{path} does not name a pipeline of diffusers as its _class_name")
     return index
 
 
 def parts_of(folder: Path) -> dict[str, list[Any]]:
-    """(library, class) of each part that a model's index names."""
+    """(library, class) of each part in a model's index, by the part's name."""
     return {
         name: value
         for name, value in _index(folder).items()
@@ -230,7 +264,7 @@ def parts_of(folder: Path) -> dict[str, list[Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without diffusers' own remarks, and its warnings about what is fetched."""
+    """Silence diffusers' log messages, including its warnings about downloads."""
     library = logging.getLogger("diffusers")
     level = library.level
     library.setLevel(logging.ERROR)

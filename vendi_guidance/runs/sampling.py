@@ -1,7 +1,8 @@
-"""How a model is sampled: what was asked for, else what suits the model.
+"""Sampling parameters of a run: those given, else the defaults that suit the model.
 
-Distilled models take few steps and no classifier-free guidance (CFG). Neither `model_index.json`
-nor the signature of the pipeline says so, but names and a few configurations do.
+Distilled models need few steps and no classifier-free guidance (CFG). Neither `model_index.json`
+nor the pipeline's signature tells whether a model is distilled, but its name or the configuration
+of a part often does.
 """
 
 import json
@@ -25,23 +26,24 @@ FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
     ("lcm|latent-consistency", 4, 1.0),
     ("demo-sdxl", 16, 5.0),
 )
-"""Patterns of models' names, their number of steps and their scale, None for the pipeline's own:
-what the models' cards say. The number in a name such as "sdxl-lightning-8step" comes first."""
+"""Pattern of a model's name, number of steps and guidance scale (None: the pipeline's default), as
+the model cards recommend. A number of steps in a name ("sdxl-lightning-8step") takes precedence."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Arguments of a pipeline's calls.
+    """Sampling parameters of a pipeline's calls.
 
     Attributes:
         steps: `num_inference_steps`.
-        guidance_scale: of CFG; None where the pipeline has none.
-        scale_name: the pipeline's argument for it.
-        negative_prompt: of every image, or None.
-        height, width: of the images; None for the model's own.
-        remarks: what was not given, where it comes from and what changes it; and whether a negative
-            prompt has no effect.
-        clean_caption: False where a PixArt could not clean captions, and would say so each time.
+        guidance_scale: scale of CFG; None if the pipeline has no such argument.
+        scale_name: name of the pipeline's argument for it.
+        negative_prompt: used for every image, or None.
+        height, width: size of the images; None is the model's default.
+        remarks: messages for the user: which defaults were chosen and why, and which of the given
+            options have no effect.
+        clean_caption: False if a library that PixArt needs to clean captions is missing, which
+            avoids its warning at every call.
     """
 
     steps: int
@@ -54,7 +56,7 @@ class Sampling:
     clean_caption: bool | None = None
 
     def arguments(self, prompts: list[str]) -> dict[str, Any]:
-        """The arguments by name, for an image of each prompt."""
+        """Keyword arguments of the call that generates one image for each prompt."""
         negative = None if self.negative_prompt is None else [self.negative_prompt] * len(prompts)
         named = {self.scale_name: self.guidance_scale, "height": self.height, "width": self.width}
         always = {"prompt": prompts, "num_inference_steps": self.steps}
@@ -63,64 +65,76 @@ class Sampling:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is said of the images, by the names of the options."""
-        said = {"steps": self.steps, "guidance_scale": self.guidance_scale}
+        """The parameters to record with the images, by the names of the options."""
+        always = {"steps": self.steps, "guidance_scale": self.guidance_scale}
         rest = {"negative_prompt": self.negative_prompt, "height": self.height, "width": self.width}
-        return said | _without_none(rest)
+        return always | _without_none(rest)
 
 
-def sampling_of(stock: type[DiffusionPipeline], folder: Path, asked: RunOptions) -> Sampling:
-    """How to call a model: as given, else as its name, its parts or its pipeline's signature say.
+def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOptions) -> Sampling:
+    """The sampling parameters of a run.
+
+    Options that are not given get defaults from the model's name, from its configuration, or from
+    the signature of its pipeline, in this order.
 
     Args:
-        stock: its pipeline.
-        folder: where it is.
+        stock: the model's pipeline class.
+        folder: the model's folder.
 
     Raises:
-        ValueError: something is given that the pipeline does not take, or nothing says how many
+        ValueError: the pipeline does not take an option that is given, or has no default number of
             steps.
     """
     taken = signature(stock.__call__).parameters
-    steps, guidance_scale = asked.steps, asked.guidance_scale
-    negative_prompt = asked.negative_prompt
+    steps, guidance_scale = options.steps, options.guidance_scale
+    negative_prompt = options.negative_prompt
     scale_name = "guidance_scale"
     if "true_cfg_scale" in taken and (scale_name not in taken or not taken[scale_name].default):
-        scale_name = "true_cfg_scale"  # the other is an input of networks with distilled guidance
-    wanted = {scale_name: guidance_scale, "negative_prompt": negative_prompt}
-    for argument in _without_none(wanted).keys() - taken.keys():
+        scale_name = "true_cfg_scale"  # guidance_scale is an input of guidance-distilled networks
+    given = _without_none({scale_name: guidance_scale, "negative_prompt": negative_prompt})
+    for argument in given.keys() - taken.keys():
         option = "guidance-scale" if argument == scale_name else "negative-prompt"
         raise ValueError(f"{stock.__name__} takes no {argument}: leave --{option} out")
-    usual_steps = taken["num_inference_steps"].default
-    usual_scale = taken[scale_name].default if scale_name in taken else None
+    default_steps = taken["num_inference_steps"].default
+    default_scale = taken[scale_name].default if scale_name in taken else None
     no_cfg = family_of(stock).no_cfg
     source = f"the defaults of {stock.__name__}"
-    if few := _by_name(asked.lora or "") or _by_name(asked.model) or _by_parts(folder):
-        usual_steps, scale, why = few
+    if few_steps := _by_name(options.lora or "") or _by_name(options.model) or _by_parts(folder):
+        default_steps, scale, kind = few_steps
         if scale is not None and scale_name in taken:
-            usual_scale = no_cfg if scale == 1 else scale
-        source = f"usual for {why}"
-    if steps is None and not isinstance(usual_steps, int):
-        raise ValueError(f"{stock.__name__} has no usual number of steps: give --steps")
+            default_scale = no_cfg if scale == 1 else scale
+        source = f"usual for {kind}"
     chosen = []
     if steps is None:
-        steps = usual_steps
+        steps = default_steps
+        if not isinstance(steps, int):
+            raise ValueError(f"{stock.__name__} has no usual number of steps: give --steps")
         chosen.append(f"{steps} steps" if steps > 1 else "1 step")
-    if guidance_scale is None and usual_scale is not None:
-        guidance_scale = usual_scale
-        chosen.append(f"guidance scale {usual_scale:g}" + " (no CFG)" * (usual_scale <= no_cfg))
+    if guidance_scale is None and default_scale is not None:
+        guidance_scale = default_scale
+        chosen.append(f"guidance scale {default_scale:g}" + " (no CFG)" * (default_scale <= no_cfg))
     if scale_name == "true_cfg_scale" and (guidance_scale or 0) > 1:
-        negative_prompt = negative_prompt or " "  # without one, these pipelines leave CFG out
-    change = "--steps and --guidance-scale change it"
-    remarks = [f"{', '.join(chosen)}: {source}; {change}"] if chosen else []
+        negative_prompt = negative_prompt or " "  # these pipelines skip CFG without one
+    remarks = []
+    if chosen:
+        change = "--steps and --guidance-scale change it"
+        remarks.append(f"{', '.join(chosen)}: {source}; {change}")
     is_input = scale_name == "guidance_scale" and "true_cfg_scale" in taken  # as in Flux
     without_cfg = guidance_scale is not None and (is_input or guidance_scale <= no_cfg)
     if negative_prompt and without_cfg:
-        remarks.append("--negative-prompt has no effect: these images are made without CFG")
-    size = (asked.height, asked.width)
+        remarks.append("--negative-prompt has no effect: images are generated without CFG")
+    if options.guidance_scale and is_input and _has_no_guidance_embeddings(folder):
+        remarks.append("--guidance-scale has no effect: this Flux has no guidance embeddings")
     can_clean = "clean_caption" not in taken or (is_bs4_available() and is_ftfy_available())
-    clean = None if can_clean else False
     return Sampling(
-        steps, guidance_scale, scale_name, negative_prompt, *size, tuple(remarks), clean
+        steps,
+        guidance_scale,
+        scale_name,
+        negative_prompt,
+        options.height,
+        options.width,
+        tuple(remarks),
+        clean_caption=None if can_clean else False,
     )
 
 
@@ -129,33 +143,41 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_name(name: str) -> tuple[int, float | None, str] | None:
-    own = 1 if Path(name).is_dir() else 2  # a hub name has an owner; of a file the folder tells too
-    last = "/".join(Path(name).parts[-own:]).lower()
+    """Steps, guidance scale and kind of a few-step model that its name identifies."""
+    # a hub name includes its owner, and the name of a file that of its folder
+    count = 1 if Path(name).is_dir() else 2
+    last = "/".join(Path(name).parts[-count:]).lower()
     for pattern, steps, scale in FEW_STEPS:
         if found := re.search(pattern, last):
-            counted = re.search(r"(\d+)[-_]?steps?\b", last)
-            return int(counted[1]) if counted else steps, scale, f"models named {found[0]!r}"
+            named = re.search(r"(\d+)[-_]?steps?\b", last)
+            return int(named[1]) if named else steps, scale, f"models named {found[0]!r}"
     return None
 
 
 def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
+    """Steps, guidance scale and kind of a few-step model that its configuration identifies."""
     index = read_config(folder / "model_index.json")
     scheduler = read_config(folder / "scheduler" / "scheduler_config.json")
     if scheduler.get("_class_name") == "LCMScheduler":
-        embeds = read_config(folder / "unet" / "config.json").get("time_cond_proj_dim")
-        return 4, None if embeds else 1.0, "models with an LCMScheduler"
+        # such a U-Net takes the scale as an input
+        embeds_scale = read_config(folder / "unet" / "config.json").get("time_cond_proj_dim")
+        return 4, None if embeds_scale else 1.0, "models with an LCMScheduler"
     if index.get("is_distilled") is True:
         is_krea = index.get("_class_name") == "Krea2Pipeline"
         return 8 if is_krea else 4, 1.0, "distilled models"
-    network = read_config(folder / "transformer" / "config.json")
-    is_flux = network.get("_class_name") == "FluxTransformer2DModel"
-    if is_flux and network.get("guidance_embeds") is False:
+    if _has_no_guidance_embeddings(folder):
         return 4, 0.0, "Flux without guidance embeddings"
     return None
 
 
+def _has_no_guidance_embeddings(folder: Path) -> bool:
+    network = read_config(folder / "transformer" / "config.json")
+    is_flux = network.get("_class_name") == "FluxTransformer2DModel"
+    return is_flux and network.get("guidance_embeds") is False
+
+
 def read_config(path: Path) -> dict[str, Any]:
-    """A configuration; empty where there is none that can be read, which loading will tell."""
+    """A JSON configuration; empty if it cannot be read, which loading the model reports."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

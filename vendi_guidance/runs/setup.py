@@ -1,7 +1,7 @@
-"""From the options of `vendi-guidance generate` to a run that can be made.
+"""Preparation of a run from the options of `vendi-guidance generate`.
 
-`find` resolves the model and what suits it; `load` loads it; `open_run` does both, claims the
-folder, and returns a `Runner`, which generates the images.
+`find` locates the model and chooses defaults that suit it; `load` loads it; `open_run` does both,
+locks the output folder, and returns a `Runner`, which generates the images.
 """
 
 from collections.abc import Callable
@@ -37,15 +37,17 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 @dataclass(frozen=True)
 class Model:
-    """A model that has been found, not yet loaded.
+    """A model that has been found but not yet loaded.
 
     Attributes:
-        options: those given, with what the model and the device decide.
-        pipeline: the guided class that serves it.
-        lora: its file, if there is one.
-        undistilled: folder of the network that predicts in the rounds, if it is not its own.
-        began: the settings and inputs of the run that is resumed.
-        remarks: what was not given and how it was chosen, for the user.
+        options: the given options, with the defaults for this model and device filled in.
+        folder: the model's folder.
+        pipeline: guided pipeline class that loads it.
+        sampling: sampling parameters of the pipeline's calls.
+        lora: file of the LoRA, or None.
+        undistilled: folder of the network that predicts in the rounds, or None for the model's own.
+        began: settings and inputs that a resumed run began with; empty for a new run.
+        remarks: messages for the user: which defaults were chosen and why.
     """
 
     options: RunOptions
@@ -59,10 +61,10 @@ class Model:
 
 
 def find(options: RunOptions) -> Model:
-    """The model that the options name.
+    """Locate the model, download it if necessary, and choose defaults that suit it.
 
     Raises:
-        ValueError, OSError, ImportError: it cannot be used; the message says why.
+        ValueError, OSError, ImportError: the model cannot be used; the message gives the reason.
     """
     options.check()
     lora = None if options.lora is None else find_lora(options.lora)
@@ -73,28 +75,33 @@ def find(options: RunOptions) -> Model:
     dtype = options.dtype
     if dtype == AUTO and began.get("dtype") in DTYPES:
         dtype = began["dtype"]
-    dtype, of_precision = choose(dtype, options.device, folder, options.variant)
+    dtype, dtype_remark = choose(dtype, options.device, folder, options.variant)
+    remarks = [*sampling.remarks, *filter(None, [dtype_remark])]
     named = options.undistilled
-    # runs of version 0.3 have their own networks in the rounds
+    # in runs of version 0.3, the model's own network predicts in the rounds
     is_older = bool(began) and "undistilled" not in began
     if named == "none" or (named == RunOptions.undistilled and (lora is None or is_older)):
         named = None
     undistilled = find_undistilled(named, folder, options.variant)
-    steps, scale = sampling.steps, sampling.guidance_scale
-    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype, undistilled=named)
-    remarks = [*sampling.remarks, *([] if of_precision is None else [of_precision])]
+    options = replace(
+        options,
+        steps=sampling.steps,
+        guidance_scale=sampling.guidance_scale,
+        dtype=dtype,
+        undistilled=named,
+    )
     if undistilled is not None:
         size = f"{undistilled_size(undistilled, options):.2g} GB beside the model"
-        remarks.append(f"the rounds' network, {options.undistilled}: {size}")
+        remarks.append(f"the rounds' network, {named}: {size}")
     guided = guided_class(stock)
     return Model(options, folder, guided, sampling, lora, undistilled, began, remarks)
 
 
 def load(model: Model, device: str) -> Any:
-    """The model on its device.
+    """Load a model onto the device.
 
     Raises:
-        ValueError: it cannot be loaded; the message says why.
+        ValueError: it cannot be loaded; the message gives the reason.
     """
     return load_model(model.pipeline, model.folder, model.options, device, model.lora)
 
@@ -109,16 +116,17 @@ def open_run(
     tell: Callable[[str], object] = lambda remark: None,
     undistilled: Undistilled = None,
 ) -> Runner:
-    """A run with these options, new or resumed; every process calls this.
+    """Begin or resume a run with these options; every process must call this.
 
     Args:
-        stack: keeps the folder locked.
-        pipe: the model, if an earlier run with it has loaded it (see `load`).
-        tell: called in the first process with what the user should know, a sentence each.
-        undistilled: what `options.undistilled` names, if it is loaded.
+        stack: keeps the folder locked until it is closed.
+        pipe: the model, if an earlier run has loaded it already (see `load`).
+        sampler: how the pipeline is called.
+        tell: called with each message for the user, in the first process only.
+        undistilled: the network that `options.undistilled` names, if it is loaded already.
 
     Raises:
-        ValueError, OSError: it cannot be made; the message says why.
+        ValueError, OSError: the run cannot begin or resume; the message gives the reason.
     """
     if has_begun(options.output):
         options = replace(options, resume=True, overwrite=False)
@@ -145,8 +153,11 @@ def open_run(
         for remark in model.remarks:
             tell(remark)
     folder = RunFolder(options.output, window.size)
-    claimed = folder, plan.manifest, stack
-    for change in group.agree(lambda: _claim(options, *claimed) if group.is_first else []):
+
+    def claim() -> list[str]:
+        return _claim(options, folder, plan.manifest, stack) if group.is_first else []
+
+    for change in group.agree(claim):
         tell(f"{change}: images may differ in rounding")
 
     def begin() -> Runner:
@@ -160,7 +171,7 @@ def open_run(
         if done is not None:
             window.opening = opening
             folder.checkpoints.restore(window, group.device)
-            window.keep(opening)  # of another image size: its checkpoint may be gone
+            window.keep(opening)  # samples of another image size, whose checkpoint may be gone
             return Runner(pipe, plan, folder, group, stop, done, None, sampler)
         window.enter_again(opening, group.device)
         return Runner(pipe, plan, folder, group, stop, opening.progress, opening, sampler)
@@ -169,16 +180,23 @@ def open_run(
 
 
 def inputs_of(model: Model) -> dict[str, Input]:
-    """What a run reads of its model, by the names of the options."""
-    found = {"model": Input(model.options.model, fingerprint(model.folder))}
+    """The model and LoRA of a run, as `run.json` records them, by the names of the options."""
+    found = {"model": Input(model.options.model, _fingerprint(model, "model", model.folder))}
     if model.lora is not None:
         found["lora"] = Input(str(model.options.lora), sha256_of(model.lora))
     return found
 
 
+def _fingerprint(model: Model, name: str, folder: Path) -> str:
+    """Fingerprint of the files in a folder that the option of this name makes a run load."""
+    began = model.began.get(name)
+    earlier = began.sha256 if isinstance(began, Input) else None
+    return fingerprint(folder, model.options.variant, earlier)
+
+
 def _settings_of_run(folder: Path) -> dict[str, Any]:
-    """The settings and inputs that the run in a folder, or the first of several in its subfolders,
-    began with; empty if there is none."""
+    """The settings and inputs that the run in a folder began with, or else the first run in its
+    subfolders; empty if there is none."""
     files = (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))
     first = next((file for file in files if file.is_file()), None)
     if first is None:
@@ -188,7 +206,7 @@ def _settings_of_run(folder: Path) -> dict[str, Any]:
 
 
 def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) -> Rounds | Published:
-    """The settings to resume a run of a version that had a number of rounds but no budget."""
+    """The settings to resume a run that a version without `budget` began: its number of rounds."""
     if not isinstance(settings, Rounds) or settings.rounds or settings.budget != Rounds.budget:
         return settings
     if "diversity_budget" in began or not began.get("diversity_rounds"):
@@ -198,27 +216,29 @@ def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) ->
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
-    """Raise ValueError if guidance compares prompts that this pipeline does not show it."""
+    """Raise ValueError if the objective compares prompts but the pipeline does not give guidance
+    the prompt embeddings."""
     is_seen = pipeline.prompt_input is not None or prompt_inputs(pipeline)
     if settings.scale and settings.is_conditional and not is_seen:
         raise ValueError(
-            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: it is guided by "
-            "generate --diversity-objective vendi alone, which compares the images of all prompts"
+            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: only "
+            "generate --diversity-objective vendi can guide it, which ignores prompts and compares "
+            "all images"
         )
 
 
-def _plan(model: Model, guidance: VendiGuidance, of_sampler: dict[str, Any]) -> Plan:
-    """What the run generates, and what `run.json` and `metadata.jsonl` say of it."""
-    options, of_model = model.options, inputs_of(model)
+def _plan(model: Model, guidance: VendiGuidance, about_sampler: dict[str, Any]) -> Plan:
+    """What the run generates, and what `run.json` and `metadata.jsonl` record about it."""
+    options, model_inputs = model.options, inputs_of(model)
     prompts = open_prompts(options.prompts)
-    look = {"pipeline": model.pipeline.stock.__name__, **of_sampler, **model.sampling.about}
-    look |= {"batch_size": options.batch_size, "dtype": options.dtype}
+    about = {"pipeline": model.pipeline.stock.__name__, **about_sampler, **model.sampling.about}
+    about |= {"batch_size": options.batch_size, "dtype": options.dtype}
     if options.vae_tiling:
-        look["vae_tiling"] = True
+        about["vae_tiling"] = True
     if options.variant is not None:
-        look["variant"] = options.variant
-    look |= {f"diversity_{name}": value for name, value in _about_guidance(guidance).items()}
-    settings = look | {
+        about["variant"] = options.variant
+    about |= {f"diversity_{name}": value for name, value in _about_guidance(guidance).items()}
+    settings = about | {
         "images_per_prompt": options.images_per_prompt,
         "seed": options.seed,
         "device": torch.device(options.device).type,
@@ -227,29 +247,29 @@ def _plan(model: Model, guidance: VendiGuidance, of_sampler: dict[str, Any]) -> 
         "window_out": options.window_out is not None or guidance.settings.scale > 0,
     }
     inputs: dict[str, Input | None] = {"prompts": Input(options.prompts, prompts.sha256)}
-    inputs |= {**of_model, "window_in": None}
+    inputs |= {**model_inputs, "window_in": None}
     if (window := options.window_in) is not None:
         inputs["window_in"] = Input(str(window), sha256_of(window))
-    about = {name: one.name for name, one in of_model.items()} | look
+    about = {name: one.name for name, one in model_inputs.items()} | about
     if options.undistilled is not None:
         network = model.undistilled
-        sha256 = "" if network is None else fingerprint(network)
+        sha256 = "" if network is None else _fingerprint(model, "undistilled", network)
         inputs["undistilled"] = Input(options.undistilled, sha256)
         about["undistilled"] = options.undistilled
     return Plan(options, prompts, model.sampling, about, Manifest(settings, inputs, versions()))
 
 
 def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
-    """The settings of guidance that have an effect, by their names without `diversity_`."""
+    """The guidance settings that have an effect, by their names without `diversity_`."""
     about = {"memory": guidance.keeps, "window": guidance.window.size}
-    about |= {"rounds": 0} | asdict(guidance.settings)  # 0 says that they are `Published`
+    about |= {"rounds": 0} | asdict(guidance.settings)  # 0 marks `Published`, which has no rounds
     if about.get("proposal") == Rounds.proposal:
         about.pop("proposal", None)  # `Published` has none
     if about["rounds"] is not None:
-        about.pop("budget", None)  # which then has no effect
+        about.pop("budget", None)  # a number of rounds overrides it
     exemplars = guidance.memory.exemplars
     if exemplars is None:
-        del about["beta"]  # it belongs to exemplars
+        del about["beta"]  # has an effect with exemplars only
     else:
         about["exemplars"] = len(exemplars)
     return about
@@ -258,40 +278,44 @@ def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
 def _claim(
     options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack
 ) -> list[str]:
-    """Lock the folder, and check that this run can begin or resume in it; returns which versions
-    have changed since it began, a sentence each."""
+    """Lock the folder and check that this run can begin or resume in it.
+
+    Returns:
+        A clause for each software version that has changed since the run began.
+    """
     stack.enter_context(folder.locked())
     has_run = (folder.path / MANIFEST).is_file()
     if not has_run and not folder.is_empty():
         raise FileExistsError(
-            f"--output {folder.path} is not empty and has no run.json, so it holds no run to go on "
-            "with or to replace: name another folder"
+            f"--output {folder.path} is not empty and has no run.json, so it holds no run to "
+            "resume or to replace: name another folder"
         )
     if not has_run:
-        note_begun(folder.path)  # now, because what a killed process leaves is no run of others
+        note_begun(folder.path)  # so that restarted processes resume what killed ones have left
         return []
     if options.overwrite:
         return []
     if not options.resume:
         raise FileExistsError(
-            f"--output {folder.path} is not empty: name another folder, go on with the run in "
-            "it with --resume, or replace that with --overwrite"
+            f"--output {folder.path} is not empty: name another folder, resume the run in it with "
+            "--resume, or replace it with --overwrite"
         )
-    began = Manifest.load(folder.path)  # as it is under the lock
+    began = Manifest.load(folder.path)  # again, now that the folder is locked
     for name in {f"diversity_{name}" for name in SETTINGS} - manifest.settings.keys():
-        began.settings.pop(name, None)  # of the other algorithm, which older versions wrote too
+        began.settings.pop(name, None)  # older versions recorded the other algorithm's settings too
     differences = manifest.differences(began)
     if differences:
         raise ValueError(
             f"the run in {folder.path} began with other settings: {'; '.join(differences)}; resume "
-            "it with the settings that it began with, or name another folder"
+            "it with its original settings, or name another folder"
         )
     folder.recover()
     return manifest.version_changes(began)
 
 
 def _open_window(options: RunOptions, group: ProcessGroup) -> tuple[RunWindow, Checkpoint]:
-    """An empty window, and the checkpoint whose samples enter it before any image is made."""
+    """An empty window, and the opening checkpoint, whose samples enter it before the first batch:
+    those of `--window-in`."""
     progress = Progress(0, 0, options.batch_size, side_by_side=group.count)
     if options.window_in is None:
         return RunWindow(options.diversity_window or WINDOW), Checkpoint(progress)
