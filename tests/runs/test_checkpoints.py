@@ -145,7 +145,7 @@ def test_content_that_is_no_latents_is_named(tmp_path, latents):
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)
-    with pytest.raises(ValueError, match=r"000000000002\.safetensors (holds|does not fit)"):
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors (has a|does not fit)"):
         Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
 
 

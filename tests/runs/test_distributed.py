@@ -303,5 +303,5 @@ def test_one_process_where_several_were_meant_is_told(monkeypatch, caplog):
     with process_group("cpu") as group:
         assert (group.rank, group.count, group.device) == (0, 1, "cpu")
         assert group.share(3) == [(3, {})]
-    assert "accelerate has started one process only" in caplog.text
+    assert "accelerate has started only one process" in caplog.text
     assert "--multi_gpu" in caplog.text

@@ -1,8 +1,8 @@
-"""The state of a run: one small file for each finished batch, from which its window is rebuilt.
+"""Checkpoints of a run: one small file per finished batch, from which its window is rebuilt.
 
-A file holds what entered the window with its batch, so its size is that of a batch, whatever the
-size of the window. Files whose samples have all left the window are deleted. Once the complete file
-exists, its batch counts as finished.
+A file holds the samples that entered the window with its batch, so its size does not depend on the
+window's. A batch counts as finished once its complete file exists. Files whose samples have all
+left the window are deleted.
 """
 
 import shutil
@@ -21,58 +21,64 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come."""
+    """Progress of a run after a batch."""
 
-    done: int  # finished images
-    metadata_bytes: int  # length of `metadata.jsonl` at that point
-    batch_size: int  # images that each process now makes at a time
+    done: int  # number of finished images
+    metadata_bytes: int  # length of `metadata.jsonl`
+    batch_size: int  # images that each process generates at a time
     entered_before: int = 0  # samples that had entered the window before this batch
     entered: int = 0  # samples that had entered it after this batch
-    side_by_side: int = 1  # prompts made side by side: the number of processes at the start
+    side_by_side: int = 1  # prompts that take turns: the number of processes at the start
     skipped: int = 0  # guidance steps skipped so far, see `VendiGuidance.skipped`
-    sigma_prompt: float | None = None  # the prompt bandwidth that guidance has settled on
+    sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A finished batch."""
+    """A finished batch: the progress after it, and the samples that entered the window with it."""
 
-    progress: Progress  # after it
-    latents: Tensor | None = None  # (b, ...), what entered the window with it
-    prompts: Tensor | None = None  # (b, m)
+    progress: Progress
+    latents: Tensor | None = None  # (b, ...)
+    prompts: Tensor | None = None  # (b, m) prompt embeddings
 
 
 class RunWindow(SlidingWindow):
     """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
 
-    opening: Checkpoint | None = None  # of the run that is restored
+    opening: Checkpoint | None = None  # the first checkpoint of the run that is restored
 
     entered = 0
-    """How many samples have entered so far, including those that have left since, of images of this
-    run's size and of any other that it began with."""
+    """Number of samples that have entered, including those that have left again and those of other
+    image sizes that the run began with."""
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         super().append(features, prompts)
         self.entered += min(len(features), self.size)
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """The features and the prompt embedding, (m,) or None, of the sample that entered after
-        `number` others, of unit length.
+        """The sample that entered after `number` others.
+
+        Returns:
+            Its features, and its unit-length prompt embedding (m,) or None.
 
         Raises:
-            ValueError: it has not entered, or has left.
+            ValueError: it has not entered yet, or has left.
         """
-        number -= self.entered - self._entered  # of another shape, at the beginning
+        number -= self.entered - self._entered  # samples of another shape entered first
         if not max(0, self._entered - self.size) <= number < self._entered:
             raise ValueError("The image has left the memory: generate again.")
-        place, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
-        return self.features[place].view(shape), None if prompts is None else prompts[place]
+        slot, shape, prompts = number % self.size, self.latent_shape or (), self.prompts
+        return self.features[slot].view(shape), None if prompts is None else prompts[slot]
 
     def enter_again(self, batch: Checkpoint, device: str) -> None:
-        """Add the samples of a batch, from this device.
+        """Add the samples of a batch again when a run is restored.
 
-        The last `size` samples, in their batches and order, rebuild the window bit by bit: each
-        sample returns to its slot, and is multiplied with as many rows at a time.
+        Adding the last `size` samples in their original batches and order rebuilds the window bit
+        by bit: each sample returns to its slot, and inner products are computed from matrices of
+        the same shapes.
+
+        Args:
+            device: device from which the samples are added.
 
         Raises:
             ValueError: earlier batches are missing, or see `SlidingWindow.append`.
@@ -82,19 +88,19 @@ class RunWindow(SlidingWindow):
         before = batch.progress.entered_before
         if self.entered not in (0, before):
             raise ValueError(f"{self.entered} samples have entered, not {before}")
-        if self.entered == 0 and before:  # the first to have entered have left
-            shape, opening = batch.latents.shape[1:], self.opening
+        if self.entered == 0 and before:  # checkpoints of samples that have left were deleted
+            shape = batch.latents.shape[1:]
             self._show(tuple(shape))
             self._entered += before
-            if opening is not None and opening.latents is not None:
-                # in a place of their own if they are of another shape
-                self._entered -= len(opening.latents) * (opening.latents.shape[1:] != shape)
+            first = None if self.opening is None else self.opening.latents
+            if first is not None and first.shape[1:] != shape:  # these have slots of their own
+                self._entered -= len(first)
         self.entered = before
         prompts = None if batch.prompts is None else batch.prompts.to(device)
         self.append(batch.latents.to(device), prompts)
 
     def keep(self, batch: Checkpoint) -> None:
-        """Remember the samples of a batch, if it has samples and there are none of their shape."""
+        """Adopt the samples of a batch unless there are samples of their shape already."""
         if batch.latents is not None:
             window = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
             window.append(batch.latents, batch.prompts)
@@ -103,10 +109,10 @@ class RunWindow(SlidingWindow):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints in a folder, which need not exist yet.
+    """The checkpoints in a folder.
 
     Attributes:
-        folder: holds checkpoints and nothing else.
+        folder: folder with checkpoints and nothing else; it may not exist yet.
         window: size of the run's window.
     """
 
@@ -114,7 +120,7 @@ class Checkpoints:
     window: int
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete those no longer needed."""
+        """Write a checkpoint, then delete those that are no longer needed."""
         progress = checkpoint.progress
         self.folder.mkdir(exist_ok=True)
         save_tensors(
@@ -123,48 +129,51 @@ class Checkpoints:
             {"format": FORMAT, "version": VERSION, **asdict(progress)},
         )
         sync_folder(self.folder)
-        self._remove_useless()
+        self._remove_unneeded()
 
     def last(self) -> Progress | None:
-        """How far the run has come; None where it has not begun.
+        """The progress of the run; None if it has not begun.
 
         Raises:
-            ValueError: a damaged file, named in the message.
+            ValueError: a file is damaged; the message names it.
         """
         paths = self._paths()
         return _read(paths[-1]).progress if paths else None
 
     def restore(self, window: RunWindow, device: str) -> None:
-        """Rebuild an empty window from the files, its samples coming from this device.
+        """Rebuild an empty window from the files.
+
+        Args:
+            device: device from which the samples are added.
 
         Raises:
-            ValueError: a damaged file, or one that is missing.
+            ValueError: a file is damaged or missing.
         """
-        left = None  # how many samples entered before those that are kept
+        first = None  # number of samples that entered before those in the files
         for path in self._paths():
             batch = _read(path)
-            left = batch.progress.entered_before if left is None else left
+            first = batch.progress.entered_before if first is None else first
             try:
                 window.enter_again(batch, device)
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
-        if left and window.entered - left < window.size:
+        if first and window.entered - first < window.size:
             raise ValueError(f"in {self.folder}, checkpoints are missing")
 
     @property
     def removed(self) -> Path:
-        """The folder of checkpoints that `remove` has taken away, until `clean` deletes it."""
+        """Where `remove` moves the checkpoints, until `clean` deletes them."""
         return self.folder.with_name(f"{self.folder.name}-removed")
 
     def clean(self) -> None:
-        """Delete what was removed, and what a killed process left: unfinished files and useless
-        checkpoints."""
+        """Delete removed checkpoints, and what a killed process left behind: unfinished files and
+        checkpoints that are no longer needed."""
         shutil.rmtree(self.removed, ignore_errors=True)
         remove_unfinished(self.folder)
-        self._remove_useless()
+        self._remove_unneeded()
 
     def remove(self) -> None:
-        """Take all checkpoints away at once: a crash leaves all or none of them."""
+        """Remove all checkpoints in one step: a crash leaves either all of them or none."""
         if self.folder.exists():
             shutil.rmtree(self.removed, ignore_errors=True)
             self.folder.replace(self.removed)
@@ -172,16 +181,19 @@ class Checkpoints:
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
 
-    def _remove_useless(self) -> None:
+    def _remove_unneeded(self) -> None:
         paths = self._paths()
-        gone, before = _entered(paths[-1]) - self.window if paths else 0, 0
+        if not paths:
+            return
+        left, before = _entered(paths[-1]) - self.window, 0
         for path in paths[:-1]:
-            if _entered(path) <= max(gone, before):  # nothing entered, or all of it has left
+            if _entered(path) <= max(left, before):  # its samples have left, or it has none
                 path.unlink()
             before = _entered(path)
 
 
 def _entered(path: Path) -> int:
+    """`Progress.entered` of a checkpoint, which its name ends in."""
     return int(path.stem.rpartition("-")[2])
 
 
@@ -196,9 +208,9 @@ def _read(path: Path) -> Checkpoint:
         or 0 in (values["batch_size"], values["side_by_side"])
         or not (sigma is None or (isinstance(sigma, float) and sigma > 0))
     ):
-        raise ValueError(f"{path} is not a checkpoint this version can read")
+        raise ValueError(f"{path} is not a checkpoint that this version can read")
     for tensor in tensors.values():
         if not (tensor.is_floating_point() and tensor.ndim > 1):
-            raise ValueError(f"{path} holds {tensor.dtype} of shape {tuple(tensor.shape)}")
+            raise ValueError(f"{path} has a {tensor.dtype} tensor of shape {tuple(tensor.shape)}")
     progress = Progress(**{field.name: values[field.name] for field in fields(Progress)})
     return Checkpoint(progress, tensors.get("latents"), tensors.get("prompts"))

@@ -1,4 +1,4 @@
-"""The processes that work on one run, started by `accelerate launch` or `torchrun`."""
+"""Communication between the processes of a run, started by `accelerate launch` or `torchrun`."""
 
 import logging
 import os
@@ -28,29 +28,38 @@ Shared = tuple[Any, Mapping[str, Tensor | None]]
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """All processes of a run, as seen by one of them."""
+    """The processes of a run, as seen by one of them.
 
-    rank: int  # number of this process, from 0
+    Attributes:
+        rank: number of this process, from 0.
+        count: number of processes.
+        device: device that this process computes on.
+    """
+
+    rank: int
     count: int
-    device: str  # where this process computes
+    device: str
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
     def share(self, values: Any, **tensors: Tensor | None) -> list[Shared]:
-        """What each process gave, by rank; every process has to call this.
+        """Gather values and tensors from all processes; every process must call this.
 
         Args:
             values: JSON values.
-            tensors: the others get those that are not None, and get them on the CPU.
+            tensors: tensors by name; those that are None are left out.
+
+        Returns:
+            What each process passed, by rank. With several processes, tensors are on the CPU.
 
         Raises:
             ConnectionError: another process has ended.
         """
         if self.count == 1:
             return [(values, tensors)]
-        device = PartialState().device  # that of the processes' connection
+        device = PartialState().device  # the device that the backend communicates through
         message = torch.frombuffer(bytearray(pack(tensors, values)), dtype=torch.uint8)
         try:
             sizes = gather(torch.tensor([len(message)], device=device)).tolist()
@@ -60,13 +69,18 @@ class ProcessGroup:
         except RuntimeError as error:
             raise ConnectionError(
                 "another process of this run has ended: see its message; finished images are "
-                "safe, and --resume goes on"
+                "safe, and --resume continues the run"
             ) from error
-        cut = (row[:size] for row, size in zip(rows, sizes, strict=True))
-        return [unpack(content.numpy().tobytes()) for content in cut]
+        messages = (row[:size] for row, size in zip(rows, sizes, strict=True))
+        return [unpack(message.numpy().tobytes()) for message in messages]
 
     def agree(self, step: Callable[[], T]) -> T:
-        """What `step()` returned here, if it succeeded everywhere; every process has to call this.
+        """Run `step` in every process, and go on only if it succeeds in all of them.
+
+        Every process must call this.
+
+        Returns:
+            What `step()` returned in this process.
 
         Raises:
             ValueError, OSError: it failed here.
@@ -81,48 +95,49 @@ class ProcessGroup:
         if error is not None and succeeded.index(False) == self.rank:
             raise error
         if not all(succeeded):
-            raise SystemExit(2)  # the other process prints the reason
+            raise SystemExit(2)  # the process that failed prints the reason
         return cast(T, result)
 
 
 @contextmanager
 def process_group(device: str) -> Iterator[ProcessGroup]:
-    """Connect the processes, if several were started, while the context lasts.
+    """Connect the processes, if several were started, for the duration of the context.
 
     Args:
-        device: where each computes; "cuda" without a number gives each process a GPU of its own.
+        device: device to compute on; "cuda" without a number gives each process its own GPU.
     """
     end_with_launcher()
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
             logger.warning(
-                "accelerate has started one process only: on CPUs, `accelerate launch --multi_gpu "
+                "accelerate has started only one process: on CPUs, `accelerate launch --multi_gpu "
                 "--num_processes ...` starts several"
             )
         yield ProcessGroup(0, 1, device)
         return
-    meeting: dict[str, Any] = {}
-    if (store := _launchers_store()) is not None:
-        # not at the addresses that those before a restart have left in the store
+    rendezvous: dict[str, Any] = {}
+    if (store := _launcher_store()) is not None:
+        # the prefix hides addresses that the processes before a restart left in the store
         own_store = PrefixStore(f"attempt {restarts()}", store)
         rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        meeting = {"store": own_store, "rank": rank, "world_size": count}
-    state = PartialState(cpu=torch.device(device).type == "cpu", **meeting)
+        rendezvous = {"store": own_store, "rank": rank, "world_size": count}
+    state = PartialState(cpu=torch.device(device).type == "cpu", **rendezvous)
     own = str(state.device) if device == state.device.type else device
     yield ProcessGroup(state.process_index, state.num_processes, own)
     state.destroy_process_group()
 
 
 def note_begun(folder: Path) -> None:
-    """Let the launcher know that its processes have begun a run in a folder, for `has_begun`."""
+    """Record in the launcher's store that its processes have begun a run in a folder."""
     may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
-    if may_restart and (store := _launchers_store()) is not None:
+    if may_restart and (store := _launcher_store()) is not None:
         store.set(_key(folder), "begun")
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether this process was restarted by a launcher whose processes have begun a run there."""
-    store = _launchers_store() if restarts() else None
+    """Whether this process was restarted, and processes of the same launcher began a run in a
+    folder before (see `note_begun`)."""
+    store = _launcher_store() if restarts() else None
     return store is not None and store.check([_key(folder)])
 
 
@@ -130,8 +145,9 @@ def _key(folder: Path) -> str:
     return f"vendi-guidance run in {folder.resolve()}"
 
 
-def _launchers_store() -> Store | None:
-    """What the launcher keeps for its processes as long as it lives, through restarts."""
+def _launcher_store() -> Store | None:
+    """The launcher's key-value store, which outlives restarts of its processes; None without a
+    launcher that has one."""
     if not is_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     port = int(os.environ["MASTER_PORT"])

@@ -1,7 +1,7 @@
-"""The launcher of this process, `torchrun` or `accelerate launch`, and that it is still there.
+"""The launcher of this process (`torchrun` or `accelerate launch`), and an exit when it ends.
 
-A process that outlives its launcher may wait for the others for half an hour, in C++ code, where
-Python handles no SIGTERM. So it ends itself.
+A process that outlives its launcher could wait half an hour for the other processes, in C++ code
+where Python does not handle SIGTERM. It therefore ends itself.
 """
 
 import os
@@ -10,22 +10,24 @@ from threading import Thread
 from time import sleep
 
 PARENT = os.getppid()
-"""Read when this is first imported, before the imports that take seconds."""
+"""Process id of the launcher, read before the imports that take seconds."""
 
 
 def is_launched() -> bool:
-    """Whether torchrun, or accelerate by it, has started this process and looks after it."""
+    """Whether torchrun, used directly or through accelerate, has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def restarts() -> int:
-    """How often the launcher has started its processes again, because one had failed."""
+    """Number of times that the launcher has restarted its processes after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def end_with_launcher() -> None:
-    """From now on, end this process within seconds of its launcher (not on Windows, where a process
-    does not see that its parent has ended)."""
+    """End this process within seconds after its launcher ends.
+
+    Has no effect on Windows, where a process cannot see that its parent has ended.
+    """
     if is_launched():
         Thread(target=_watch, name="launcher", daemon=True).start()
 
@@ -35,5 +37,5 @@ def _watch() -> None:
         sleep(1)
     if os.environ.get("RANK") == "0":
         with suppress(OSError):
-            os.write(2, b"\nthe launcher has ended, so this run stops: --resume continues it\n")
+            os.write(2, b"\nthe launcher has ended, so this run stops; --resume continues it\n")
     os._exit(1)
