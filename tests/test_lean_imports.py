@@ -59,7 +59,7 @@ def test_kernels_scores_the_engine_and_the_nodes_run_without_the_optional_packag
         ENGINE,
         f"from vendi_guidance import {', '.join(names)}",
         "print(round(float(vendi(torch.eye(3), Cosine())), 3))",
-        "from integrations.comfyui import remembering, sampling, scoring",
+        "from integrations.comfyui import memory, sampling, scoring",
         "print(scoring.score(torch.zeros(2, 8, 8, 3))[0][:4])",
     ]
     found = run("\n".join(statements))

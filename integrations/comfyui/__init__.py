@@ -3,11 +3,11 @@
 from typing import Any
 
 WEB_DIRECTORY = "./web"
-"""What ComfyUI's page loads for the nodes of this folder."""
+"""Folder of the JavaScript that ComfyUI's page loads for these nodes."""
 
 
 async def comfy_entrypoint() -> Any:
-    """What ComfyUI calls for the nodes of this folder."""
+    """Called by ComfyUI to load the nodes of this folder."""
     try:
         import vendi_guidance  # noqa: F401
     except ImportError as error:

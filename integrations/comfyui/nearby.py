@@ -1,4 +1,4 @@
-"""The prompt that ComfyUI gives a model, perturbed for one evaluation."""
+"""Noise on the prompt embeddings that ComfyUI gives a model, for one evaluation."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,36 +16,35 @@ TOKENS = {
     "clip_text": (),  # Stable Cascade
     "encoder_hidden_states_t5": ("text_embedding_mask_t5",),  # HunyuanDiT
 }
-"""By what ComfyUI's models call the embeddings of tokens: what they may call their mask."""
+"""Names of token embeddings in ComfyUI's models, with the possible names of their masks."""
 
 
 def has_tokens(guider: Any) -> bool:
-    """Whether the prompts have embeddings of tokens."""
+    """Whether the prompts have token embeddings."""
     return any(_tokens(cond) for cond in _positive(guider))
 
 
 @contextmanager
 def perturbed(guider: Any, count: int, sigma: float, generator: Generator) -> Iterator[None]:
-    """Meanwhile a guider's prompts have noise on their tokens, other noise for each sample.
+    """Add noise to a guider's token embeddings, independently for each sample.
 
     Args:
-        count: of samples.
+        count: number of samples.
         sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
 
     Raises:
-        ValueError: the prompts have no embeddings of tokens.
+        ValueError: the prompts have no token embeddings.
     """
     if sigma == 0:
         yield
         return
     if not has_tokens(guider):
         raise ValueError(
-            "the conditioning has no embeddings of a prompt's tokens, so no prompt nearby can be "
-            "asked for"
+            "the conditioning has no token embeddings, so the prompt cannot be perturbed"
         )
     before = guider.conds
-    near = [_nearby(cond, count, sigma, generator) for cond in _positive(guider)]
-    guider.conds = {**before, "positive": near}
+    positive = [_nearby(cond, count, sigma, generator) for cond in _positive(guider)]
+    guider.conds = {**before, "positive": positive}
     try:
         yield
     finally:
@@ -63,23 +62,23 @@ def _tokens(cond: Mapping[str, Any]) -> list[str]:
 def _nearby(
     cond: Mapping[str, Any], count: int, sigma: float, generator: Generator
 ) -> dict[str, Any]:
-    """A conditioning whose tokens have a row for each sample, with noise."""
+    """A conditioning with a row of noisy token embeddings for each sample."""
     model_conds = cond["model_conds"]
     changes = {}
     for name in _tokens(cond):
         rows = _repeated(model_conds[name].cond, count)
         masks = _masks(model_conds, name, rows)
-        each = zip(rows.split(1), each_of(generator, count), masks, strict=True)
-        near = [prompt_nearby(row, sigma, one, mask) for row, one, mask in each]
+        arguments = zip(rows.split(1), each_of(generator, count), masks, strict=True)
+        noisy = [prompt_nearby(row, sigma, own, mask) for row, own, mask in arguments]
         changes[name] = copy.copy(model_conds[name])
-        changes[name].cond = torch.cat(near)
+        changes[name].cond = torch.cat(noisy)
     return {**cond, "model_conds": {**model_conds, **changes}}
 
 
 def _masks(
     model_conds: Mapping[str, Any], name: str, rows: Tensor
 ) -> Sequence[Tensor] | Sequence[None]:
-    """For each row (t,) True for the tokens that the model reads, if it is told."""
+    """For each row, a (t,) mask of the tokens that the model reads; None if there is no mask."""
     for mask in (model_conds[it].cond for it in TOKENS[name] if it in model_conds):
         if mask.ndim == 2 and mask.shape[1] == rows.shape[1]:
             return [*(_repeated(mask, len(rows)) > 0)]
@@ -87,5 +86,5 @@ def _masks(
 
 
 def _repeated(rows: Tensor, count: int) -> Tensor:
-    """As ComfyUI repeats them to the size of a batch."""
+    """Repeat rows to the size of a batch, as ComfyUI does."""
     return rows.repeat(-(-count // len(rows)), *[1] * (rows.ndim - 1))[:count]

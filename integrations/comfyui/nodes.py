@@ -1,4 +1,4 @@
-"""The nodes: what a user of ComfyUI sees and sets."""
+"""The nodes that a user of ComfyUI sees."""
 
 from pathlib import Path
 from secrets import token_hex
@@ -11,7 +11,7 @@ from comfy_api.latest import ComfyExtension, io, ui
 from vendi_guidance.guidance.objectives import OBJECTIVES
 from vendi_guidance.guidance.settings import STRENGTH, Rounds
 
-from .remembering import KINDS, Remembering
+from .memory import KINDS, MemoryStore
 from .sampling import DiverseSampling
 from .schedule import KEY, keep_schedule
 from .scoring import score
@@ -26,8 +26,8 @@ class DiverseBatch(io.ComfyNode):
             node_id="VendiGuidanceDiverseBatch",
             display_name="Diverse Batch",
             category="sampling/diversity",
-            description="Makes the images of a batch differ from one another, and from those "
-            "remembered, where their prompts are similar. Connect it last before the sampler.",
+            description="Makes images of similar prompts differ from one another and from those in "
+            "memory. Connect it last, right before the sampler.",
             inputs=[
                 io.Model.Input("model"),
                 io.Float.Input(
@@ -42,27 +42,27 @@ class DiverseBatch(io.ComfyNode):
                     "objective",
                     options=list(OBJECTIVES),
                     default=Rounds.objective,
-                    tooltip="The score to raise. The conditional ones compare images of similar "
-                    "prompts, the others all images.",
+                    tooltip="The score to raise. Conditional scores compare images of similar "
+                    "prompts, the others compare all images.",
                 ),
                 io.Combo.Input(
                     "memory",
                     options=list(KINDS),
                     default=KINDS[0],
-                    tooltip="What else to differ from. With 'this batch', the same seed generates "
-                    "the same images again; otherwise new ones.",
+                    tooltip="What images should differ from. With 'this batch', a seed always "
+                    "gives the same images; with the others, new ones in each run.",
                 ),
                 io.String.Input(
                     "memory_name",
                     default="default",
-                    tooltip="Of a session's or a file's memory. Another name is an empty memory.",
+                    tooltip="Name of the session's or file's memory. A new name starts empty.",
                 ),
                 io.Model.Input(
                     "undistilled",
                     optional=True,
                     tooltip="For a model distilled to few steps (Lightning, Turbo, ...): the model "
-                    "before the LoRA, or the one it was distilled from, which then decides what "
-                    "images differ in.",
+                    "before the LoRA, or the one it was distilled from. It then decides how the "
+                    "images differ.",
                 ),
             ],
             outputs=[io.Model.Output()],
@@ -72,12 +72,12 @@ class DiverseBatch(io.ComfyNode):
     def validate_inputs(
         cls, diversity: float = STRENGTH, memory: str = KINDS[0], memory_name: str = "default"
     ) -> bool | str:
-        """True, or what is wrong. ComfyUI asks before it runs a workflow, and leaves out inputs
-        that are linked, whose values are not known yet."""
+        """True, or an error message. ComfyUI calls this before it runs a workflow, without the
+        inputs that are linked: their values are not known yet."""
         if not 0 <= diversity <= 1:
             return f"diversity must be between 0 and 1, got {diversity}"
         try:
-            Remembering(memory if diversity else KINDS[0], memory_name, Path())
+            MemoryStore(memory if diversity else KINDS[0], memory_name, Path())
         except ValueError as error:
             return str(error)
         return True
@@ -86,8 +86,8 @@ class DiverseBatch(io.ComfyNode):
     def fingerprint_inputs(
         cls, memory: str = "", diversity: float = STRENGTH, **others: Any
     ) -> str:
-        """Another value each time where images depend on those remembered, so that ComfyUI does
-        not answer with the images of the last run."""
+        """A new value each time if the images depend on a lasting memory, so that ComfyUI does not
+        reuse the images of the last run."""
         return "" if memory == KINDS[0] or diversity == 0 else token_hex()
 
     @classmethod
@@ -100,24 +100,24 @@ class DiverseBatch(io.ComfyNode):
         memory_name: str,
         undistilled: Any = None,
     ) -> Any:
-        wrong = cls.validate_inputs(diversity, memory, memory_name)
-        if wrong is not True:  # of linked inputs
-            raise ValueError(wrong)
+        answer = cls.validate_inputs(diversity, memory, memory_name)
+        if answer is not True:  # linked inputs were not checked before
+            raise ValueError(answer)
         patched = model.clone()
         for kind in (WrappersMP.OUTER_SAMPLE, WrappersMP.SAMPLER_SAMPLE):
-            patched.remove_wrappers_with_key(kind, KEY)  # the last node counts
+            patched.remove_wrappers_with_key(kind, KEY)  # the last node replaces earlier ones
         if diversity > 0:
             settings = Rounds(strength=diversity, objective=objective)
             folder = Path(folder_paths.get_user_directory(), KEY)
-            remembering = Remembering(memory, memory_name, folder)
-            wrapper = DiverseSampling(settings, remembering, undistilled)
+            store = MemoryStore(memory, memory_name, folder)
+            wrapper = DiverseSampling(settings, store, undistilled)
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)
             patched.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, KEY, wrapper)
         return io.NodeOutput(patched)
 
 
 class DiversityScore(io.ComfyNode):
-    """Says how many different images a batch holds."""
+    """Counts the different images of a batch."""
 
     @classmethod
     def define_schema(cls) -> Any:
@@ -126,13 +126,13 @@ class DiversityScore(io.ComfyNode):
             display_name="Diversity Score",
             category="image/analysis",
             description="The effective number of different images in a batch (Vendi score), and "
-            "their similarities: white for equal images, black for different ones.",
+            "an image of their similarities: white for equal images, black for different ones.",
             inputs=[
                 io.Image.Input("images"),
                 io.ClipVision.Input(
                     "clip_vision",
                     optional=True,
-                    tooltip="Compares what images show. Without it, colours are compared.",
+                    tooltip="Compares what images show. Without it, only colours are compared.",
                 ),
             ],
             outputs=[io.String.Output("text"), io.Image.Output("similarities")],
@@ -141,13 +141,13 @@ class DiversityScore(io.ComfyNode):
 
     @classmethod
     def execute(cls, images: Any, clip_vision: Any = None) -> Any:
-        images = images.nan_to_num()  # as they are saved: black where a VAE overflowed
+        images = images.nan_to_num()  # a VAE that overflowed gives NaN, which is saved as black
         embeddings = None
         if clip_vision is not None:
             embeddings = clip_vision.encode_image(images)["image_embeds"]
-        text, picture = score(images, embeddings)
-        shown = {**ui.PreviewImage(picture, cls=cls).as_dict(), "text": (text,)}
-        return io.NodeOutput(text, picture, ui=shown)
+        text, similarities = score(images, embeddings)
+        shown = {**ui.PreviewImage(similarities, cls=cls).as_dict(), "text": (text,)}
+        return io.NodeOutput(text, similarities, ui=shown)
 
 
 class VendiGuidanceExtension(ComfyExtension):

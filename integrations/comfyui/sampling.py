@@ -1,11 +1,12 @@
 """Diversity guidance around ComfyUI's samplers.
 
-A wrapper of `sampler.sample` cuts the sampler's run at the noise level of the rounds. The sampler
-runs down to it; rounds replace its latents; and it runs on from there, as for the next of two
-`KSampler (Advanced)`. So each sampler keeps its own steps, of any order and with any noise.
+A wrapper of `sampler.sample` splits the sampler's run at the noise level of the rounds. The sampler
+runs down to that level, the rounds replace its latents, and the sampler runs on from there, like
+the second of two `KSampler (Advanced)` nodes. So every sampler works unchanged, whatever its order
+or noise.
 
-An image that several runs generate has the rounds of one run: where they are due, and how many
-there are, is read from the schedule that the runs' sigmas were cut from.
+If several runs generate one image, only one of them makes the rounds. The full schedule, from which
+the runs' sigmas were sliced, determines which one.
 """
 
 import hashlib
@@ -21,32 +22,32 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.rounds import is_distilled
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Generator, Level, Step, where_finite
+from vendi_guidance.guidance.timing import is_distilled
 from vendi_guidance.patching import Patch
 
+from .memory import MemoryStore
 from .nearby import has_tokens, perturbed
-from .remembering import Remembering
 from .schedule import KEY, whole_schedule
-from .undistilled import predicting
+from .undistilled import model_swapped
 
 SCALES = ("cfg", "cfg1", "cfg2")
-"""What ComfyUI's guiders call the scales of classifier-free guidance."""
+"""Attributes of ComfyUI's guiders that hold a scale of classifier-free guidance (CFG)."""
 
 
 class DiverseSampling:
     """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`).
 
     Args:
-        settings: of the rounds.
-        remembering: where finished samples are kept.
-        undistilled: the model that predicts in the rounds, or None for the sampler's.
+        settings: settings of the rounds.
+        store: keeps finished samples between runs.
+        undistilled: model that predicts in the rounds; None for the sampler's own.
     """
 
-    def __init__(self, settings: Rounds, remembering: Remembering, undistilled: Any = None) -> None:
+    def __init__(self, settings: Rounds, store: MemoryStore, undistilled: Any = None) -> None:
         self._settings = settings
-        self._remembering = remembering
+        self._store = store
         self._undistilled = undistilled
 
     def __call__(
@@ -60,10 +61,10 @@ class DiverseSampling:
         *others: Any,
         **named: Any,
     ) -> Tensor:
-        """The samples, (b, ...) in the model's units.
+        """Run the sampler with guidance; returns (b, ...) samples in the model's units.
 
         Raises:
-            ValueError: the sampler has no function of its own that could be cut, or the memory
+            ValueError: the sampler has no `sampler_function` that can be split, or the memory
                 cannot be read.
         """
         sampler = executor.class_obj
@@ -72,29 +73,29 @@ class DiverseSampling:
                 f"Diverse Batch cannot guide a {type(sampler).__name__}: "
                 "use one of the samplers that KSampler lists"
             )
-        if sigmas[0] < sigmas[-1]:  # inverts an image, which is to stay itself
+        if sigmas[0] < sigmas[-1]:  # an inversion must reproduce its image
             return executor(guider, sigmas, extra_args, callback, noise, *others, **named)
-        is_finished = bool(sigmas[-1] == 0)  # asked now: uni_pc writes into the sigmas it is given
+        is_finished = bool(sigmas[-1] == 0)  # read now: uni_pc modifies the sigmas in place
         prompts = prompt_features(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
-        sample = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
-        memory = self._remembering.open(sample)
+        kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
+        memory = self._store.load(kind)
         engine = Engine(self._settings, memory)
-        goes_on = not noise.any()
-        given = extra_args.get("model_options", {}).get(KEY, sigmas)
-        schedule = whole_schedule(given, goes_on)
+        is_continued = not noise.any()
+        own_sigmas = extra_args.get("model_options", {}).get(KEY, sigmas)
+        schedule = whole_schedule(own_sigmas, is_continued)
         progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, goes_on, *schedule, progress, self._undistilled)
+        run = _Run(engine, guider, prompts, is_continued, *schedule, progress, self._undistilled)
         patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
         patch.apply()
         try:
-            told = callback and progress
-            samples = executor(guider, sigmas, extra_args, told, noise, *others, **named)
+            reported = callback and progress
+            samples = executor(guider, sigmas, extra_args, reported, noise, *others, **named)
         finally:
             patch.remove()
-        if is_finished and self._remembering.is_lasting:
+        if is_finished and self._store.is_lasting:
             engine.remember(Step(0, 1, samples, prompts=prompts))
-            self._remembering.keep(memory, sample)
+            self._store.save(memory, kind)
         return samples
 
 
@@ -102,8 +103,8 @@ class _Progress:
     """A sampler's callback (step, x0, x, steps) that counts evaluations of the rounds as steps.
 
     Attributes:
-        rounds: how many evaluations the rounds take.
-        done: how many of them are made.
+        rounds: number of evaluations that the rounds take.
+        done: number of them made so far.
     """
 
     rounds = done = 0
@@ -120,19 +121,19 @@ class _Run:
     """One run of a sampler, from noise to samples or from one noise level to another.
 
     Attributes:
-        engine: of this run.
-        guider: which evaluates the model.
-        prompts: (b, m) embeddings.
-        goes_on: whether an earlier run has left its noise in the latents.
+        engine: guides this run.
+        guider: evaluates the model.
+        prompts: (b, m) prompt embeddings.
+        is_continued: whether the latents contain noise left by an earlier run.
         schedule, first: see `whole_schedule`.
-        progress: to be told of each evaluation in the rounds.
+        progress: counts the evaluations of the rounds.
         undistilled: see `DiverseSampling`.
     """
 
     engine: Engine
     guider: Any
     prompts: Tensor
-    goes_on: bool
+    is_continued: bool
     schedule: Tensor
     first: int
     progress: _Progress
@@ -148,82 +149,78 @@ class _Run:
         callback: Callable[[dict[str, Any]], None] | None = None,
         **options: Any,
     ) -> Tensor:
-        """What a sampler's function does, with rounds where they are due: (b, ...) latents."""
+        """Run a sampler's function, with rounds where they are due; returns (b, ...) latents."""
         guided = _Model(model, self.engine, self.guider)
+        run = partial(function, guided, **options)
         levels = [guided.level(sigma) for sigma in self.schedule.to(sigmas)]
         count = len(levels) - (1 if self.schedule[-1] == 0 else 0)  # the last step ends at 0
-        # in calls of few steps rounds follow a step; in others the sampler makes it after them
-        follows = is_distilled(Step(0, count, x, network=_Here((levels[0],) * 2, guided)))
-        at = self._where(guided, x, levels, count, follows)
-        guided.are_made = at < 0
-        if not 0 <= at < len(sigmas) - 1:
-            return function(guided, x, sigmas, extra_args=extra_args, callback=callback, **options)
-        index = at + self.first
-        between = levels[index - follows], levels[index]
+        # with few steps the rounds follow the step that is due; otherwise they precede it
+        follows = is_distilled(Step(0, count, x, network=_SamplerStep((levels[0],) * 2, guided)))
+        split = self._step_of_rounds(guided, x, levels, count, follows)
+        guided.rounds_are_made = split < 0
+        if not 0 <= split < len(sigmas) - 1:
+            return run(x, sigmas, extra_args=extra_args, callback=callback)
+        index = split + self.first
+        before_and_after = levels[index - follows], levels[index]
         ahead = levels[index + 1 : count]
-        here = _Here(between, guided, self.undistilled, done=index, ahead=ahead)
-        step = Step(index - follows, count, x, prompts=self.prompts, network=here)
+        network = _SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
+        step = Step(index - follows, count, x, prompts=self.prompts, network=network)
         self.progress.rounds = self.engine.evaluations(step)
-        if at > 0:
-            given = {"extra_args": {**extra_args}, "callback": callback}  # samplers add to it
-            x = function(guided, x, sigmas[: at + 1], **given, **options)
+        if split > 0:
+            own_args = {**extra_args}  # samplers add to it
+            x = run(x, sigmas[: split + 1], extra_args=own_args, callback=callback)
 
-        def denoise(
+        def predict(
             latents: Tensor,
             level: Level | None = None,
             *,
             prompt_noise: float = 0.0,
             generator: Generator = None,
         ) -> Tensor:
-            level = level or here.levels[0]
-            sigma = sigmas[at] if level == here.levels[1] else sigmas.new_tensor(level.noise)
+            level = level or network.levels[0]
+            sigma = sigmas[split] if level == network.levels[1] else sigmas.new_tensor(level.noise)
             sigma = sigma.expand(len(latents))
             with perturbed(self.guider, len(latents), prompt_noise, generator):
                 return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
-        def tell(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
+        def denoise(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
             if len(latents) > len(x):
-                return torch.cat([tell(part, level, **noise) for part in latents.split(len(x))])
-            found = denoise(latents, level, **noise)
-            here.is_inserted = (level or here.levels[0]) != here.levels[1]
+                return torch.cat([denoise(part, level, **noise) for part in latents.split(len(x))])
+            clean = predict(latents, level, **noise)
+            network.is_inserted = (level or network.levels[0]) != network.levels[1]
             self.progress.done += 1
-            if callback:  # which also raises what interrupts the run
-                callback({"i": at - 1, "x": latents, "denoised": found, "sigma": sigmas[at]})
-            return found
+            if callback:  # raises if the user interrupts the run
+                state = {"i": split - 1, "x": latents, "denoised": clean, "sigma": sigmas[split]}
+                callback(state)
+            return clean
 
-        here.denoise, here.denoised = tell, denoise(x, here.levels[1])
-        generator = torch.Generator().manual_seed(_derived(extra_args.get("seed"), "rounds"))
+        network.denoise, network.denoised = denoise, predict(x, network.levels[1])
+        seed = extra_args.get("seed")
+        generator = torch.Generator().manual_seed(_derived_seed(seed, "rounds"))
         step = replace(step, latents=x, generator=generator)
-        with predicting(self.guider, self.undistilled, x):
+        with model_swapped(self.guider, self.undistilled, x):
             x = self.engine.modify(step).latents
-        if self.undistilled is None and not here.is_inserted:  # the sampler's own prediction
-            guided.expect(x, extra_args.get("model_options"), here.found)
-        # from the same seed, the sampler would draw the noise of its first steps again
-        seed = _derived(extra_args.get("seed"), "from the rounds on")
-        later = callback and (lambda told: callback({**told, "i": told["i"] + at}))
-        return function(
-            guided,
-            x,
-            sigmas[at:],
-            extra_args={**extra_args, "seed": seed},
-            callback=later,
-            **options,
-        )
+        if self.undistilled is None and not network.is_inserted:  # the sampler's own prediction
+            guided.expect(x, extra_args.get("model_options"), network.clean)
+        # with the same seed, the sampler would repeat the noise of its first steps
+        own_args = {**extra_args, "seed": _derived_seed(seed, "from the rounds on")}
+        shifted = callback and (lambda state: callback({**state, "i": state["i"] + split}))
+        return run(x, sigmas[split:], extra_args=own_args, callback=shifted)
 
-    def _where(
+    def _step_of_rounds(
         self, model: "_Model", x: Tensor, levels: Sequence[Level], count: int, follows: bool
     ) -> int:
-        """The step of this run before which rounds are due; a negative number if an earlier run has
-        made them, and one beyond the run's steps if that is left to a later one."""
+        """Index of the step of this run before which rounds are due: negative if an earlier run
+        made them, past the last step if a later run will."""
 
         def is_due(index: int, before: Level, after: Level) -> bool:
-            here = _Here((before, after), model, self.undistilled)
-            return self.engine.is_due(Step(index, count, x, network=here))
+            network = _SamplerStep((before, after), model, self.undistilled)
+            return self.engine.is_due(Step(index, count, x, network=network))
 
-        # an earlier run whose steps are not known has repeated one if it has reached the level;
-        # at the highest there was none, and the latents have come with noise of their own
-        goes_on = self.goes_on and levels[0].ratio < 0.99 * model.at(math.inf).ratio
-        if goes_on and self.first == 0 and is_due(-1, levels[0], levels[0]):
+        # If the steps of an earlier run are unknown, it made the rounds if it reached their level.
+        # At the highest level there was no earlier run: the latents came with their own noise.
+        follows_a_run = self.is_continued and levels[0].ratio < 0.99 * model.at(math.inf).ratio
+        if follows_a_run and self.first == 0 and is_due(-1, levels[0], levels[0]):
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
             if is_due(index, before, after):
@@ -233,25 +230,26 @@ class _Run:
         return last if is_passed else len(levels)
 
 
-class _Here:
-    """A step of the sampler, which rounds can repeat: see `Denoiser`.
+class _SamplerStep:
+    """A step of the sampler, which the rounds can repeat: a `Denoiser`.
 
     Args:
-        model: says which levels there are, what the prompts are, and whether the sampler evaluates
-            it with CFG.
-        done: how many steps were made before.
-        ahead: the levels at which later steps begin.
+        levels: before and after the step.
+        model: gives the noise levels, the prompts and whether the sampler uses CFG.
+        undistilled: see `DiverseSampling`.
+        done: number of earlier steps.
+        ahead: levels at which later steps begin.
 
     Attributes:
-        denoise: the prediction for other latents, at any level.
-        denoised: the step's own, (b, ...).
-        found: what the rounds predicted last; where that is not finite, `denoised`.
-        is_inserted: whether that was at another level than the step's.
+        denoise: predicts clean latents from other latents, at any level.
+        denoised: (b, ...) the step's own prediction.
+        clean: (b, ...) the latest prediction of the rounds; `denoised` where that is not finite.
+        is_inserted: whether `denoise` was last called at a level other than `levels[1]`.
     """
 
     denoise: Any = None
     denoised: Any = None
-    found: Any = None
+    clean: Any = None
     is_inserted = False
     cfg_every = 1
 
@@ -269,21 +267,22 @@ class _Here:
         self.has_prompt = has_tokens(model.guider)
         self.is_undistilled = undistilled is not None
         self.at = model.at
-        self.evaluations_per_step = 1 if {*_scales(model.guider).values()} <= {1.0} else 2
+        has_cfg = any(scale != 1 for scale in _cfg_scales(model.guider).values())
+        self.evaluations_per_step = 2 if has_cfg else 1
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        self.found = where_finite(clean, self.denoised)
+        self.clean = where_finite(clean, self.denoised)
 
 
 class _Model:
-    """The model as samplers call it, with the share of CFG that is due at each noise level.
+    """The model as samplers call it, with CFG scaled as the rounds require at each noise level.
 
     Attributes:
-        are_made: whether an earlier run has made the rounds.
-        guider: which evaluates the model.
+        rounds_are_made: whether an earlier run made the rounds.
+        guider: evaluates the model.
     """
 
-    are_made = False
+    rounds_are_made = False
 
     def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
         self._model = model
@@ -292,30 +291,30 @@ class _Model:
         self._expected: tuple[Tensor, Any, Tensor] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)  # samplers look at its parts
+        return getattr(self._model, name)  # samplers read the model's attributes
 
     def __call__(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor:
-        """(b, ...) prediction of clean latents for (b, ...) latents at (b,) sigmas."""
+        """Predict (b, ...) clean latents from (b, ...) latents at (b,) sigmas."""
         expected, self._expected = self._expected, None
         if expected is not None:
             latents, model_options, prediction = expected
-            # a sampler that has put hooks of its own into the model must see them called
+            # other options: the sampler added hooks of its own, which must be called
             if options.get("model_options") is model_options and torch.equal(x, latents):
                 return prediction
-        share = self._engine.share_of_cfg(self.level(sigma[0]), self.are_made)
+        share = self._engine.share_of_cfg(self.level(sigma[0]), self.rounds_are_made)
         return self.evaluate(x, sigma, share, **options)
 
     def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
-        """The same with another share of CFG."""
-        with _scaled(self.guider, share_of_cfg):
+        """Predict with this share of CFG."""
+        with _cfg_scaled(self.guider, share_of_cfg):
             return self._model(x, sigma, **options)
 
     def expect(self, x: Tensor, model_options: Any, prediction: Tensor) -> None:
-        """The next evaluation will be for these latents, whose prediction is known."""
+        """Reuse a known prediction if the next evaluation is of these latents."""
         self._expected = x, model_options, prediction
 
     def level(self, sigma: Tensor) -> Level:
-        """Of a sigma, as this model mixes noise and latents."""
+        """The noise level of a sigma: how this model mixes noise and latents there."""
         mix = self.guider.inner_model.model_sampling.noise_scaling
         one, none = sigma.new_ones(1), sigma.new_zeros(1)
         return Level(
@@ -323,10 +322,10 @@ class _Model:
         )
 
     def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio, or the highest that the model was trained at.
+        """The level of a noise-to-signal ratio, at most the highest that the model was trained at.
 
         Raises:
-            ValueError: the model's sigmas are neither such ratios nor shares of noise.
+            ValueError: the model's sigmas are neither noise-to-signal ratios nor shares of noise.
         """
         highest = self.level(
             torch.as_tensor(float(self.guider.inner_model.model_sampling.sigma_max))
@@ -344,12 +343,11 @@ class _Model:
 
 
 def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
-    """(b, m) one row for each sample, the same for the same prompt: pooled embeddings, or the mean
-    over tokens; of several conditionings that are combined, their mean.
+    """(b, m) prompt embeddings: pooled ones, or else the mean over tokens.
 
     Args:
-        conds: the guider's; those of "positive" are the prompt's.
-        noise: (b, ...) of the samples.
+        conds: conditionings of the guider; the mean of those under "positive" is taken.
+        noise: (b, ...) noise of the samples.
     """
     rows = []
     for cond in conds.get("positive") or ():
@@ -359,20 +357,20 @@ def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Ten
         elif tokens is not None:
             rows.append(tokens.float().flatten(2).mean(dim=1))
     if not rows:
-        return noise.new_ones(len(noise), 1)  # nothing tells the prompts apart
+        return noise.new_ones(len(noise), 1)  # all prompts count as the same
     alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
     each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
     return torch.stack(each).mean(dim=0).to(noise.device)
 
 
-def _scales(guider: Any) -> dict[str, float]:
+def _cfg_scales(guider: Any) -> dict[str, float]:
     return {name: getattr(guider, name) for name in SCALES if hasattr(guider, name)}
 
 
 @contextmanager
-def _scaled(guider: Any, share: float) -> Iterator[None]:
-    """Meanwhile a guider's CFG scale w is 1 + share (w - 1)."""
-    before = _scales(guider)
+def _cfg_scaled(guider: Any, share: float) -> Iterator[None]:
+    """Set a guider's CFG scales w to 1 + share (w - 1) while the context lasts."""
+    before = _cfg_scales(guider)
     try:
         for name, scale in before.items():
             setattr(guider, name, 1 + share * (scale - 1))
@@ -382,6 +380,6 @@ def _scaled(guider: Any, share: float) -> Iterator[None]:
             setattr(guider, name, scale)
 
 
-def _derived(seed: int | None, name: str) -> int:
-    """Another seed for the purpose named, the same for the same seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7], "big")
+def _derived_seed(seed: int | None, purpose: str) -> int:
+    """A deterministic function of a seed and a purpose."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "big")

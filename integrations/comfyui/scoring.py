@@ -1,4 +1,4 @@
-"""How diverse a batch of images is: a number, and a picture that shows why."""
+"""How diverse a batch of images is: its Vendi score, and an image of the similarities."""
 
 import torch
 from torch import Tensor
@@ -7,16 +7,16 @@ from torch.nn.functional import interpolate
 from vendi_guidance import Gaussian, vendi
 
 CLIP_SIGMA = 0.4
-"""The bandwidth for unit-length CLIP features, which lie 0.5 to 1 apart for different subjects."""
+"""Bandwidth for unit-length CLIP features, which are 0.5 to 1 apart for different subjects."""
 
 COLOUR_SIGMA = 0.1
-"""The bandwidth without CLIP: a tenth of the range of colours, root mean square."""
+"""Bandwidth without CLIP: a root mean square difference of a tenth of the range of colours."""
 
 THUMBNAIL = 16
 """Height and width at which colours are compared, in pixels."""
 
 CELL = 64
-"""Height and width of a cell of the picture, in pixels."""
+"""Height and width of a cell of the similarity image, in pixels."""
 
 
 def score(images: Tensor, embeddings: Tensor | None = None) -> tuple[str, Tensor]:
@@ -27,35 +27,35 @@ def score(images: Tensor, embeddings: Tensor | None = None) -> tuple[str, Tensor
         embeddings: (n, m) CLIP features of the images; None compares colours.
 
     Returns:
-        A text, and a picture (1, (n + 1) 64, (n + 1) 64, 3): rows and columns are images, cells
-        are white for equal ones and black for different ones.
+        A text, and an image (1, (n + 1) 64, (n + 1) 64, 3) whose rows and columns are the images:
+        a cell is white if two images are equal, and black if they have nothing in common.
     """
     if embeddings is None:
-        features, kernel, by = _colours(images), Gaussian(COLOUR_SIGMA), "colours"
+        features, kernel, compared = _colours(images), Gaussian(COLOUR_SIGMA), "colours"
     else:
-        unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
-        features, kernel, by = unit, Gaussian(CLIP_SIGMA), "CLIP features"
-    similar = kernel(features, features).cpu()
+        features = torch.nn.functional.normalize(embeddings.float(), dim=1)
+        kernel, compared = Gaussian(CLIP_SIGMA), "CLIP features"
+    similarities = kernel(features, features).cpu()
     count = float(vendi(features, kernel))
-    text = f"{count:.2f} different images of {len(images)} (Vendi score of {by})"
+    text = f"{count:.2f} different images of {len(images)} (Vendi score of {compared})"
     if len(images) > 1:
-        others = similar.clone().fill_diagonal_(-1)
-        first, second = divmod(int(others.argmax()), len(images))
-        text += f"\nmost alike: {first + 1} and {second + 1}, similarity {others.max():.2f}"
-    return text, _picture(images.float().cpu(), similar.float())
+        pairs = similarities.clone().fill_diagonal_(-1)
+        first, second = divmod(int(pairs.argmax()), len(images))
+        text += f"\nmost alike: {first + 1} and {second + 1}, similarity {pairs.max():.2f}"
+    return text, _similarity_image(images.float().cpu(), similarities.float())
 
 
 def _colours(images: Tensor) -> Tensor:
-    """(n, d) thumbnails, whose distance is the root mean square difference of their colours."""
+    """(n, d) thumbnails; the distance of two is their root mean square difference in colour."""
     channels = images.float().movedim(-1, 1)[:, :3]
     rows = interpolate(channels, (THUMBNAIL, THUMBNAIL), mode="area").flatten(1)
     return rows / rows.shape[1] ** 0.5
 
 
-def _picture(images: Tensor, similar: Tensor) -> Tensor:
+def _similarity_image(images: Tensor, similarities: Tensor) -> Tensor:
     n = len(images)
     small = interpolate(images.movedim(-1, 1)[:, :3], (CELL, CELL), mode="area").movedim(1, -1)
     grid = torch.ones(n + 1, n + 1, CELL, CELL, 3)
     grid[0, 1:], grid[1:, 0] = small, small
-    grid[1:, 1:] = similar.clamp(0, 1).view(n, n, 1, 1, 1)
+    grid[1:, 1:] = similarities.clamp(0, 1).view(n, n, 1, 1, 1)
     return grid.movedim(2, 1).reshape(1, (n + 1) * CELL, (n + 1) * CELL, 3)

@@ -1,4 +1,4 @@
-"""Another model that predicts in the rounds: the one that the sampler's was distilled from."""
+"""Evaluates another model in the rounds: the one that the sampler's model was distilled from."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,18 +8,18 @@ from torch import Tensor
 
 
 @contextmanager
-def predicting(guider: Any, undistilled: Any, latents: Tensor) -> Iterator[None]:
-    """Meanwhile a guider evaluates another model, loaded as ComfyUI does it: beside its own where
-    both fit, else one after the other.
+def model_swapped(guider: Any, undistilled: Any, latents: Tensor) -> Iterator[None]:
+    """Make a guider evaluate another model while the context lasts. ComfyUI loads it: beside the
+    guider's own model if both fit in memory, else in its place.
 
     Args:
-        guider: of the sampler.
-        undistilled: a ModelPatcher, which may share its weights with the guider's, less LoRAs; or
-            None for the guider's own.
-        latents: that will be given to it.
+        guider: the sampler's guider.
+        undistilled: a ModelPatcher, which may share the weights of the guider's own, without its
+            LoRAs; None keeps the guider's own.
+        latents: latents of the shape that the model will be given.
 
     Raises:
-        ValueError: it is a model of another kind.
+        ValueError: the two models are of different classes.
     """
     if undistilled is None:
         yield
@@ -27,8 +27,8 @@ def predicting(guider: Any, undistilled: Any, latents: Tensor) -> Iterator[None]
     own, before = guider.model_patcher, guider.inner_model
     if type(undistilled.model) is not type(before):
         raise ValueError(
-            f"undistilled is a model of kind {type(undistilled.model).__name__}, and the sampler's "
-            f"is {type(before).__name__}: give the model that this one was distilled from"
+            f"undistilled is a {type(undistilled.model).__name__}, but the sampler's model is a "
+            f"{type(before).__name__}: connect the model that this one was distilled from"
         )
     try:
         guider.inner_model = _load(undistilled, guider, latents)
@@ -41,7 +41,7 @@ def predicting(guider: Any, undistilled: Any, latents: Tensor) -> Iterator[None]
 
 
 def _load(patcher: Any, guider: Any, latents: Tensor) -> Any:
-    """The model of a patcher, with its weights and LoRAs on its device."""
+    """Load a patcher's model, with its weights and LoRAs, onto its device."""
     from comfy.sampler_helpers import prepare_sampling
 
     return prepare_sampling(patcher, latents.shape, guider.conds, guider.model_options)[0]

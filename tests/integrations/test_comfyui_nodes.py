@@ -118,8 +118,8 @@ def test_of_two_nodes_in_a_row_the_last_one_counts(nodes):
 def test_the_settings_are_those_of_the_node(nodes, tmp_path, objective):
     *_, (*_, wrapper) = patched(nodes, objective=objective, memory="file").wrappers
     assert wrapper._settings.objective == objective
-    assert wrapper._remembering.kind == "file"
-    assert wrapper._remembering.folder == tmp_path / "vendi_guidance"
+    assert wrapper._store.kind == "file"
+    assert wrapper._store.folder == tmp_path / "vendi_guidance"
 
 
 NAME = "begins with a letter, a digit, - or _, .* spaces and dots, at most 100 in all; got '%s'"

@@ -8,12 +8,12 @@ from typing import ClassVar
 import pytest
 import torch
 
-from integrations.comfyui import remembering
-from integrations.comfyui.remembering import Remembering
+from integrations.comfyui import memory as memories
+from integrations.comfyui.memory import MemoryStore
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
-from vendi_guidance.guidance import rounds
+from vendi_guidance.guidance import budget, timing
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.score import Score
@@ -24,7 +24,7 @@ SHAPE = (8, 4, 4, 4)
 SIGMAS = torch.tensor([14.6, 6.0, 2.2, 1.1, 0.9, 0.5, 0.2, 0.0])
 AT = 2  # their level is 0.2 sqrt(4 * 4 * 4) = 1.6, so the rounds repeat the step from 2.2 to 1.1
 CFG = 5.0
-EVALUATIONS = rounds.LEAST
+EVALUATIONS = budget.LEAST
 """Of the rounds: steps with less CFG leave fewer."""
 
 
@@ -126,7 +126,7 @@ def noise_of(seed):
 
 
 def memory(tmp_path, kind="this batch", name="test"):
-    return Remembering(kind, name, tmp_path)
+    return MemoryStore(kind, name, tmp_path)
 
 
 def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=None, **given):
@@ -224,7 +224,7 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     before, after = guider.seen[: AT + 1 + EVALUATIONS], guider.seen[AT + 1 + EVALUATIONS :]
     assert {cfg for _, cfg in before} == {1.0}
     half = 1 + Rounds.cfg * (CFG - 1)
-    assert all(cfg == (half if sigma > rounds.CFG_STOP else 1.0) for sigma, cfg in after)
+    assert all(cfg == (half if sigma > timing.CFG_STOP else 1.0) for sigma, cfg in after)
     assert guider.cfg == CFG
 
 
@@ -265,7 +265,7 @@ def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(
 
 @pytest.mark.parametrize("kind", ["session", "file"])
 def test_a_lasting_memory_gives_other_samples_from_the_same_seed(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(remembering, "_session", {})
+    monkeypatch.setattr(memories, "_session", {})
     first, second = (draw(memory(tmp_path, kind)) for _ in range(2))
     assert not torch.equal(first, second)
     assert torch.equal(first, draw(memory(tmp_path, kind, "another")))
@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_written_costs_no_samples(tmp_path, caplog):
     samples = draw(memory(tmp_path / "file", "file"))
     assert torch.equal(samples, draw(memory(tmp_path)))
     [message] = caplog.messages
-    assert "not remembered, as " in message and str(tmp_path / "file") in message
+    assert "not remembered: " in message and str(tmp_path / "file") in message
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch)
         return step.network.denoise(step.latents, prompt_noise=2.0)
 
     monkeypatch.setattr(Score, "gradient", ask)
-    with pytest.raises(ValueError, match="the conditioning has no embeddings"):
+    with pytest.raises(ValueError, match="the conditioning has no token embeddings"):
         draw(memory(tmp_path))
 
 
@@ -549,5 +549,5 @@ def test_after_an_error_in_the_rounds_the_samplers_model_is_back(tmp_path, loade
 
 
 def test_an_undistilled_model_of_another_kind_is_refused(tmp_path, loaded):
-    with pytest.raises(ValueError, match="of kind Velocity, and the sampler's is SimpleNamespace"):
+    with pytest.raises(ValueError, match=r"is a Velocity, but .* is a SimpleNamespace"):
         draw(memory(tmp_path), Distilled(loaded), undistilled=Patcher(Velocity()))

@@ -13,25 +13,25 @@ from vendi_guidance.guidance.window import SlidingWindow
 KINDS = ("this batch", "session", "file")
 
 SIZE = 300
-"""How many samples are remembered."""
+"""Number of samples that a memory holds."""
 
 logger = logging.getLogger(__name__)
 
 _session: dict[str, Memory] = {}
-"""The memories of this session of ComfyUI, by name and kind of sample."""
+"""Memories that last as long as the process, by name and kind of sample."""
 
 
 @dataclass(frozen=True)
-class Remembering:
-    """A memory for each kind of sample that one node meets.
+class MemoryStore:
+    """Loads and saves the memories of one node, one for each kind of sample.
 
     Attributes:
-        kind: "this batch" remembers nothing, "session" until ComfyUI ends, "file" on disk.
-        name: of the memory; nodes that name the same one share it.
-        folder: of files.
+        kind: "this batch" stores nothing, "session" stores until ComfyUI exits, "file" on disk.
+        name: name of the memory; nodes with the same name share it.
+        folder: where files are written.
 
     Raises:
-        ValueError: an unknown kind, or a name that is used and cannot be a file's.
+        ValueError: an unknown kind, or a name that is needed and is not a valid file name.
     """
 
     kind: str
@@ -49,14 +49,14 @@ class Remembering:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether samples are remembered beyond their batch."""
+        """Whether memories outlive their batch."""
         return self.kind != "this batch"
 
-    def open(self, sample: str) -> Memory:
-        """The memory for a kind of sample: model, shape, width of prompts.
+    def load(self, sample: str) -> Memory:
+        """The memory for a kind of sample (model, latent shape, width of prompt embeddings).
 
         Raises:
-            ValueError: its file is damaged, or no memory.
+            ValueError: the file is damaged, or not a memory.
         """
         path = self._path(sample)
         match self.kind:
@@ -66,9 +66,9 @@ class Remembering:
                 return Memory(SlidingWindow.load(path, device="cpu"))
         return Memory(_window())
 
-    def keep(self, memory: Memory, sample: str) -> None:
-        """After samples have entered: write the file, if it is one. Where that fails, the samples
-        are finished all the same, so that it is only logged."""
+    def save(self, memory: Memory, sample: str) -> None:
+        """Write the memory's file if `kind` is "file". A failure is only logged, because the
+        samples are already finished."""
         if self.kind != "file":
             return
         path = self._path(sample)
@@ -77,7 +77,7 @@ class Remembering:
             memory.window.save(path)
         except OSError as error:
             logger.warning(
-                "the new images are not remembered, as %s cannot be written: %s", path, error
+                "the new images are not remembered: %s cannot be written: %s", path, error
             )
 
     def _path(self, sample: str) -> Path:
@@ -85,5 +85,5 @@ class Remembering:
 
 
 def _window() -> SlidingWindow:
-    # where ComfyUI needs no room for models; half precision is enough for similarities
+    # on the CPU, to leave GPU memory to ComfyUI; half precision is enough for similarities
     return SlidingWindow(SIZE, dtype=torch.float16, device="cpu")
