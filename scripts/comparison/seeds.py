@@ -1,13 +1,13 @@
-"""Compare methods on all prompts of a demo model with several seeds: docs/comparison.md.
+"""Compare methods on all prompts of a demo model with several seeds (docs/comparison.md).
 
 \b
   python -m scripts.comparison.seeds --output out/comparison
   python -m scripts.comparison.seeds --model demo-sdxl-turbo-lora --method ours=0.5,1 \\
       --output out/few-steps -- --undistilled adapters
 
-Writes comparison.md, a table of all methods and of looks at equal details, and curves.png. What is
-after -- are further options of `vendi-guidance compare`. A stopped run goes on with the same
-command. Scores are averages over seeds, with 95% bootstrap intervals over prompts.
+Writes comparison.md, with a table of all methods and one of looks at equal details, and curves.png.
+Options after -- are passed on to `vendi-guidance compare`. The same command resumes a stopped run.
+Scores are means over seeds, with 95% bootstrap intervals over prompts.
 """
 
 from collections import defaultdict
@@ -34,17 +34,17 @@ from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_file
 
 SEEDS = (0, 1000, 2000)
-"""Image i has the seed of its run + i, so these share none."""
+"""Image i of a run has seed + i, so no two of these runs share a seed."""
 SELECT = "select=4:guidance_scale=2"
-"""With so little CFG, selection kept most of what was gained on tuning prompts."""
+"""The strongest other method in the study of 0.3: selection at a low guidance scale."""
 LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
-"""Shares of named details kept, at which looks are compared."""
+"""Shares of named details kept at which the methods' looks are compared."""
 
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-@click.option("--model", type=click.Choice(list(MODELS)), default="demo-sdxl", help="Which.")
-@click.option("--method", "asked", multiple=True, help="As of compare.  [default: all]")
+@click.option("--model", type=click.Choice(list(MODELS)), default="demo-sdxl", help="Demo model.")
+@click.option("--method", "asked", multiple=True, help="As for compare.  [default: all]")
 @several("--seed", "seeds", click.INT, SEEDS, "Seed of a run's first image.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/comparison"))
 def main(
@@ -60,26 +60,26 @@ def main(
     ]
     for job in jobs:
         job.run()
-    rows = pooled(jobs)
+    rows = mean_rows(jobs)
     result = transfer.Result(model, transfer.even_looks(model), output, rows, {}, {})
     with whole_file(output / "comparison.md") as temporary:
         text = f"{transfer.methods([result])}\n\n{at_equal_details(rows)}\n"
         temporary.write_text(text, encoding="utf-8")
     transfer.save_curves(output / "curves.png", [result])
-    click.echo(f"wrote {output / 'comparison.md'} and, beside it, curves.png")
+    click.echo(f"wrote {output / 'comparison.md'} and curves.png")
 
 
-def pooled(jobs: Sequence[Job]) -> list[Row]:
-    """Rows of the same comparison with several seeds, averaged."""
+def mean_rows(jobs: Sequence[Job]) -> list[Row]:
+    """Rows of the same comparison, averaged over the jobs' seeds."""
     labeler = ProbeLabeler(load_probe(asset(MODELS[jobs[0].model].probe)))
-    found = []
+    means = []
     for rows in zip(*(job.rows() for job in jobs), strict=True):
         name = rows[0].folder
         looks, kept = (
-            _score(of_prompts(kind, [job.folder / kind / name for job in jobs], labeler))
+            _score(values_by_prompt(kind, [job.folder / kind / name for job in jobs], labeler))
             for kind in (OPEN, NAMED)
         )
-        found.append(
+        means.append(
             rows[0]._replace(
                 looks=looks,
                 kept=kept,
@@ -87,35 +87,44 @@ def pooled(jobs: Sequence[Job]) -> list[Row]:
                 evaluations=fmean(row.evaluations for row in rows),
             )
         )
-    return found
+    return means
 
 
-def of_prompts(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[float]:
-    """For each prompt its looks, or the share of its images that show all that it names."""
-    found: dict[Hashable, list[float]] = defaultdict(list)
+def values_by_prompt(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[float]:
+    """For each prompt, its looks or the share of its images that show everything it names.
+
+    Args:
+        kind: `OPEN` counts looks, `NAMED` the share of images.
+        runs: folders of runs of the same prompts, which are averaged.
+    """
+    values: dict[Hashable, list[float]] = defaultdict(list)
     for run in runs:
         batch = as_batch(run)
         prompts = batch.prompts or []
         labels = labeler(batch.images, prompts)
-        seen = zip(prompts, map(eq, labels.asked, labels.shown), strict=True)
-        for prompt, value in looks_by_group(prompts, labels).items() if kind == OPEN else seen:
-            found[prompt].append(value)
-    return [fmean(values) for values in found.values()]
+        pairs: Iterable[tuple[Hashable, float]]
+        if kind == OPEN:
+            pairs = looks_by_group(prompts, labels).items()
+        else:
+            pairs = zip(prompts, map(eq, labels.asked, labels.shown), strict=True)
+        for prompt, value in pairs:
+            values[prompt].append(value)
+    return [fmean(own) for own in values.values()]
 
 
 def _score(values: Sequence[float]) -> Record:
-    """Their mean and its interval."""
+    """The mean of some values and its 95% confidence interval."""
     if len(set(values)) == 1:
         return {"value": values[0], "low": None, "high": None}
-    drawn = bootstrap([values], np.mean, method="percentile", rng=np.random.default_rng(0))
-    low, high = drawn.confidence_interval
+    resampled = bootstrap([values], np.mean, method="percentile", rng=np.random.default_rng(0))
+    low, high = resampled.confidence_interval
     return {"value": fmean(values), "low": low, "high": high}
 
 
 def at_equal_details(rows: Sequence[Row]) -> str:
-    """The most looks of each method at a level of named kept or above: a table.
+    """A table of the most looks that each method reaches while it keeps a share of named details.
 
-    By linear interpolation along its curve over its strength, which starts from the unguided.
+    Curves of looks over that share begin at the unguided run and are interpolated linearly.
     """
     families = list(dict.fromkeys(row.family for row in rows[1:]))
     cells = []
@@ -127,7 +136,7 @@ def at_equal_details(rows: Sequence[Row]) -> str:
 
 
 def _most_looks(curve: Sequence[Row], level: float) -> float | None:
-    """None where it never keeps so much."""
+    """The most looks with at least this share kept, or None if the curve never reaches it."""
     points = [(row.kept["value"], row.looks["value"]) for row in curve]
     reached = [looks for kept, looks in points if kept >= level]
     for (kept, looks), (next_kept, next_looks) in pairwise(points):

@@ -5,7 +5,7 @@ from statistics import fmean
 import pytest
 
 from scripts.comparison import levels
-from scripts.comparison.seeds import at_equal_details, pooled
+from scripts.comparison.seeds import at_equal_details, mean_rows
 from scripts.comparison.transfer import NAMED, OPEN, Job
 from tests.helpers.commands import succeeds
 from tests.scripts.test_transfer import MODEL, ROWS
@@ -18,7 +18,7 @@ def test_scores_are_averages_over_seeds_that_share_no_image(tmp_path):
     ]
     for job in jobs:
         job.run()
-    rows, of_each = pooled(jobs), [job.rows() for job in jobs]
+    rows, of_each = mean_rows(jobs), [job.rows() for job in jobs]
     assert [row.family for row in rows] == ["unguided", "ours"]
     for row, *same in zip(rows, *of_each, strict=True):
         assert row.looks["value"] == pytest.approx(fmean(one.looks["value"] for one in same))
@@ -39,7 +39,7 @@ def test_looks_at_equal_details_lie_on_a_methods_curve():
 
 
 def test_a_level_has_a_column_and_one_that_is_given_twice_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(levels, "_measured", lambda *run: {OPEN: 9 * run[2], NAMED: 0.5})
+    monkeypatch.setattr(levels, "_measure", lambda *run: {OPEN: 9 * run[2], NAMED: 0.5})
     words = (word for level in (0.3, 0.1, 0.3) for word in ("--level", level))
     succeeds(levels.main, "--model", "demo-sdxl", *words, "--output", tmp_path)
     head, _, row = (tmp_path / "levels.md").read_text().splitlines()

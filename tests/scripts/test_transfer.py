@@ -36,8 +36,8 @@ def job(tmp_path_factory) -> transfer.Job:
 
 @pytest.fixture
 def result(job) -> transfer.Result:
-    of_batches = {16: ROWS[:2], 4: ROWS[:2], 1: [ROWS[0], ROWS[2]]}
-    return transfer.Result(MODEL, 10.0, job.folder, ROWS, {2: ROWS[:2]}, of_batches)
+    by_batch = {16: ROWS[:2], 4: ROWS[:2], 1: [ROWS[0], ROWS[2]]}
+    return transfer.Result(MODEL, 10.0, job.folder, ROWS, {2: ROWS[:2]}, by_batch)
 
 
 def test_images_of_both_kinds_of_prompts_are_made_and_judged(job):
