@@ -38,7 +38,7 @@ def test_files_without_features_are_refused_by_name(tmp_path):
         ("line.npy", "must have shape"),
         ("nan.npy", "NaN or infinity, first in row 0"),
         ("words.npy", "number"),
-        ("pickle.npy", "damaged or has objects"),
+        ("pickle.npy", "damaged or contains Python objects"),
         ("many.npz", 'contains a, b: name one array "features"'),
         ("none.npz", "contains nothing: name one"),
         ("torn.npy", "damaged"),

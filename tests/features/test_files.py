@@ -119,7 +119,7 @@ def test_damaged_chunks_are_embedded_anew(paths, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = file_features(paths[:5], watched.embedder, cache=tmp_path)
     assert torch.equal(found.features, colors(range(5)))
-    assert watched.seen == 5 and "damaged are computed again" in caplog.text
+    assert watched.seen == 5 and "will be recomputed" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [0, 2])

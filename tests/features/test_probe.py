@@ -59,11 +59,11 @@ def test_a_probe_of_version_0_2_says_what_it_said(probe, tmp_path):
     [
         ([], "damaged"),
         ({"concepts": None}, "damaged"),
-        ({"concepts": [["ear"], "Nose"]}, "must be texts"),
-        ({"attributes": [["vendor", ["noto", []]], ["tone", ["light", "dark"]]]}, "must be texts"),
-        ({"caption": 5}, "must be texts"),
-        ({"caption": "{concept}, {tone} skin tone"}, "names other attributes"),
-        ({"caption": "{concept}, {tone.x}, {vendor}"}, "names other attributes"),
+        ({"concepts": [["ear"], "Nose"]}, "must be strings"),
+        ({"attributes": [["vendor", ["noto", []]], ["tone", ["light", "dark"]]]}, "must be strings"),
+        ({"caption": 5}, "must be strings"),
+        ({"caption": "{concept}, {tone} skin tone"}, "does not match its attributes"),
+        ({"caption": "{concept}, {tone.x}, {vendor}"}, "does not match its attributes"),
         ({"concepts": ["ear"]}, "damaged"),
     ],
 )

@@ -38,7 +38,7 @@ def test_words_are_compared_without_weights():
     assert (near, far, nothing) == (pytest.approx(1), 0, 0) and 0.3 < order < 0.9
     # the same beside any other prompts, so that two batches can be compared
     assert torch.equal(embedder.embed(["two birds"])[0], features[3])
-    with pytest.raises(ValueError, match="no weights to choose from, got 'x'"):
+    with pytest.raises(ValueError, match="takes no model, got 'x'"):
         open_prompt_embedder("words:x")
 
 
@@ -87,7 +87,7 @@ def test_features_are_those_of_the_models_library_whatever_the_batches(spec):
 
 
 def test_what_is_no_embedder_is_refused(tmp_path, tiny_sdxl_folder):
-    with pytest.raises(ValueError, match="no prompt embedder 'magic': take one of clip, sentence"):
+    with pytest.raises(ValueError, match="no prompt embedder 'magic': use one of clip, sentence"):
         open_prompt_embedder("magic")
     with pytest.raises(FileNotFoundError, match=r"there is no SDXL in .*: no tokenizer_2"):
         open_prompt_embedder(f"sdxl:{tmp_path}")

@@ -1,6 +1,6 @@
-"""Embedders, and features that were computed elsewhere.
+"""Embedders, labels, and features loaded from files.
 
-Any object with `Embedder`'s three members is one; `FromFunction` makes one of any function.
+Any object with the three members of `Embedder` can be used as one; `FromFunction` wraps a function.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -24,7 +24,7 @@ class Embedder(Protocol[Item]):
     """Computes features of images or of prompts.
 
     Attributes:
-        name: short, printed beside every score.
+        name: short name, printed beside every score.
         settings: JSON values that determine the features, such as weights and preprocessing.
     """
 
@@ -45,11 +45,11 @@ PromptEmbedder: TypeAlias = Embedder[str]
 
 @dataclass(frozen=True)
 class FromFunction(Generic[Item]):
-    """A function as an embedder of images or prompts.
+    """Wraps a function as an embedder of images or prompts.
 
     Attributes:
-        function: n items to their (n, d) features, a tensor or an array.
-        name, settings: as of any `Embedder`; the key of features cached on disk.
+        function: maps n items to (n, d) features, a tensor or an array.
+        name, settings: see `Embedder`; together they are the key of features cached on disk.
 
     Example:
         >>> from vendi_guidance import FromFunction
@@ -67,18 +67,20 @@ class FromFunction(Generic[Item]):
         """(n, d) float32 features of n items, on the CPU.
 
         Raises:
-            ValueError: the function did not return one row for each item.
+            ValueError: the function did not return one row per item.
         """
         features = torch.as_tensor(self.function(items)).detach().cpu().float()
         shape, n = tuple(features.shape), len(items)
         if len(shape) != 2 or shape[0] != n:
-            about = f"{self.name} returned features of shape {shape} for {n} items"
-            raise ValueError(f"{about}: return one row for each")
+            raise ValueError(
+                f"{self.name} returned features of shape {shape} for {n} items: "
+                "return one row for each"
+            )
         return features
 
 
 def load_features(path: str | PathLike[str]) -> Tensor:
-    """Features that were computed elsewhere.
+    """Load features that were computed elsewhere.
 
     Args:
         path: a `.npy`, `.npz` or `.safetensors` file with one array, or with one named "features".
@@ -87,9 +89,9 @@ def load_features(path: str | PathLike[str]) -> Tensor:
         (n, d) float32.
 
     Raises:
-        ValueError: another kind of file, a damaged one, no such array, or one that is not numeric
+        ValueError: the file has another format or is damaged, or its array is missing, not numeric
             or not 2-D.
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
 
     Example:
         >>> import tempfile
@@ -124,16 +126,16 @@ def _load_numpy(path: Path) -> dict[str, Any]:
         with loaded:
             return dict(loaded)
     except Exception as error:  # damaged files raise errors of every kind
-        raise ValueError(f"{path} is damaged or has objects: {error}") from error
+        raise ValueError(f"{path} is damaged or contains Python objects: {error}") from error
 
 
 class Labels(NamedTuple):
-    """What n images show, as a classifier or a person says.
+    """What each of n images should show and does show, according to a classifier or a person.
 
     Attributes:
-        asked: for each image the label that its prompt asks for, None where that is unknown.
-        shown: the label that it shows.
-        variant: the version of that label, in what the prompt left open, such as a style.
+        asked: for each image, the label its prompt asks for; None if unknown.
+        shown: the label the image shows.
+        variant: how it shows it, in aspects that prompts leave open, such as the style.
 
     Example:
         >>> labels = Labels(["cat", "cat"], ["cat", "dog"], ["black", "brown"])
@@ -146,9 +148,9 @@ class Labels(NamedTuple):
     variant: Sequence[Hashable]
 
     def take(self, rows: Sequence[int]) -> "Labels":
-        """The labels of some of the images, by row numbers."""
+        """The labels of the images at these positions."""
         return Labels._make([column[row] for row in rows] for column in self)
 
 
 Labeler: TypeAlias = Callable[[Sequence[Image.Image], Sequence[str]], Labels]
-"""Labels of images, given them and their prompts."""
+"""Maps images and their prompts to `Labels`."""

@@ -1,7 +1,7 @@
-"""Differentiable image encoders for `ImageSpace` (see docs/pipelines.md): well-known models.
+"""Differentiable image encoders for `ImageSpace` (see docs/pipelines.md).
 
-Preprocessing works on tensors, so that gradients pass; that of the models' libraries, on images of
-8 bits, differs by rounding.
+Preprocessing runs on tensors, so that gradients flow through it. Its results differ from those of
+the models' own libraries, which process 8-bit images, only by rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +17,19 @@ from torchvision.transforms.functional import pil_modes_mapping
 from vendi_guidance.features.images import image_features, load_dinov2
 from vendi_guidance.features.open_clip import load_open_clip
 
+_MODES = {pil_mode: mode for mode, pil_mode in pil_modes_mapping.items()}
+
 
 class ImageEncoder(torch.nn.Module):
-    """A model with its preprocessing: resize, crop, normalise. In eval mode, weights frozen.
+    """A frozen model in eval mode, with its preprocessing: resize, crop, normalize.
 
     Args:
-        model: (b, 3, h, w) normalised images to its output.
-        mean, std: of the three channels, for pixels from 0 to 1.
-        size, interpolation: of resizing, antialiased: the shorter edge, or height and width.
-        crop: height and width of a center crop; None does not crop.
-        read: the model's output to (b, m) features; None takes the output itself.
+        model: takes (b, 3, h, w) normalized images.
+        mean, std: normalization of the three channels, for pixels in [0, 1].
+        size: length of the shorter edge after resizing, or (height, width).
+        crop: (height, width) of the center crop; None does not crop.
+        interpolation: interpolation mode of resizing, which is antialiased.
+        read: extracts (b, m) features from the model's output; None returns the output as it is.
     """
 
     def __init__(
@@ -47,68 +50,73 @@ class ImageEncoder(torch.nn.Module):
         self.requires_grad_(False).eval()
 
     def preprocess(self, images: Tensor) -> Tensor:
-        """(b, 3, h, w) images in [-1, 1] to the model's input."""
+        """Convert (b, 3, h, w) images in [-1, 1] to the model's input."""
         pixels = self.resize((images + 1) / 2).clamp(0, 1)  # bicubic interpolation overshoots
         return self.normalize(self.crop(pixels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """(b, 3, h, w) images in [-1, 1] to (b, m) features."""
+        """(b, m) features of (b, 3, h, w) images in [-1, 1]."""
         output = self.model(self.preprocess(images))
         return output if self.read is None else self.read(output)
 
 
 def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
-    """The image half of a CLIP, by OpenCLIP's names; needs open_clip_torch.
+    """The image encoder of a CLIP model, loaded by open_clip_torch.
 
     Args:
-        name, pretrained: by OpenCLIP's names, such as "ViT-B-32" and "laion2b_s34b_b79k", where
-            None is the first that it lists; or "hf-hub:NAME" or a folder, and None.
+        name: an OpenCLIP model, such as "ViT-B-32", or "hf-hub:NAME", or a folder.
+        pretrained: OpenCLIP's tag of the weights, such as "laion2b_s34b_b79k"; None takes the first
+            that it lists. Must be None for the hub and for folders.
 
     Raises:
         ImportError: open_clip_torch is not installed.
         FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ValueError: an unknown model, no safetensors of it, or preprocessing that is not covered.
+        ValueError: the model is unknown, has no safetensors, or its preprocessing is not supported.
 
     Example:
         >>> from vendi_guidance import open_clip_encoder
         >>> encoder = open_clip_encoder("ViT-B-32", "laion2b_s34b_b79k")  # doctest: +SKIP
     """
     clip = load_open_clip(name if pretrained is None else f"{name}/{pretrained}")
-    how = clip.preprocessing
-    size, mode = how["size"], how["resize_mode"]
+    config = clip.preprocessing
+    size, mode = config["size"], config["resize_mode"]
     height, width = (size, size) if isinstance(size, int) else size
     if mode != "squash" and (mode != "shortest" or height != width):
         raise ValueError(
             f"{name} resizes images to {height}x{width} in mode {mode!r}, which is not supported: "
-            "use `ImageEncoder`, or a module of your own"
+            "use `ImageEncoder` or your own module"
         )
-    resize_to = (height, width) if mode == "squash" else height
-    settings = how["mean"], how["std"], resize_to, (height, width)
-    interpolation = InterpolationMode(how["interpolation"])
-    return ImageEncoder(clip.model.visual, *settings, interpolation, image_features)
+    crop = (height, width)
+    resize_to = crop if mode == "squash" else height
+    interpolation = InterpolationMode(config["interpolation"])
+    settings = config["mean"], config["std"], resize_to, crop, interpolation
+    return ImageEncoder(clip.model.visual, *settings, image_features)
 
 
 def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
-    """The class token of DINOv2 after the last layer norm, preprocessed as the model's folder says.
+    """A DINOv2 model; its feature is the class token after the last layer norm.
 
     Args:
-        name_or_path: a folder or a repository on the hub, such as "facebook/dinov2-base".
+        name_or_path: a folder or a repository on the hub, such as "facebook/dinov2-base". Its
+            image processor's configuration determines the preprocessing.
 
     Raises:
         FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ValueError: preprocessing that is not covered.
+        ValueError: the preprocessing is not supported.
 
     Example:
         >>> from vendi_guidance import dinov2_encoder
         >>> encoder = dinov2_encoder("facebook/dinov2-base")  # doctest: +SKIP
     """
-    model, how = load_dinov2(name_or_path)
-    if not (how.do_resize and how.do_normalize and how.size.get("shortest_edge")):
+    model, processor = load_dinov2(name_or_path)
+    edge = processor.size.get("shortest_edge")
+    if not (processor.do_resize and processor.do_normalize and edge):
         raise ValueError(
-            f"the preprocessing of {name_or_path} is not supported (size {how.size}): use "
-            "`ImageEncoder`, or a module of your own"
+            f"the preprocessing of {name_or_path} is not supported (size {processor.size}): use "
+            "`ImageEncoder` or your own module"
         )
-    crop = (how.crop_size["height"], how.crop_size["width"]) if how.do_center_crop else None
-    interpolation = {number: mode for mode, number in pil_modes_mapping.items()}[how.resample]
-    mean, std, size = how.image_mean, how.image_std, how.size["shortest_edge"]
-    return ImageEncoder(model, mean, std, size, crop, interpolation, attrgetter("pooler_output"))
+    crop = None
+    if processor.do_center_crop:
+        crop = processor.crop_size["height"], processor.crop_size["width"]
+    mean, std, mode = processor.image_mean, processor.image_std, _MODES[processor.resample]
+    return ImageEncoder(model, mean, std, edge, crop, mode, attrgetter("pooler_output"))

@@ -1,8 +1,8 @@
 """Features of image files, decoded by worker processes and cached by the files' content.
 
-In the cache each embedder has a folder of chunks: safetensors files with the features of some
-images and the SHA-256 of their bytes. Chunks are written completely or not at all, and several
-processes may add chunks at once.
+The cache has a folder for each embedder. A folder contains chunks: safetensors files with features
+and the SHA-256 of the image files they belong to. Chunks are written atomically, and several
+processes may add chunks at the same time.
 """
 
 import hashlib
@@ -30,22 +30,22 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 logger = logging.getLogger(__name__)
 
 CHUNK = 1024
-"""Features in a file of the cache, and so the most that a killed run loses."""
+"""Features per cache file; a killed run loses at most this many."""
 
 
 class BadImage(NamedTuple):
-    """A file that could not be used: its path as it was given, and what is wrong with it."""
+    """A file that could not be used: its path as given, and the reason."""
 
     name: str
     reason: str
 
 
 class FileFeatures(NamedTuple):
-    """Features of the files that could be read.
+    """Features of the m files that could be read.
 
     Attributes:
         features: (m, d) float32.
-        kept: for each row, the position of its file among the n given, in order.
+        kept: for each row, the position of its file in the paths given, in ascending order.
         bad: the other files.
     """
 
@@ -63,32 +63,29 @@ def file_features(
     on_bad_image: Literal["skip", "fail"] = "skip",
     progress: bool = False,
 ) -> FileFeatures:
-    """Features of image files, in order.
+    """Compute the features of image files, in order.
 
     Args:
-        cache: a folder that keeps features, from which a killed run resumes; None keeps nothing.
-        workers: how many processes read and decode; 0 is this one.
-        on_bad_image: leave out files that cannot be used, or fail at the first.
-        progress: show a bar.
+        cache: folder of the feature cache; repeated and interrupted runs reuse it. None disables
+            caching.
+        workers: number of processes that read and decode files; 0 uses the calling process.
+        on_bad_image: "skip" leaves out files that cannot be used, "fail" raises at the first.
+        progress: show a progress bar.
 
     Raises:
-        ValueError: no file can be used, or under "fail", one cannot; the message names it.
+        ValueError: no file can be used, or one cannot and on_bad_image is "fail". The message
+            names the file.
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else _Cache(cache, embedder)
-    of_network = embedder if isinstance(embedder, NetworkEmbedder) else None
+    batch_size, transform = 64, None
+    if isinstance(embedder, NetworkEmbedder):
+        batch_size, transform = embedder.batch_size, embedder.transform
+    # workers get the transform, because not every embedder can be pickled
+    cached = set() if store is None else {*store.features}
+    decode = partial(_decode, transform=transform, cached=cached)
     files: Any = list(enumerate(paths))
-    loader = DataLoader(
-        files,
-        batch_size=64 if of_network is None else of_network.batch_size,
-        num_workers=workers,
-        # not the embedder itself, which cannot always be sent to other processes
-        collate_fn=partial(
-            _decode,
-            prepare=None if of_network is None else of_network.transform,
-            known=set() if store is None else {*store.known},
-        ),
-    )
+    loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode)
     rows: list[Tensor] = []
     kept: list[int] = []
     bad: list[BadImage] = []
@@ -98,7 +95,7 @@ def file_features(
                 found = _features_of(batch, embedder, store)
                 rows += found.values()
                 kept += found
-                bad += [read for read in batch if isinstance(read, BadImage)]
+                bad += [file for file in batch if isinstance(file, BadImage)]
                 if bad and on_bad_image == "fail":
                     raise ValueError(": ".join(bad[0]))
                 bar.update(len(batch))
@@ -112,10 +109,10 @@ def file_features(
 
 
 class _Cache:
-    """Features of images by one embedder, whose name and settings are the key of its folder.
+    """The cache of one embedder, in a folder named by a hash of the embedder's settings.
 
     Attributes:
-        known: by the digest of the image, its (d,) features, as of when this was opened.
+        features: maps the digest of an image file to its (d,) features; read once, on creation.
     """
 
     def __init__(self, folder: str | PathLike[str], embedder: ImageEmbedder) -> None:
@@ -126,57 +123,56 @@ class _Cache:
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
         self._new: list[tuple[bytes, Tensor]] = []
-        self.known: dict[bytes, Tensor] = {}
+        self.features: dict[bytes, Tensor] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
-                stored = load_tensors(path, ["sha256", "features"])[1]  # mapped, not yet read
+                stored = load_tensors(path, ["sha256", "features"])[1]  # memory-mapped
                 digests = map(bytes, stored["sha256"].numpy())
-                self.known |= zip(digests, stored["features"], strict=True)
+                self.features |= zip(digests, stored["features"], strict=True)
             except (ValueError, OSError) as error:
-                logger.warning("features that are damaged are computed again: %s", error)
+                logger.warning("the features of a damaged cache file will be recomputed: %s", error)
 
     def add(self, digest: bytes, features: Tensor) -> None:
-        """Store the (d,) features of an image, on disk with the next full chunk or `flush`."""
+        """Add the (d,) features of an image. A full chunk is written to disk."""
         self._new.append((digest, features))
         if len(self._new) == CHUNK:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added to disk, or raise an OSError."""
+        """Write the added features to disk; raises OSError if that fails."""
         if not self._new:
             return
         content = b"".join(digest for digest, _ in self._new)
-        rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
+        digests = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
         features = torch.stack([features for _, features in self._new])
-        # named by content: other processes write other files, or the same
+        # The name is a hash of the content, so processes cannot overwrite each other's chunks.
         path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
-        save_tensors(path, {"features": features, "sha256": rows}, {})
+        save_tensors(path, {"features": features, "sha256": digests}, {})
         self._new = []
 
 
 class _DecodedFile(NamedTuple):
-    """A file as a worker returns it: the image, prepared for a network, or None if the cache has
-    its features."""
+    """A file that a worker has read."""
 
-    place: int
+    position: int
     digest: bytes
-    image: Any
+    image: Any  # a PIL image, or an array if transformed; None if its features are cached
 
 
 def _decode(
-    files: list[tuple[int, Path]], prepare: Callable[..., Tensor] | None, known: set[bytes]
+    files: list[tuple[int, Path]], transform: Callable[..., Tensor] | None, cached: set[bytes]
 ) -> list[_DecodedFile | BadImage]:
-    """A batch of files, by their places; in a worker process, if there are any."""
+    """Read a batch of (position, path) pairs. Runs in the worker processes."""
     batch: list[_DecodedFile | BadImage] = []
-    for place, path in files:
+    for position, path in files:
         try:
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
-            image: Any = None if digest in known else open_image(content)
-            if prepare is not None and image is not None:
+            image: Any = None if digest in cached else open_image(content)
+            if transform is not None and image is not None:
                 # an array: tensors would use shared memory, which containers often lack
-                image = prepare(image).numpy()
-            batch.append(_DecodedFile(place, digest, image))
+                image = transform(image).numpy()
+            batch.append(_DecodedFile(position, digest, image))
         except (ValueError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             batch.append(BadImage(str(path), reason))
@@ -186,17 +182,20 @@ def _decode(
 def _features_of(
     batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: _Cache | None
 ) -> dict[int, Tensor]:
-    """(d,) features by place, of the files that can be used, in order."""
-    good = [read for read in batch if isinstance(read, _DecodedFile)]
-    new = [read for read in good if read.image is not None]
-    images = [read.image for read in new]
-    if new and isinstance(embedder, NetworkEmbedder):
-        features = embedder.encode(torch.from_numpy(np.stack(images)))
-    else:
-        features = embedder.embed(images) if new else torch.empty(0, device="cpu")
-    rows = {read.place: row for read, row in zip(new, features, strict=True)}
+    """The (d,) features of the usable files of a batch, by position, in order."""
+    decoded = [file for file in batch if isinstance(file, _DecodedFile)]
+    new = [file for file in decoded if file.image is not None]
+    found: dict[int, Tensor] = {}
+    if new:
+        images = [file.image for file in new]
+        if isinstance(embedder, NetworkEmbedder):
+            features = embedder.encode(torch.from_numpy(np.stack(images)))
+        else:
+            features = embedder.embed(images)
+        found = {file.position: row for file, row in zip(new, features, strict=True)}
     if store is not None:
-        for read in new:
-            store.add(read.digest, rows[read.place])
-        rows |= {read.place: store.known[read.digest] for read in good if read.image is None}
-    return {read.place: rows[read.place] for read in good}
+        for file in new:
+            store.add(file.digest, found[file.position])
+        cached = (file for file in decoded if file.image is None)
+        found |= {file.position: store.features[file.digest] for file in cached}
+    return {file.position: found[file.position] for file in decoded}

@@ -1,4 +1,4 @@
-"""Embedders of images by name: well-known networks, each with its library's preprocessing."""
+"""Image embedders by name: well-known networks, each with its library's preprocessing."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,29 +21,29 @@ from vendi_guidance.features.weights import all_weights, model_folder
 
 
 def open_image_embedder(spec: str, *, device: str = "cpu", batch_size: int = 64) -> ImageEmbedder:
-    """An embedder of images by its name.
+    """Open an image embedder by name.
 
     Args:
-        spec: a kind and, after a colon, which one:
+        spec: the kind and, after a colon, the model:
 
             - `probe:FOLDER`: the demo's `Probe`;
-            - `dinov2[:FOLDER_OR_NAME]`: the class token of DINOv2, by transformers; also its
-              successors with a pooled output;
-            - `clip[:MODEL[/PRETRAINED]]`: the image half of a CLIP or SigLIP, of unit length; MODEL
-              and PRETRAINED by OpenCLIP's names, or `hf-hub:NAME`, or a folder;
-            - `timm:NAME`: the last features of any timm model, by timm's name, the hub's, or in a
-              folder; `timm:inception_v3.tv_in1k` is not the network of published FIDs, which was
-              trained in TensorFlow;
-            - `pixels[:SIZE]`: the image itself, resized to SIZE x SIZE, 32 x 32 by default.
+            - `dinov2[:FOLDER_OR_NAME]`: the class token of DINOv2, loaded by transformers; also
+              works for its successors that have a pooled output;
+            - `clip[:MODEL[/PRETRAINED]]`: the image encoder of a CLIP or SigLIP model, features of
+              unit length; MODEL and PRETRAINED are OpenCLIP's names, or `hf-hub:NAME`, or a folder;
+            - `timm:NAME`: the features before the classifier of a timm model; NAME is timm's, a
+              repository on the hub, or a folder. `timm:inception_v3.tv_in1k` is not the network
+              of published FIDs, which was trained in TensorFlow;
+            - `pixels[:SIZE]`: the pixels of the image, resized to SIZE x SIZE (default 32 x 32).
 
             All weights are safetensors.
-        device: where it computes; half precision on a GPU.
-        batch_size: how many images at once.
+        device: where the network runs; on a GPU in half precision.
+        batch_size: number of images per batch.
 
     Raises:
-        ValueError: another kind, weights that do not fit it, or batch_size < 1.
+        ValueError: the kind is unknown, the weights do not match it, or batch_size < 1.
         FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ImportError: the library it needs is not installed.
+        ImportError: a library that the kind needs is not installed.
 
     Example:
         >>> from PIL import Image
@@ -60,12 +60,12 @@ def _probe(folder: str) -> Parts:
     return {"weights": folder}, load_probe(folder).body, probe_pixels
 
 
-def processed(image: Image.Image, processor: Any) -> Tensor:
+def _process(image: Image.Image, processor: Any) -> Tensor:
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
-class Pooled(nn.Module):
-    """The pooled output of a vision model of transformers: of DINOv2, its class token."""
+class _PooledOutput(nn.Module):
+    """The pooled output of a transformers vision model. For DINOv2 it is the class token."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -76,23 +76,22 @@ class Pooled(nn.Module):
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
-    """A vision model of transformers in float32, and its image processor."""
+    """Load a transformers vision model in float32, and its image processor."""
     folder = model_folder(str(name))
     with all_weights(PreTrainedModel):
         model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
     return model, AutoImageProcessor.from_pretrained(folder)
 
 
-def _dinov2(which: str) -> Parts:
-    name = which or "facebook/dinov2-large"
+def _dinov2(name: str) -> Parts:
+    name = name or "facebook/dinov2-large"
     model, processor = load_dinov2(name)
-    # the processor's settings as they are saved: JSON values
     settings = {"weights": name, "preprocessing": processor.to_dict()}
-    return settings, Pooled(model), partial(processed, processor=processor)
+    return settings, _PooledOutput(model), partial(_process, processor=processor)
 
 
-class ImageHalf(nn.Module):
-    """The image half of an OpenCLIP model, features of unit length."""
+class _ClipImageEncoder(nn.Module):
+    """The image encoder of an OpenCLIP model, with features of unit length."""
 
     def __init__(self, visual: nn.Module) -> None:
         super().__init__()
@@ -103,47 +102,48 @@ class ImageHalf(nn.Module):
 
 
 def image_features(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """The features in an OpenCLIP image tower's output; some towers return their tokens too."""
+    """The features in the output of an OpenCLIP image tower; some towers also return tokens."""
     return output[0] if isinstance(output, tuple) else output
 
 
-def _clip(which: str) -> Parts:
-    clip = load_open_clip(which)
+def _clip(name: str) -> Parts:
+    clip = load_open_clip(name)
     settings = {"weights": clip.name, "preprocessing": clip.preprocessing, "unit_length": True}
-    return settings, ImageHalf(clip.model.visual), clip.transform
+    return settings, _ClipImageEncoder(clip.model.visual), clip.transform
 
 
 def _timm(name: str) -> Parts:
     timm = optional_import("timm", "timm", "timm:NAME")
     repository: Any = name
     if not Path(name).is_dir() and "/" not in name:
-        config = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
-        repository = getattr(config, "hf_hub_id", None)
+        listed = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
+        repository = getattr(listed, "hf_hub_id", None)
         if repository is None:
             raise ValueError(f"timm has no weights for a model named {name!r}")
     folder = model_folder(repository)
-    # of a folder, timm prefers some pickles to safetensors of another name
+    # Name the file: in a folder, timm prefers some pickles to safetensors with other names.
     files = folder.glob("*.safetensors")
     file = min(files, key=lambda file: (file.name != "model.safetensors", file.name))
-    only = {"source": "", "file": str(file), "custom_load": False}
-    model = timm.create_model(f"local-dir:{folder}", pretrained=True, pretrained_cfg_overlay=only)
-    model.reset_classifier(0)  # asked for no classifier, timm would also load incomplete weights
-    how = timm.data.resolve_model_data_config(model)
-    transform = timm.data.create_transform(**how, is_training=False)
-    return {"weights": name, "preprocessing": how}, model, transform
+    overlay = {"source": "", "file": str(file), "custom_load": False}
+    source = f"local-dir:{folder}"
+    model = timm.create_model(source, pretrained=True, pretrained_cfg_overlay=overlay)
+    model.reset_classifier(0)  # not num_classes=0, for which timm loads incomplete files too
+    config = timm.data.resolve_model_data_config(model)
+    transform = timm.data.create_transform(**config, is_training=False)
+    return {"weights": name, "preprocessing": config}, model, transform
 
 
-def shrunk(image: Image.Image, size: int) -> Tensor:
-    """An image as `size` x `size` pixels in [0, 1]."""
+def _resize(image: Image.Image, size: int) -> Tensor:
+    """Resize an image to `size` x `size` pixels in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
     return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 
 
 def _pixels(size: str) -> Parts:
     if size and (not size.isdecimal() or int(size) < 1):
-        raise ValueError(f"the SIZE of pixels:SIZE must be at least 1, got {size!r}")
+        raise ValueError(f"the SIZE of pixels:SIZE must be an integer of at least 1, got {size!r}")
     side = int(size or 32)
-    return {"size": side}, nn.Flatten(), partial(shrunk, size=side)
+    return {"size": side}, nn.Flatten(), partial(_resize, size=side)
 
 
 KINDS: dict[str, Callable[[str], Parts]] = {

@@ -1,4 +1,4 @@
-"""Networks as embedders: batches, precision, and the networks' digests."""
+"""Embedders that run a network: batching, precision, and a digest of the weights."""
 
 import hashlib
 import json
@@ -22,17 +22,17 @@ Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[..., Tensor]]
 def open_parts(
     what: str, kinds: Mapping[str, Callable[[str], Parts]], spec: str
 ) -> tuple[str, Parts]:
-    """The kind in `KIND[:WHICH]`, and what its entry in `kinds` makes of WHICH, "" by default."""
-    kind, _, which = spec.partition(":")
+    """Load the parts of the embedder `KIND[:NAME]`; `kinds` has a loader of NAME for each kind."""
+    kind, _, name = spec.partition(":")
     if kind not in kinds:
         raise ValueError(
             f"there is no {what} embedder {kind!r}{nearest(kind, kinds)}: "
-            f"take one of {', '.join(kinds)}"
+            f"use one of {', '.join(kinds)}"
         )
     try:
-        return kind, kinds[kind](which)
+        return kind, kinds[kind](name)
     except Exception as error:  # damaged files raise errors of every kind
-        # errors of JSON and of texts are ValueErrors too, and name no file
+        # JSON and decoding errors are ValueErrors too, but their messages name no file
         names_no_file = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
         if isinstance(error, ValueError | OSError | ImportError) and not names_no_file:
             raise
@@ -40,16 +40,17 @@ def open_parts(
 
 
 class EmbeddingNetwork:
-    """A network on a device, and what images' and prompts' embedders by a network have in common.
+    """Base of the embedders that run a network.
 
     Args:
-        name, settings: see `ImageEmbedder`; to the settings, the digest of the weights and the
-            precision are added.
-        network: computes the features; for images, of (b, c, h, w) float32 to (b, d).
-        transform: of images, an RGB image to the (c, h, w) tensor that the network takes, picklable
-            to be sent to worker processes; of prompts, b of them and the device to (b, m) features.
-        device: where it computes; products are in half precision on a GPU, where that is faster.
-        batch_size: how many items at once.
+        name, settings: see `Embedder`. The digest of the weights and the precision are added to the
+            settings.
+        network: computes the features. Image networks map (b, c, h, w) float32 to (b, d).
+        transform: for images, converts an RGB image to the network's (c, h, w) input, and must be
+            picklable (worker processes run it). For prompts, maps b prompts and the device to
+            (b, m) features.
+        device: where the network runs; on a GPU in half precision, which is faster.
+        batch_size: number of items per batch.
 
     Raises:
         ValueError: batch_size < 1.
@@ -70,22 +71,22 @@ class EmbeddingNetwork:
         self._half = torch.device(device).type == "cuda"
         precision = "float16" if self._half else "float32"
         settings = {**settings, "sha256": digest_of(network), "precision": precision}
-        # as they are read back: libraries keep some in tuples
+        # Some libraries return tuples, which JSON reads back as lists.
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         self.network = network.eval().requires_grad_(False).to(device)
 
     def batches(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Items, of which there must be one, `batch_size` at once."""
+        """Split items into batches; ValueError if there are none."""
         if not len(items):
             raise ValueError("there is nothing to embed")
         return (items[i : i + self.batch_size] for i in range(0, len(items), self.batch_size))
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        """The context to compute in: without gradients, in half precision on a GPU.
+        """Context in which to run the network: no gradients, half precision on a GPU.
 
         Raises:
-            ValueError: the network cannot compute, such as one that its config does not fit.
+            ValueError: the network fails, for example because it does not match its config.
         """
         try:
             with torch.no_grad(), torch.autocast("cuda", torch.float16, enabled=self._half):
@@ -95,21 +96,24 @@ class EmbeddingNetwork:
 
 
 class NetworkEmbedder(EmbeddingNetwork):
-    """Features of images by a network."""
+    """An image embedder that runs a network."""
 
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
         """(n, d) float32 features of n >= 1 images of any size and mode, on the CPU."""
-        batches = ([self.transform(to_rgb(image)) for image in b] for b in self.batches(images))
-        return torch.cat([self.encode(torch.stack(batch)) for batch in batches])
+        features = []
+        for batch in self.batches(images):
+            pixels = torch.stack([self.transform(to_rgb(image)) for image in batch])
+            features.append(self.encode(pixels))
+        return torch.cat(features)
 
     def encode(self, pixels: Tensor) -> Tensor:
-        """(b, c, h, w) prepared images to their (b, d) float32 features, on the CPU."""
+        """(b, d) float32 features of (b, c, h, w) transformed images, on the CPU."""
         with self.precision():
             return self.network(pixels.to(self.device)).float().cpu()
 
 
 def digest_of(network: nn.Module) -> str:
-    """A SHA-256 of all weights and their names."""
+    """SHA-256 of a network's weights and their names."""
     digest = hashlib.sha256()
     for name, tensor in network.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

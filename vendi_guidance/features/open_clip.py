@@ -1,4 +1,4 @@
-"""CLIP and SigLIP models by OpenCLIP, from folders or the Hugging Face hub."""
+"""Loads CLIP and SigLIP models with OpenCLIP, from folders or the Hugging Face hub."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +15,14 @@ CONFIG = "open_clip_config.json"
 
 
 class OpenClip(NamedTuple):
-    """A loaded model, with `visual` and `encode_text`.
+    """A loaded model and its preprocessing.
 
     Attributes:
-        name: as it was asked for; without its PRETRAINED, completed.
-        source: OpenCLIP's name of it, also of its tokenizer.
-        transform, preprocessing: of images, and its settings, JSON values.
+        name: the name it was requested by, with PRETRAINED filled in.
+        source: the name to pass to `open_clip.get_tokenizer`.
+        model: has `visual` and `encode_text`.
+        transform: the preprocessing of an image.
+        preprocessing: its settings, JSON values.
     """
 
     name: str
@@ -31,23 +33,23 @@ class OpenClip(NamedTuple):
 
 
 def import_open_clip() -> Any:
-    """The library; an ImportError names the extra that installs it."""
+    """Import open_clip; an ImportError names the extra that installs it."""
     return optional_import("open_clip", "open_clip_torch", "CLIP")
 
 
-def load_open_clip(which: str) -> OpenClip:
-    """A model and its preprocessing.
+def load_open_clip(name: str) -> OpenClip:
+    """Load a model and its preprocessing.
 
     Args:
-        which: `MODEL[/PRETRAINED]` as `open_clip.list_pretrained` has them (by default the first of
-            its list), `hf-hub:NAME`, or a folder with OpenCLIP's configuration and
-            `open_clip_model.safetensors`; empty is OpenAI's ViT-B-32.
+        name: `MODEL[/PRETRAINED]` as listed by `open_clip.list_pretrained` (PRETRAINED defaults to
+            the first in the list), `hf-hub:NAME`, or a folder with OpenCLIP's configuration and
+            `open_clip_model.safetensors`. "" is OpenAI's ViT-B-32.
 
     Raises:
-        ValueError: OpenCLIP does not know or cannot load it, or has it only as a pickle.
+        ValueError: OpenCLIP does not list the model, cannot load it, or has it only as a pickle.
     """
     open_clip = import_open_clip()
-    name, tag = (which or "ViT-B-32/openai").removeprefix("local-dir:"), None
+    name, tag = (name or "ViT-B-32/openai").removeprefix("local-dir:"), None
     if Path(name).is_dir():
         model_folder(name, CONFIG)
         source = f"local-dir:{model_folder(name, WEIGHTS)}"
@@ -55,8 +57,8 @@ def load_open_clip(which: str) -> OpenClip:
         source = f"local-dir:{model_folder(name.removeprefix('hf-hub:'), WEIGHTS)}"
     else:
         name, folder = _pretrained(open_clip, *name.split("/", 1))
-        # Prefer the model's own configuration: OpenCLIP's lists do not always say how weights were
-        # trained (OpenAI's activation), and with them it retries the hub when there is no network.
+        # Prefer the model's own configuration: OpenCLIP's list omits some settings of the training
+        # (OpenAI's activation), and loading by it keeps retrying the hub when there is no network.
         has_config = (folder / CONFIG).is_file()
         source, tag = (f"local-dir:{folder}", None) if has_config else name.split("/")
     try:
@@ -68,19 +70,21 @@ def load_open_clip(which: str) -> OpenClip:
 
 
 def _pretrained(open_clip: Any, model: str, tag: str = "") -> tuple[str, Path]:
-    """`MODEL/PRETRAINED` of a model that OpenCLIP lists, and the folder in the hub's cache, where
-    OpenCLIP then finds its safetensors."""
+    """`MODEL/PRETRAINED` of a model that OpenCLIP lists, and its folder in the hub's cache."""
     tags = open_clip.list_pretrained_tags_by_model(model)
     if not tags:
-        advice = "open_clip.list_pretrained() lists its models"
-        raise ValueError(f"OpenCLIP has no weights for a model named {model}: {advice}")
+        raise ValueError(
+            f"OpenCLIP has no weights for a model named {model}: "
+            "open_clip.list_pretrained() lists its models"
+        )
     if tag and not open_clip.is_pretrained_cfg(model, tag):
-        raise ValueError(f"OpenCLIP has no {model}/{tag}: of {model} it has {', '.join(tags)}")
+        known = ", ".join(tags)
+        raise ValueError(f"OpenCLIP has no {model}/{tag}: for {model} use one of {known}")
     tag = tag or tags[0]
     repository, _, file = open_clip.get_pretrained_cfg(model, tag)["hf_hub"].rpartition("/")
     if file:
         raise ValueError(
-            f"OpenCLIP has {model}/{tag} only as the pickle {file} in {repository}: take a model "
+            f"OpenCLIP has {model}/{tag} only as the pickle {file} in {repository}: use a model "
             f"with {WEIGHTS}, or {conversion(WEIGHTS)}, and give their folder with a {CONFIG}"
         )
     return f"{model}/{tag}", model_folder(repository, WEIGHTS)

@@ -1,6 +1,6 @@
-"""The demo's embedder and labeler: a classifier of an image's concept and of its attributes.
+"""The demo's embedder and labeler: a classifier of an image's concept and attributes.
 
-Its last hidden layer is the feature.
+The features are the activations of its last hidden layer.
 """
 
 import json
@@ -24,22 +24,22 @@ from vendi_guidance.features.network import digest_of
 from vendi_guidance.features.weights import reason
 
 Look: TypeAlias = tuple[str, ...]
-"""A concept, and then a value of each attribute."""
+"""A concept, followed by a value of each attribute."""
 
-Asked: TypeAlias = tuple[str | None, ...]
-"""A look of which a prompt names the concept and some values; None is left open."""
+PartialLook: TypeAlias = tuple[str | None, ...]
+"""The part of a look that a prompt names; None for attributes it leaves open."""
 
 
 class Probe(nn.Module, PyTorchModelHubMixin):
-    """A convolutional classifier of 64x64 images, with a head for their concept and one for each
-    attribute, saved and loaded by huggingface_hub's `save_pretrained` and `from_pretrained`
-    (safetensors and JSON).
+    """A convolutional classifier of 64x64 images, with heads for the concept and each attribute.
+
+    `save_pretrained` and `from_pretrained` store it as safetensors and JSON.
 
     Args:
-        concepts: their names.
-        attributes: each one's name and values.
-        caption: how a prompt says a look: "{concept}, {tone} skin tone, {vendor} style". What a
-            prompt leaves open, it leaves out.
+        concepts: names of the concepts.
+        attributes: name and values of each attribute.
+        caption: template of prompts, such as "{concept}, {tone} skin tone, {vendor} style". Prompts
+            omit the parts of attributes that they leave open.
 
     Example:
         >>> weight = ("weight", ["regular", "bold"])
@@ -74,13 +74,13 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         self.heads = nn.ModuleList(nn.Linear(128, len(names)) for names in self._names)
 
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        """(n, 3, 64, 64) in [-1, 1] to each head's logits, (n, classes): the concept's first."""
+        """(n, classes) logits of each head, the concept's first, for (n, 3, 64, 64) in [-1, 1]."""
         features = self.body(pixels)
         return [head(features) for head in self.heads]
 
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
-        """Features of n images: (n, 128) float32."""
+        """(n, 128) float32 features of n images."""
         pixels = torch.stack([probe_pixels(image) for image in images]).to(next(self.parameters()))
         return torch.cat([self.body(part) for part in pixels.split(256)])
 
@@ -90,46 +90,47 @@ class Probe(nn.Module, PyTorchModelHubMixin):
 
     @torch.no_grad()
     def looks_of(self, features: Tensor) -> list[Look]:
-        """The same from the images' features: (n, 128), as `embed` gives them."""
+        """The most likely look of each of n images, from their (n, 128) features by `embed`."""
         best = [head(features).argmax(1).tolist() for head in self.heads]
         return [
             tuple(names[i] for names, i in zip(self._names, row, strict=True))
             for row in zip(*best, strict=True)
         ]
 
-    def asked(self, prompts: Sequence[str]) -> list[Asked | None]:
-        """What each of n prompts names, in any case and order after the concept; None where the
-        probe does not know the concept, before the first comma."""
-        known = {name.casefold(): name for name in self.concepts}
-        found: list[Asked | None] = []
+    def asked(self, prompts: Sequence[str]) -> list[PartialLook | None]:
+        """The part of a look that each of n prompts names; None if its concept is unknown.
+
+        The concept comes before the first comma, attributes in any order after it. Case is ignored.
+        """
+        concepts = {name.casefold(): name for name in self.concepts}
+        found: list[PartialLook | None] = []
         for prompt in prompts:
-            concept, *rest = (part.strip().casefold() for part in prompt.split(","))
-            named = (
-                next((value for value in values if self._phrase(name, value) in rest), None)
-                for name, values in self.attributes.items()
-            )
-            found.append((known[concept], *named) if concept in known else None)
+            concept, *phrases = (part.strip().casefold() for part in prompt.split(","))
+            look = [concepts.get(concept)]
+            for name, values in self.attributes.items():
+                named = (value for value in values if self._phrase(name, value) in phrases)
+                look.append(next(named, None))
+            found.append(None if look[0] is None else tuple(look))
         return found
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of the network whose features `looks_of` takes, as embedders have it."""
+        """Digest of the network that computes the features, as in an embedder's settings."""
         return digest_of(self.body)
 
-    def words(self, look: Asked) -> str:
+    def words(self, look: PartialLook) -> str:
         """The prompt that names a look."""
-        known = dict(zip(("concept", *self.attributes), look, strict=True))
-        return ", ".join(
-            part.format(**known) for name, part in self._phrases.items() if known[name] is not None
-        )
+        values = dict(zip(("concept", *self.attributes), look, strict=True))
+        named = [part for name, part in self._phrases.items() if values[name] is not None]
+        return ", ".join(named).format(**values)
 
     def check(self) -> None:
-        """Raise ValueError unless names are texts and the caption has a part for each attribute."""
+        """Raise ValueError unless all names are strings and the caption has all attributes."""
         names = [name for some in (*self._names, self.attributes) for name in some]
         if not all(isinstance(text, str) for text in (*names, self.caption)):
-            raise ValueError("its names and its caption must be texts")
+            raise ValueError("its names and its caption must be strings")
         if self._phrases.keys() != {"concept", *self.attributes}:
-            raise ValueError(f"its caption names other attributes: {self.caption!r:.80}")
+            raise ValueError(f"its caption does not match its attributes: {self.caption!r:.80}")
         for name, values in self.attributes.items():
             for value in values:
                 self._phrase(name, value)
@@ -140,7 +141,7 @@ class Probe(nn.Module, PyTorchModelHubMixin):
 
     @property
     def _phrases(self) -> dict[str, str]:
-        """The parts of the caption, by what they name."""
+        """The parts of the caption, by the attribute they contain."""
         parts = self.caption.split(", ")
         return {name: part for part in parts for _, name, *_ in Formatter().parse(part) if name}
 
@@ -150,8 +151,11 @@ class Probe(nn.Module, PyTorchModelHubMixin):
 
 @dataclass(eq=False)
 class ProbeLabeler:
-    """Labels by a probe (see `Labeler`): an image is right if it shows all that its prompt names,
-    and its variant is all of its attributes."""
+    """Labels images with a probe (see `Labeler`).
+
+    The label asked for is the part of a look that the prompt names; the label shown is the same
+    part of the image's look. The variant is the image's values of all attributes.
+    """
 
     probe: Probe
 
@@ -159,27 +163,28 @@ class ProbeLabeler:
         return self.from_features(self.probe.embed(images), prompts)
 
     def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
-        """The same from the images' features: (n, 128), by the probe's own network."""
+        """Label images by their (n, 128) features, computed by the probe's `embed`."""
         words, asked = self.probe.words, self.probe.asked(prompts)
         looks, shown = self.probe.looks_of(features), []
-        for one, look in zip(asked, looks, strict=True):
-            named = one or (look[0], *[None] * (len(look) - 1))
-            shown.append(words(tuple(n and seen for n, seen in zip(named, look, strict=True))))
-        wanted = [None if one is None else words(one) for one in asked]
-        return Labels(wanted, shown, [look[1:] for look in looks])
+        concept_only = ("", *[None] * len(self.probe.attributes))  # where the prompt is unknown
+        for named, look in zip(asked, looks, strict=True):
+            pairs = zip(named or concept_only, look, strict=True)
+            shown.append(words(tuple(None if part is None else seen for part, seen in pairs)))
+        labels = [None if named is None else words(named) for named in asked]
+        return Labels(labels, shown, [look[1:] for look in looks])
 
 
 def probe_pixels(image: Image.Image) -> Tensor:
-    """An image as the probe's input: (3, 64, 64) in [-1, 1]."""
+    """Convert an image to the probe's input: (3, 64, 64) in [-1, 1]."""
     array = np.array(image.convert("RGB").resize((64, 64)))
     return torch.from_numpy(array).permute(2, 0, 1) / 127.5 - 1
 
 
 def load_probe(folder: str | Path) -> Probe:
-    """The probe in a folder.
+    """Load the probe in a folder.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the folder has no probe.
         ValueError: its config or its weights are damaged.
     """
     path = Path(folder, "config.json")
@@ -188,16 +193,16 @@ def load_probe(folder: str | Path) -> Probe:
         raise FileNotFoundError(f"there is no probe in {where}: it has no config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        with redirect_stdout(None):  # huggingface_hub prints that it loads
-            probe = Probe.from_pretrained(folder, strict=True, **_of_emoji(config))
+        with redirect_stdout(None):  # huggingface_hub prints a message
+            probe = Probe.from_pretrained(folder, strict=True, **_upgraded(config))
         probe.check()
     except Exception as error:  # damaged files raise errors of every kind
         raise ValueError(f"the probe in {folder} is damaged: {reason(error)}") from error
     return probe
 
 
-def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the config of a probe of version 0.2 lacks: its attributes were fixed."""
+def _upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a config of version 0.2 lacks; its attributes were fixed."""
     if "vendors" not in config:
         return {}
     attributes = [("vendor", config["vendors"]), ("tone", config["tones"])]
@@ -205,6 +210,6 @@ def _of_emoji(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_labeler(folder: Path | None, prompts: Sequence[str]) -> ProbeLabeler | None:
-    """The labeler of the probe in a folder, as of `load_probe`, if it knows some of the prompts."""
+    """The labeler of the probe in a folder (see `load_probe`); None if it knows no prompt."""
     probe = None if folder is None else load_probe(folder)
     return ProbeLabeler(probe) if probe is not None and any(probe.asked(prompts)) else None

@@ -1,4 +1,4 @@
-"""Embedders of prompts by name. All give features of unit length."""
+"""Prompt embedders by name. All return features of unit length."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -23,32 +23,32 @@ from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
 
 WORD_FEATURES = 1024
-"""Numbers that `words` counts in."""
+"""Number of hash buckets of the `words` embedder."""
 
 
 def open_prompt_embedder(
     spec: str, *, device: str = "cpu", batch_size: int = 256
 ) -> PromptEmbedder:
-    """An embedder of prompts by its name.
+    """Open a prompt embedder by name.
 
     Args:
-        spec: a kind and, after a colon, which one:
+        spec: the kind and, after a colon, the model:
 
-            - `clip[:MODEL[/PRETRAINED]]`: the text half of a CLIP or SigLIP, named as for
+            - `clip[:MODEL[/PRETRAINED]]`: the text encoder of a CLIP or SigLIP model, named as for
               `open_image_embedder`;
             - `sentence-transformers[:FOLDER_OR_NAME]`, `transformers:FOLDER_OR_NAME`: a text
-              encoder, pooled as its own settings for sentence-transformers say, and by the mean
-              over tokens where it has none;
-            - `words`: counts of words and of pairs of words, hashed to 1024 numbers. It needs no
-              weights, and knows no synonyms;
-            - `sdxl:FOLDER`: the second text encoder of an SDXL; prompts are truncated as for SDXL.
-        device: where it computes; half precision on a GPU.
-        batch_size: how many prompts at once.
+              encoder, pooled according to its sentence-transformers settings; without them, by
+              the mean over tokens;
+            - `words`: counts of words and word pairs, hashed to 1024 features. Needs no weights,
+              but treats synonyms as unrelated;
+            - `sdxl:FOLDER`: the second text encoder of an SDXL model; truncates prompts like SDXL.
+        device: where the network runs; on a GPU in half precision.
+        batch_size: number of prompts per batch.
 
     Raises:
-        ValueError: another kind, weights that do not fit it, or batch_size < 1.
+        ValueError: the kind is unknown, the weights do not match it, or batch_size < 1.
         FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ImportError: the library it needs is not installed.
+        ImportError: a library that the kind needs is not installed.
 
     Example:
         >>> from vendi_guidance import open_prompt_embedder
@@ -59,32 +59,32 @@ def open_prompt_embedder(
     kind, (settings, network, transform) = open_parts("prompt", KINDS, spec)
     name = "sentence-transformers" if kind == "transformers" else kind
     settings["unit_length"] = True
-    return PromptNetworkEmbedder(name, settings, network, transform, device, batch_size)
+    return _PromptNetworkEmbedder(name, settings, network, transform, device, batch_size)
 
 
-class PromptNetworkEmbedder(EmbeddingNetwork):
-    """Features of prompts by a network, of unit length."""
+class _PromptNetworkEmbedder(EmbeddingNetwork):
+    """A prompt embedder that runs a network."""
 
     def embed(self, prompts: Sequence[str]) -> Tensor:
         """(n, m) float32 features of n prompts, of unit length, on the CPU."""
         return embed_distinct(prompts, self._embed)
 
     def _embed(self, prompts: list[str]) -> Tensor:
-        # a prompt may hold half a character, which tokenizers refuse
-        whole = [prompt.encode("utf-8", "replace").decode() for prompt in prompts]
+        # tokenizers reject unpaired surrogates
+        valid = [prompt.encode("utf-8", "replace").decode() for prompt in prompts]
         with self.precision():
-            parts = [self.transform(batch, self.device) for batch in self.batches(whole)]
+            parts = [self.transform(batch, self.device) for batch in self.batches(valid)]
         return nn.functional.normalize(torch.cat(parts).float().cpu(), dim=1)
 
 
 def embed_distinct(prompts: Sequence[str], embed: Callable[[list[str]], Tensor]) -> Tensor:
-    """(n, m) features of n prompts, of which `embed` gets each distinct one once."""
-    places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-    return embed(list(places))[[places[prompt] for prompt in prompts]]
+    """(n, m) features of n prompts; `embed` gets each distinct prompt once."""
+    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+    return embed(list(rows))[[rows[prompt] for prompt in prompts]]
 
 
-def _clip(which: str) -> Parts:
-    clip = load_open_clip(which)
+def _clip(name: str) -> Parts:
+    clip = load_open_clip(name)
     tokenizer, model = import_open_clip().get_tokenizer(clip.source), clip.model
     del model.visual  # needed neither on the device nor in the digest
 
@@ -98,7 +98,7 @@ def _sentence_transformer(name: str) -> Parts:
     what = "a text encoder as an embedder"
     library = optional_import("sentence_transformers", "sentence-transformers", what)
     name = name or "sentence-transformers/all-MiniLM-L6-v2"
-    # it pools tokens itself, so that many of its models lack the pooler that BERT had
+    # The library pools tokens itself, and many of its models lack the weights of BERT's pooler.
     with all_weights(PreTrainedModel, unless=("pooler.",)):
         model = library.SentenceTransformer(
             str(model_folder(name)),
@@ -122,7 +122,8 @@ def _sdxl(folder: str) -> Parts:
         if not Path(folder, part).is_dir():
             raise FileNotFoundError(f"there is no SDXL in {folder or '(no folder)'}: no {part}")
     config, _ = CLIPTextConfig.get_config_dict(folder, subfolder="text_encoder_2")
-    if not (kind := config.get("model_type", "clip")).startswith("clip"):
+    kind = config.get("model_type", "clip")
+    if not kind.startswith("clip"):
         raise FileNotFoundError(f"there is no SDXL in {folder}: its text_encoder_2 is a {kind}")
     tokenizer = CLIPTokenizer.from_pretrained(folder, subfolder="tokenizer_2")
     with all_weights(PreTrainedModel):
@@ -137,9 +138,9 @@ def _sdxl(folder: str) -> Parts:
     return {"weights": folder, "tokens": tokenizer.model_max_length}, model, encode
 
 
-def _words(which: str) -> Parts:
-    if which:
-        raise ValueError(f"words has no weights to choose from, got {which!r}: leave it out")
+def _words(name: str) -> Parts:
+    if name:
+        raise ValueError(f'the "words" embedder takes no model, got {name!r}: leave it out')
 
     def encode(prompts: list[str], device: str) -> Tensor:
         counts = torch.zeros(len(prompts), WORD_FEATURES, device="cpu")
@@ -153,7 +154,7 @@ def _words(which: str) -> Parts:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, and each other character but spaces."""
+    """Split a text into lower-case words and single characters of punctuation and symbols."""
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 

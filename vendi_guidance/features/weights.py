@@ -1,4 +1,4 @@
-"""Where the weights of embedders come from: a folder, or the hub."""
+"""Finds the weights of embedders, in a folder or on the hub, and checks that they are complete."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -12,24 +12,24 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 SETTINGS = ["*.json", "*.txt", "*.model"]
-"""Files beside the weights: configurations, vocabularies and tokenizers of sentencepiece."""
+"""Files needed besides the weights: configurations, vocabularies and sentencepiece tokenizers."""
 
 LONGEST = 500
-"""Characters of a library's message that are passed on."""
+"""Maximum length of a library's message that is quoted in ours, in characters."""
 
-_PATCHED = RLock()  # held while `all_weights` changes classes, which all threads share
+_PATCHED = RLock()  # held while `all_weights` patches classes, which all threads share
 
 
 def model_folder(name: str, weights: str = "*.safetensors") -> Path:
-    """The folder with a model's files, downloaded to the Hugging Face hub's cache if need be.
+    """The folder with a model's files, downloaded to the Hugging Face hub's cache if necessary.
 
     Args:
-        name: a folder, or else a repository on the hub, such as "facebook/dinov2-base".
-        weights: pattern of a file that must be there.
+        name: a folder, or a repository on the hub, such as "facebook/dinov2-base".
+        weights: pattern of a file that the folder must contain.
 
     Raises:
-        FileNotFoundError: there is no such folder or repository, or it has no such file; the
-            message says how to fetch or convert it.
+        FileNotFoundError: there is no such folder or repository, or it lacks the file; the message
+            says how to fetch or convert it.
     """
     folder, command = Path(name), ""
     if folder.is_file():
@@ -58,7 +58,7 @@ def model_folder(name: str, weights: str = "*.safetensors") -> Path:
 
 
 def conversion(target: str) -> str:
-    """How to convert pickled weights to the safetensors file `target`, for error messages."""
+    """Instructions for error messages: convert pickled weights to the safetensors `target`."""
     return (
         "convert them in Python: `import torch, safetensors.torch as st` and "
         f"`st.save_file(torch.load(FILE, weights_only=True), {target!r})`"
@@ -66,22 +66,22 @@ def conversion(target: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's message, and the second if it ends in a colon; cut if long."""
+    """The first line of an error's message, with the second if it ends in a colon; truncated."""
     line, *rest = str(error).splitlines() or [type(error).__name__]
-    if line.endswith(":") and rest:  # torch names the weights that it misses in the second
+    if line.endswith(":") and rest:  # torch lists missing weights in the second line
         line = f"{line} {rest[0].strip()}"
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
 @contextmanager
 def all_weights(*kinds: Any, unless: tuple[str, ...] = ()) -> Iterator[None]:
-    """Within it, models whose files lack some of their weights are refused.
+    """Context in which loading a model fails if its files lack weights.
 
-    transformers and diffusers initialize such weights randomly, and only log it.
+    By default transformers and diffusers initialize missing weights randomly and only log it.
 
     Args:
-        kinds: the base classes whose `from_pretrained` is checked, also where a library calls it.
-        unless: how the names begin of weights that are not used.
+        kinds: base classes whose `from_pretrained` is checked, including calls by libraries.
+        unless: prefixes of the names of weights that may be missing.
 
     Raises:
         ValueError: weights are missing; the message names the model's folder and some of them.
@@ -98,7 +98,7 @@ def _checked(kind: type, unless: tuple[str, ...]) -> Any:
     library = kind.__module__.partition(".")[0]
 
     def from_pretrained(cls: type, source: Any, *args: Any, **options: Any) -> Any:
-        is_asked = options.pop("output_loading_info", False)
+        wants_info = options.pop("output_loading_info", False)
         model, info = load(cls, source, *args, output_loading_info=True, **options)
         missing = sorted(name for name in info["missing_keys"] if not name.startswith(unless))
         if missing:
@@ -108,6 +108,6 @@ def _checked(kind: type, unless: tuple[str, ...]) -> Any:
                 f"{', '.join(missing[:3])}{more} of its {cls.__name__}: its files are incomplete "
                 f"(fetch them again), or {library} {version(library)} cannot read them (update it)"
             )
-        return (model, info) if is_asked else model
+        return (model, info) if wants_info else model
 
     return classmethod(from_pretrained)
