@@ -111,7 +111,7 @@ def test_metadata_that_have_changed_are_noticed_and_left_alone(folder, change):
     change(folder.path / METADATA)
     before = contents(folder.path)
     with pytest.raises(
-        ValueError, match=r"metadata\.jsonl has changed: its lines of 4 images have"
+        ValueError, match=r"metadata\.jsonl has changed: its lines for 4 images have"
     ):
         folder.recover()
     assert contents(folder.path) == before
@@ -172,7 +172,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call
         again.recover()
         add_batch(again, 4)
     is_recovered = call != "os.truncate"
-    assert ("4 images are safe there, --resume goes on" in str(caught.value)) == is_recovered
+    assert ("4 images saved so far, and --resume continues" in str(caught.value)) == is_recovered
     monkeypatch.undo()
     progress = RunFolder(folder.path, 5).recover()
     assert progress is not None and progress.done == 4

@@ -1,8 +1,9 @@
-"""The folder of a run in progress, from which the run can be resumed at any moment.
+"""The output folder of a run, from which the run can be resumed after a crash at any moment.
 
 A batch is written in this order: its images, their lines in `metadata.jsonl`, its checkpoint. It
-counts once its checkpoint exists; whatever is beyond the last checkpoint is cut off or made again.
-`run.json` holds the run's settings; the process that writes holds `.lock`.
+counts as finished once its checkpoint exists. On resuming, lines after the last checkpoint are
+truncated and images after it are generated again. `run.json` has the run's settings; the writing
+process holds `.lock`.
 """
 
 import os
@@ -35,29 +36,29 @@ Row = dict[str, Any]
 
 
 class RunFolder:
-    """A folder for one run.
+    """The folder of one run.
 
     Args:
-        path: created when something is to be written.
+        path: the folder; it is created when something is written.
         window: size of the run's window.
     """
 
     def __init__(self, path: Path, window: int) -> None:
         self.path = path
         self.checkpoints = Checkpoints(path / CHECKPOINTS, window)
-        self._safe = 0
+        self._safe = 0  # number of finished images, for messages
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out; the lock is released with its process, however that ends.
+        """Lock the folder against other runs; the lock ends with its process, even if killed.
 
         Raises:
-            OSError: another run is being made there, or the folder cannot be written.
+            OSError: another run is writing there, or the folder cannot be written.
         """
         created = not self.path.exists()
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            # a server may begin and end a run in different threads
+            # not per thread: a server may begin and end a run in different threads
             lock = FileLock(self.path / LOCK, thread_local=False)
             try:
                 lock.acquire(timeout=0)
@@ -67,26 +68,29 @@ class RunFolder:
         try:
             yield
         finally:
-            with suppress(OSError):  # it stays in a folder that became unwritable
+            with suppress(OSError):  # the folder may have become unwritable
                 os.unlink(self.path / LOCK)
             lock.release()
             if created:
-                with suppress(OSError):  # not empty: a run has begun
+                with suppress(OSError):  # fails if a run has begun, as the folder is not empty
                     self.path.rmdir()
 
     def is_empty(self) -> bool:
-        """Whether it holds nothing, or only what a run left that was stopped before it began."""
+        """Whether the folder has no files, except leftovers of a run that was stopped before it
+        began."""
         return not self.path.exists() or all(
             entry.name == LOCK or (entry.name.startswith(UNFINISHED[0]) and entry.is_file())
             for entry in self.path.iterdir()
         )
 
     def recover(self) -> Progress | None:
-        """Cut off what is beyond the last checkpoint; returns its progress, or None where the run
-        has to begin anew.
+        """Truncate metadata after the last checkpoint.
+
+        Returns:
+            The progress at the last checkpoint, or None if the run must start from the beginning.
 
         Raises:
-            ValueError: a damaged checkpoint, metadata that it does not fit, or images without one.
+            ValueError: a checkpoint is damaged or missing, or does not match the metadata.
             OSError: the folder cannot be written.
         """
         progress = self.checkpoints.last()
@@ -94,34 +98,34 @@ class RunFolder:
         if progress is None:
             if metadata.is_file() and not self.checkpoints.removed.exists():
                 raise ValueError(
-                    f"{self.path} has images, but not the checkpoints in {CHECKPOINTS} from which "
-                    "their run goes on: copy that hidden folder, too, or begin anew with "
+                    f"{self.path} has images, but not the checkpoints in {CHECKPOINTS} that are "
+                    "needed to resume their run: copy that hidden folder, too, or start over with "
                     "--overwrite, which deletes the images"
                 )
             return None
-        kept = 0
+        size = 0
         if metadata.is_file():
             with metadata.open("rb") as lines:
-                kept = sum(map(len, islice(lines, progress.done)))
-        if kept != progress.metadata_bytes:
+                size = sum(map(len, islice(lines, progress.done)))
+        if size != progress.metadata_bytes:
             raise ValueError(
-                f"{metadata} has changed: its lines of {counted(progress.done, 'image')} have "
-                f"{kept} bytes, and had {progress.metadata_bytes}; put the original back, or begin "
-                "anew with --overwrite, which deletes the images"
+                f"{metadata} has changed: its lines for {counted(progress.done, 'image')} have "
+                f"{size} bytes, and had {progress.metadata_bytes}; restore the original, or start "
+                "over with --overwrite, which deletes the images"
             )
         with self._writing():
             self._clean()
             if metadata.is_file():
                 os.truncate(metadata, progress.metadata_bytes)
-            if timings.is_file():  # whose last line may be unfinished
+            if timings.is_file():  # cut an unfinished last line
                 os.truncate(timings, timings.read_bytes().rfind(b"\n") + 1)
         self._safe = progress.done
         return progress
 
     def begin(self, manifest: Manifest, opening: Checkpoint) -> None:
-        """Delete the run in it, if any, and begin this one."""
+        """Delete the run in the folder, if any, and begin this one."""
         with self._writing():
-            # without checkpoints, `recover` sees no run in what is left of the old one
+            # first: if this is interrupted, `recover` finds no run in the rest of the old one
             self.checkpoints.remove()
             manifest.save(self.path)
             remove_images(self.path)
@@ -130,12 +134,12 @@ class RunFolder:
             self.checkpoints.add(opening)
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
-        """Write an image, and into it what is said about it."""
+        """Write an image, with these values in its text chunks."""
         with self._writing():
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> None:
-        """Write the lines and the checkpoint of a batch whose images are saved."""
+        """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
@@ -153,11 +157,11 @@ class RunFolder:
         """Add the folder and the remedy to an error of the operating system."""
         try:
             yield
-        except BlockingIOError:
+        except BlockingIOError:  # the folder is locked
             raise
         except OSError as error:
-            are = "is" if self._safe == 1 else "are"
-            safe = f"; {counted(self._safe, 'image')} {are} safe there, --resume goes on"
-            done = safe if self._safe else ""
-            reason = error.strerror or str(error)
-            raise OSError(f"cannot write to {self.path}: {reason}{done}") from error
+            message = f"cannot write to {self.path}: {error.strerror or error}"
+            if self._safe:
+                saved = counted(self._safe, "image")
+                message += f"; {saved} saved so far, and --resume continues the run"
+            raise OSError(message) from error

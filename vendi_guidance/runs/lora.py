@@ -1,8 +1,9 @@
-"""LoRAs: weights of low rank beside a model's own, from a file, a folder or the hub.
+"""Loading of LoRAs (low-rank adapters) from a file, a folder or the Hugging Face hub.
 
-As with models, nothing but safetensors is read.
+As for models, only safetensors are read.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,20 @@ from vendi_guidance.checks import counted, optional_import
 from vendi_guidance.features.weights import reason
 
 WEIGHTS = "pytorch_lora_weights.safetensors"
-"""The file that diffusers' save_lora_weights writes."""
+"""Name of the file that diffusers' `save_lora_weights` writes."""
 
 
 def find_lora(name: str) -> Path:
-    """The file of a LoRA, downloaded to the Hugging Face hub's cache if need be.
+    """The file of a LoRA, downloaded to the cache of the Hugging Face hub if necessary.
 
     Args:
-        name: a file, a folder, or else a repository on the hub, such as
-            "latent-consistency/lcm-lora-sdxl", or a file in one: "owner/repository/file".
+        name: a file, a folder, a repository on the hub such as "latent-consistency/lcm-lora-sdxl",
+            or a file in a repository: "owner/repository/file".
 
     Raises:
         ImportError: peft is not installed.
-        FileNotFoundError: there is no such file of safetensors, the folder has several, or the
-            hub cannot be reached.
+        FileNotFoundError: there is no such safetensors file, the folder has several, or the hub
+            cannot be reached.
     """
     optional_import("peft", "peft", f"--lora {name}", extra="lora")
     path = Path(name)
@@ -40,15 +41,15 @@ def find_lora(name: str) -> Path:
     parts = name.split("/", 2)
     file = name if is_file else (*parts, WEIGHTS)[2]
     if not file.endswith(".safetensors"):
-        raise FileNotFoundError(f"--lora {name} is no file of safetensors, and no other is read")
+        raise FileNotFoundError(f"--lora {name} is not a safetensors file: only those are read")
     if is_file:
         return path
     try:
         return Path(hf_hub_download("/".join(parts[:2]), file))
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
         raise FileNotFoundError(
-            f"--lora {name} is no file or folder, and cannot be loaded from the Hugging Face hub: "
-            f"{reason(error)}"
+            f"--lora {name} is neither a file nor a folder, and cannot be loaded from the Hugging "
+            f"Face hub: {reason(error)}"
         ) from None
 
 
@@ -57,26 +58,26 @@ def _in_folder(folder: Path) -> Path:
     if folder / WEIGHTS in found:
         return folder / WEIGHTS
     if not found:
-        raise FileNotFoundError(f"--lora {folder} has no safetensors, and nothing else is read")
+        raise FileNotFoundError(f"--lora {folder} has no safetensors file: only those are read")
     if len(found) > 1:
         raise FileNotFoundError(
-            f"--lora {folder} has no {WEIGHTS} but {counted(len(found), 'other file')} of "
-            "safetensors: name the file"
+            f"--lora {folder} has no {WEIGHTS} but "
+            f"{counted(len(found), 'other safetensors file')}: name the file"
         )
     return found[0]
 
 
 def add_lora(pipe: Any, file: Path) -> None:
-    """Load a LoRA into the parts of a pipeline, switched on.
+    """Load a LoRA into a pipeline and enable it.
 
     Raises:
-        ValueError: the pipeline takes none, or not this one; the message says why.
+        ValueError: the pipeline does not support LoRAs, or the LoRA does not fit it.
     """
     kind = getattr(pipe, "stock", type(pipe)).__name__
     if not hasattr(pipe, "load_lora_weights"):
-        raise ValueError(f"{kind} takes no LoRA: leave --lora out")
-    why = "it has no weights for its parts"
-    name = "".join(it if it.isalnum() else "_" for it in f"{file.parent.name}-{file.stem}")
+        raise ValueError(f"{kind} does not support LoRAs: leave --lora out")
+    why = "it has no weights for the parts of this pipeline"
+    name = re.sub(r"\W", "_", f"{file.parent.name}-{file.stem}")
     try:
         pipe.load_lora_weights(
             file.parent,

@@ -1,4 +1,4 @@
-"""`run.json`: the settings and inputs of a run, which decide whether it can be resumed."""
+"""`run.json`: the settings and inputs of a run, which must not change for it to be resumed."""
 
 import json
 import platform
@@ -15,22 +15,22 @@ VERSION = 1
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What reading a JSON file raises that something else has written."""
+"""Errors of reading a JSON file whose content is not what we wrote."""
 
 
-def write_json(path: Path, form: str, content: dict[str, Any]) -> None:
-    """Write a file of one of our formats as a whole."""
-    about = {"format": form, "version": VERSION, **content}
+def write_json(path: Path, name: str, content: dict[str, Any]) -> None:
+    """Write a JSON file of the format with this name, completely or not at all."""
+    headed = {"format": name, "version": VERSION, **content}
     with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(headed, indent=2) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path, form: str) -> dict[str, Any]:
-    """What `write_json` wrote; raises one of `DAMAGED` for anything else."""
+def read_json(path: Path, name: str) -> dict[str, Any]:
+    """Read a file that `write_json` wrote; raises one of `DAMAGED` for any other file."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    kind, number = content.get("format"), content.get("version")
-    if (kind, number) != (form, VERSION):
-        raise ValueError(f"it has format {kind}, version {number}")
+    found, version = content.get("format"), content.get("version")
+    if (found, version) != (name, VERSION):
+        raise ValueError(f"it has format {found}, version {version}")
     return content
 
 
@@ -44,22 +44,28 @@ class Input:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that decides how a run's images look."""
+    """Everything that the images of a run depend on.
 
-    settings: dict[str, Any]  # JSON values by the name of the option
-    inputs: dict[str, Input | None]  # by the name of the option; None for one that was not given
-    versions: dict[str, str]  # of Python and the packages that matter
+    Attributes:
+        settings: JSON values by the name of the option.
+        inputs: files by the name of the option; None for an option that was not given.
+        versions: versions of Python and of `PACKAGES`.
+    """
+
+    settings: dict[str, Any]
+    inputs: dict[str, Input | None]
+    versions: dict[str, str]
 
     def save(self, folder: Path) -> None:
         write_json(folder / MANIFEST, FORMAT, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
-        """Read what `save` wrote.
+        """Read the `run.json` in a folder.
 
         Raises:
-            ValueError: the file is damaged, or of another version.
-            FileNotFoundError: there is none.
+            ValueError: the file is damaged, or has another version.
+            FileNotFoundError: there is no such file.
         """
         path = folder / MANIFEST
         try:
@@ -73,22 +79,22 @@ class Manifest:
             raise ValueError(f"{path} does not describe a run: {error}") from None
 
     def differences(self, began: "Manifest") -> list[str]:
-        """What has changed since the run began, in words; versions are left out."""
-        words = []
+        """A clause for each setting and input that has changed since the run began."""
+        clauses = []
         for name in began.settings | self.settings:
             now, was = self.settings.get(name), began.settings.get(name)
             if now != was:
-                words.append(f"{_option(name)} is {_in_words(now)}, was {_in_words(was)}")
+                clauses.append(f"{_option(name)} is {_as_text(now)}, was {_as_text(was)}")
         for name in began.inputs | self.inputs:
             given, first = self.inputs.get(name), began.inputs.get(name)
             if (given and given.sha256) != (first and first.sha256):
-                now, was = (_in_words(one and one.name) for one in (given, first))
+                now, was = (_as_text(one and one.name) for one in (given, first))
                 same = " with other content" if now == was else ""
-                words.append(f"{_option(name)} is {now}{same}, was {was}")
-        return words
+                clauses.append(f"{_option(name)} is {now}{same}, was {was}")
+        return clauses
 
     def version_changes(self, began: "Manifest") -> list[str]:
-        """Which versions have changed since the run began, in words."""
+        """A clause for each version that has changed since the run began."""
         return [
             f"{name} is {self.versions[name]}, was {began.versions.get(name, 'unknown')}"
             for name in self.versions
@@ -97,7 +103,7 @@ class Manifest:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that matter."""
+    """The installed versions of Python and of `PACKAGES`."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -111,7 +117,8 @@ def _option(name: str) -> str:
     return "PROMPTS" if name == "prompts" else "--" + name.replace("_", "-")
 
 
-def _in_words(value: Any) -> str:
+def _as_text(value: Any) -> str:
+    """A value for a message, shortened in the middle if long."""
     if value is None:
         return "none"
     if isinstance(value, bool):

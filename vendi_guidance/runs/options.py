@@ -1,4 +1,4 @@
-"""What a run is asked for."""
+"""The options of a run."""
 
 from dataclasses import dataclass, field
 from math import isfinite
@@ -12,17 +12,19 @@ from vendi_guidance.runs.precision import AUTO
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of the command line, by their names. None is what suits the model.
+    """The options of the command line, by their names. None is a default that suits the model.
 
     Attributes:
-        lora: loaded with the model; its name says more than the model's: it may be a distillation.
-        variant: of the model's files, such as "fp16".
+        lora: LoRA to load into the model. If its name shows that it is a distillation, it decides
+            the default steps and guidance scale rather than the model.
+        variant: variant of the model's files to load, such as "fp16".
         dtype: one of `precision.DTYPES`.
-        offload: one of `precision.OFFLOADS`, or None for all parts on the device.
-        vae_tiling: decode images in tiles, vae_slicing: one by one. Both need less memory.
-        undistilled: what predicts in the rounds: "auto", "adapters", a folder or a name on the
-            hub; "none" or None is the model's own network.
-        diversity: the `--diversity-...` options given, except the window's size, as arguments of
+        offload: one of `precision.OFFLOADS`, or None to keep the whole model on the device.
+        vae_tiling: decode images in tiles, which needs less memory.
+        vae_slicing: decode images one by one, which needs less memory.
+        undistilled: network that predicts in the rounds: "auto", "adapters", a folder or a name on
+            the hub; "none" or None is the model's own network.
+        diversity: the given `--diversity-...` options, except the window's size, as arguments of
             `VendiGuidance`.
     """
 
@@ -54,19 +56,19 @@ class RunOptions:
     diversity: dict[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise ValueError or OSError for mistakes that show before anything is read."""
+        """Raise ValueError or OSError for mistakes that can be found before any file is read."""
         if self.guidance_scale is not None and not isfinite(self.guidance_scale):
             raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
         if self.overwrite and self.resume:
-            raise ValueError("--overwrite begins anew and --resume goes on: give one of them")
+            raise ValueError("--overwrite starts over and --resume continues: give only one")
         if self.offload is not None and torch.device(self.device).type == "cpu":
             raise ValueError(
-                f"--offload {self.offload} keeps parts of the model on the CPU until a GPU needs "
-                f"them, and --device is {self.device}: leave --offload out, or name a GPU"
+                f"--offload {self.offload} moves parts of the model from the CPU to a GPU when "
+                f"needed, but --device is {self.device}: leave --offload out, or name a GPU"
             )
         if self.window_out is not None and self.diversity.get("memory") == "call":
             raise ValueError(
-                "--diversity-memory call remembers nothing that --window-out could save: leave one "
+                "--diversity-memory call keeps no images that --window-out could save: leave one "
                 "of them out"
             )
         if self.window_out is not None and not self.window_out.absolute().parent.is_dir():

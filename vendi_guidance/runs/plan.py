@@ -1,4 +1,4 @@
-"""What a run makes: its images, in the order of their making."""
+"""The plan of a run: its images, in the order in which they are generated."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,53 +21,58 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run makes. Image number i is made from seed + i, whatever is made before it.
+    """What a run generates. Image number i uses seed + i, whatever the order.
 
-    Where several prompts take turns, each has `options.batch_size` images before the next.
+    Attributes:
+        options: the options of the run.
+        prompts: its prompts, in order.
+        sampling: sampling parameters of the pipeline's calls.
+        about: values that `metadata.jsonl` has for every image, besides prompt and seed.
+        manifest: the settings and inputs that determine the plan.
     """
 
     options: RunOptions
-    prompts: Prompts  # in order
+    prompts: Prompts
     sampling: Sampling
-    about: dict[str, Any]  # what `metadata.jsonl` says of each image besides prompt and seed
-    manifest: Manifest  # the settings and inputs that all this comes from
+    about: dict[str, Any]
+    manifest: Manifest
 
     @property
     def total(self) -> int:
         return self.prompts.count * self.options.images_per_prompt
 
     def items(self, done: int, side_by_side: int) -> Iterator[Item]:
-        """The images in the order of their making, without the first `done`.
+        """The images in the order in which they are generated, without the first `done`.
 
         Args:
-            side_by_side: how many prompts take turns, a batch each. So processes work on different
-                prompts, and the images of a prompt are guided away from one another.
+            side_by_side: number of prompts that take turns, a batch of `options.batch_size` images
+                each. Processes thus work on different prompts, and the images of a prompt are
+                guided away from one another.
         """
-        each, turn = self.options.images_per_prompt, self.options.batch_size
-        groups, more = divmod(done, side_by_side * each)
+        each, batch = self.options.images_per_prompt, self.options.batch_size
+        groups, rest = divmod(done, side_by_side * each)
         first = groups * side_by_side
         numbered = enumerate(self.prompts.starting_at(first), start=first)
         items = (
-            Item(place * each + i, text)
+            Item(number * each + i, prompt)
             for group in iter(lambda: list(islice(numbered, side_by_side)), [])
-            for start in range(0, each, turn)
-            for place, text in group
-            for i in range(start, min(start + turn, each))
+            for start in range(0, each, batch)
+            for number, prompt in group
+            for i in range(start, min(start + batch, each))
         )
-        return islice(items, more, None)
+        return islice(items, rest, None)
 
     @property
     def origin(self) -> dict[str, Any] | None:
-        """What each PNG file says besides `row`; None: it says nothing at all."""
+        """What each PNG file records besides `row`; None to record nothing."""
         if self.options.no_metadata:
             return None
-        inputs = self.manifest.inputs
-        of_model = {name: inputs[name] for name in ("model", "lora") if name in inputs}
-        hashes = {f"{name}_sha256": one.sha256 for name, one in of_model.items() if one}
+        files = [(name, self.manifest.inputs.get(name)) for name in ("model", "lora")]
+        hashes = {f"{name}_sha256": file.sha256 for name, file in files if file is not None}
         return {**hashes, "versions": self.manifest.versions}
 
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:
-        """The line of metadata about an image that was made in such a batch."""
+        """The metadata of an image, generated in a batch of this size by that many processes."""
         return {
             "file_name": image_name(item.number),
             "prompt": item.prompt,

@@ -1,7 +1,7 @@
-"""How a model is held: its precision, what `--dtype auto` chooses and why, and parts that wait.
+"""The precision of a model, and what `--dtype auto` chooses.
 
-Half precision takes half the memory, and half the time or less where the device computes it itself.
-Processors without bfloat16 emulate it, many times slower than float32.
+Half precision takes half the memory, and at most half the time on devices that support it natively.
+Processors without bfloat16 emulate it, up to many times slower than float32.
 """
 
 import platform
@@ -21,95 +21,105 @@ AUTO = "auto"
 DTYPES = (AUTO, "float32", "float16", "bfloat16")
 
 OFFLOADS = ("model", "sequential")
-"""How a model's parts can wait on the CPU: whole ones, or their layers (slower, least memory)."""
+"""What can be offloaded to the CPU: whole parts of a model, or layers (slower, least memory)."""
 
 NATIVE = 0.8
-"""A product in bfloat16 takes at most this share of the time of one in float32 where the processor
-computes it itself: 0.1 to 0.5 were measured. Emulated, it takes 1.2 to 38 times as long."""
+"""Upper limit of `slowdown` on processors that support bfloat16 natively: 0.1 to 0.5 was measured
+on these, and 1.2 to 38 where it is emulated."""
 
 X86 = "x86_64", "amd64"
 
-STORED = {"F16": "float16", "BF16": "bfloat16"}
-"""What safetensors call the half precisions."""
+HALVES = {"F16": "float16", "BF16": "bfloat16"}
+"""The half precisions by their names in safetensors files."""
 
 
 def choose(
-    asked: str, device: str, folder: Path, variant: str | None = None
+    dtype: str, device: str, folder: Path, variant: str | None = None
 ) -> tuple[str, str | None]:
-    """The precision for a model on a device, by the name of torch's dtype, and what the user should
-    know of it, or None.
+    """Choose the precision for a model on a device.
 
     Args:
-        asked: one of `DTYPES`; "auto" is, on a CPU, bfloat16 where the processor computes it itself
-            and else float32; on a GPU the half precision that the model is published in.
-        folder: the model's.
-        variant: of its files, such as "fp16".
+        dtype: one of `DTYPES`. On a CPU, "auto" is bfloat16 if the processor supports it natively
+            and float32 otherwise; on a GPU, it is the half precision of the model's files.
+        folder: folder of the model.
+        variant: variant of its files, such as "fp16".
+
+    Returns:
+        Name of a torch dtype, and a remark for the user or None.
     """
     kind = torch.device(device).type
-    if asked != AUTO:
-        if asked != "bfloat16" or kind != "cpu" or slowdown() <= 1:
-            return asked, None
-        return asked, (
-            "this processor emulates bfloat16: a product of matrices takes "
+    if dtype != AUTO:
+        if dtype != "bfloat16" or kind != "cpu" or slowdown() <= 1:
+            return dtype, None
+        return dtype, (
+            "this processor emulates bfloat16: a matrix product takes "
             f"{slowdown():.3g} times as long as in float32, which --dtype auto uses"
         )
     half = "bfloat16" if kind == "cpu" else _half_of(folder, variant)
     dtype, why = half, "the half precision of this model"
     if kind == "cpu" and computes_bfloat16():
-        why = "which this processor computes itself"
+        why = "which this processor supports natively"
     elif kind == "cpu":
         dtype, why = "float32", "because this processor only emulates bfloat16"
     elif kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
-        why = "because this GPU has no bfloat16, and float16 may overflow in this model"
         dtype = "float32"
+        why = "because this GPU has no bfloat16, and float16 may overflow in this model"
     return dtype, f"computing in {dtype}, {why}; --dtype changes it"
 
 
 def computes_bfloat16() -> bool:
-    """Whether the CPU computes bfloat16 itself. oneDNN also counts processors of AVX-512 that
-    emulate it, which PyTorch tells apart; on processors of other kinds a product is timed."""
+    """Whether the CPU supports bfloat16 natively.
+
+    oneDNN also reports support on AVX-512 processors that emulate it; PyTorch tells these apart on
+    x86. On other processors a matrix product is timed.
+    """
     if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
-    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    if asked is not None and platform.machine().lower() in X86:  # a clock errs on a busy machine
-        return bool(asked())
+    is_native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    if is_native is not None and platform.machine().lower() in X86:  # timings vary under load
+        return bool(is_native())
     return slowdown() <= NATIVE
 
 
 @cache
 def slowdown() -> float:
-    """How many times as long a product of matrices takes on the CPU in bfloat16 as in float32: the
-    least of a few, taken in turn."""
-    least = {torch.bfloat16: inf, torch.float32: inf}
-    for dtype in [*least] * 8:
+    """Time of a matrix product on the CPU in bfloat16, as a multiple of that in float32.
+
+    Each is timed several times in turn, and the fastest counts.
+    """
+    fastest = {torch.bfloat16: inf, torch.float32: inf}
+    for dtype in [*fastest] * 8:
         x = torch.ones(256, 256, dtype=dtype)
         began = perf_counter()
         x @ x
-        least[dtype] = min(least[dtype], perf_counter() - began)
-    return least[torch.bfloat16] / least[torch.float32]
+        fastest[dtype] = min(fastest[dtype], perf_counter() - began)
+    return fastest[torch.bfloat16] / fastest[torch.float32]
 
 
 def weights_of(variant: str | None) -> str:
-    """The pattern of a network's files of weights of a variant, such as "fp16", or of none."""
+    """Glob pattern of a network's weight files, of a variant such as "fp16" or without one."""
     end = "[.-][s0]" if variant is None else f".{variant}"
     return f"diffusion_pytorch_model{end}*tensors"
 
 
 def counts(folder: Path, variant: str | None) -> Counter[str]:
-    """How many weights the network in a folder has of each dtype, by safetensors' name of it;
-    files that cannot be read are left out: loading says what is wrong."""
+    """Number of a network's weights of each dtype, by the dtype's name in safetensors files.
+
+    Files that cannot be read are left out; loading the model reports them.
+    """
     found: Counter[str] = Counter()
     for path in folder.glob(weights_of(variant)):
         with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
-            for key in file.keys():  # noqa: SIM118, it is no dictionary
+            for key in file.keys():  # noqa: SIM118, not a dictionary
                 part = file.get_slice(key)
                 found[part.get_dtype()] += prod(part.get_shape())
     return found
 
 
 def _half_of(folder: Path, variant: str | None) -> str:
-    """The half precision of a model: that of its denoiser's files, or else, as such models are
-    published, float16 for a U-Net and bfloat16 for a transformer."""
+    """The half precision of a model: that of its denoiser's files, or if these have none, the usual
+    one of published models: float16 for a U-Net and bfloat16 for a transformer."""
     name = next((name for name in NETWORKS if (folder / name).is_dir()), NETWORKS[0])
+    usual = "float16" if name == "unet" else "bfloat16"
     most = counts(folder / name, variant).most_common(1)
-    return STORED.get(most[0][0] if most else "", "float16" if name == "unet" else "bfloat16")
+    return HALVES.get(most[0][0], usual) if most else usual
