@@ -11,7 +11,7 @@ from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
 from vendi_guidance.adapter.levels import FAMILIES
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.rounds import CFG_EVERY
+from vendi_guidance.guidance.timing import CFG_EVERY
 
 PROMPTS = [0, 1]
 NO_PREDICTION = ["CogVideoX"]
@@ -70,7 +70,7 @@ def scaled(name, cfg, **how):
         return call(name, **how)
 
 
-def rows_evaluated(name, cfg, guided=True, every=1):
+def rows_evaluated(name, cfg, guided=True, every=1, **more):
     """By step, the rows of each evaluation of the network."""
     steps = []
 
@@ -80,8 +80,12 @@ def rows_evaluated(name, cfg, guided=True, every=1):
 
     pipe = pipeline(name)
     with watching(pipe, cfg, every), evaluations(module_of(pipe)) as rows:
-        call(name, at_step=at_step, guided=guided)
+        call(name, at_step=at_step, guided=guided, **more)
     return steps
+
+
+def without_pag(name):
+    return {"pag_scale": 0.0} if "PAG" in name else {}
 
 
 def start_at(latents):
@@ -133,8 +137,11 @@ def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
         call(name, at_step=at_step)
 
 
-@pytest.mark.parametrize(("guided", "expected"), [(True, [4, 2]), (False, [2, 2, 2])])
-def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(guided, expected):
+@pytest.mark.parametrize(
+    ("name", "guided", "expected"),
+    [("SDXL", True, [4, 2]), ("SDXL", False, [2, 2, 2]), ("SDXL PAG", True, [6])],
+)
+def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(name, guided, expected):
     seen = []
 
     def at_step(index, latents):
@@ -142,9 +149,9 @@ def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(guided, expect
         network.denoise(torch.cat([watch.step.sample] * 3))
         seen.append([*rows])
 
-    pipe = pipeline("SDXL")
+    pipe = pipeline(name)
     with watching(pipe) as (network, watch), evaluations(pipe.unet) as rows:
-        call("SDXL", at_step=at_step, guided=guided)
+        call(name, at_step=at_step, guided=guided)
     assert seen == [expected] * 3
 
 
@@ -165,8 +172,7 @@ def test_a_repeated_step_changes_nothing_that_follows(name):
 def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name):
     seen = []
     found = scaled(name, 0.0, at_step=lambda index, latents: seen.append(latents))
-    plain = {"pag_scale": 0.0} if "PAG" in name else {}
-    expected = call(name, at_step=start_at(seen[0]), guided=False, **plain)
+    expected = call(name, at_step=start_at(seen[0]), guided=False, **without_pag(name))
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert not torch.equal(found, call(name))
 
@@ -181,7 +187,7 @@ def test_half_of_cfg_lies_halfway(name, more):
 
 
 @pytest.mark.parametrize("every", [1, CFG_EVERY, 3])
-@pytest.mark.parametrize("name", ["SDXL", "Z-Image", *IN_TWO_EVALUATIONS])
+@pytest.mark.parametrize("name", ["SDXL", "SDXL PAG", "Z-Image", *IN_TWO_EVALUATIONS])
 def test_of_so_many_steps_the_first_finds_what_cfg_adds(name, every):
     [first, *plain] = rows_evaluated(name, 0.0)
     [_, *scaled] = rows_evaluated(name, 0.5, every=every)
@@ -200,12 +206,12 @@ def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name, more):
 
 
 @pytest.mark.parametrize(
-    "name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
+    "name", ["SDXL", "SDXL PAG", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
 )
 def test_without_cfg_only_the_rows_of_prompts_are_evaluated(name):
-    [plain, *_] = rows_evaluated(name, 0.0, guided=False)
+    [plain, *_] = rows_evaluated(name, 0.0, guided=False, **without_pag(name))
     [first, *others] = rows_evaluated(name, 0.0)
-    assert sum(first) == 2 * sum(plain)
+    assert sum(first) == (3 if "PAG" in name else 2) * sum(plain)
     assert others == [plain] * len(others) != []
 
 

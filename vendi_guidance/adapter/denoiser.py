@@ -1,8 +1,9 @@
-"""The denoising network of a pipeline, watched during a call.
+"""The denoising network of a pipeline, recorded during a call.
 
-A pipeline evaluates its network once a step for the prompt and, under classifier-free guidance
-(CFG), without it. While a `Network` is on, it keeps the arguments of the last step, so that the
-step can be repeated for other latents, and lets a `ScaledCFG` evaluate the pipeline's network.
+At each step a pipeline evaluates its network with the prompts and, under classifier-free guidance
+(CFG), without them. A `Network` wraps `forward` for one call of the pipeline. It keeps the
+arguments of the last step, to predict clean latents from other latents with the same prompts, and
+passes each evaluation to a `ScaledCFG`.
 """
 
 from collections.abc import Callable
@@ -42,23 +43,25 @@ from vendi_guidance.guidance.step import Generator, Level
 from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
-"""Components that denoise; some pipelines have two, for different noise levels."""
+"""Pipeline components that denoise; some pipelines have two, for different noise levels."""
 
 TOLERANCE = 0.05
-"""How far what passes between scheduler and network may differ, as a share of its norm."""
+"""Largest relative error, in norm, with which the network's inputs and outputs must match the
+scheduler's sample and model output."""
 
 
 class Network:
-    """The network of one pipeline, between `start` and `stop`: a `Denoiser`.
+    """A pipeline's network as a `Denoiser`, between `start` and `stop`.
 
     Args:
-        pipeline: whose call it is.
-        watch: of the pipeline's scheduler, started before.
-        undistilled: what predicts in the rounds: see `VendiGuidance`. "auto" is left to `settle`.
-        cfg_every: see `ScaledCFG`.
+        pipeline: the pipeline that is called.
+        watch: watches the pipeline's scheduler; start it first.
+        undistilled: the network that predicts in the rounds: see `VendiGuidance`. For "auto", call
+            `settle` after each step.
+        cfg_every: compute CFG every N-th step: see `ScaledCFG`.
 
     Attributes:
-        cfg: with the share of CFG at the next steps.
+        cfg: the `ScaledCFG`; its `share` may be set after each step.
 
     Raises:
         ValueError: the undistilled network does not fit the pipeline.
@@ -72,21 +75,21 @@ class Network:
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
         self.at, self.restart = watch.at, watch.restart
-        found = (getattr(pipeline, name, None) for name in NETWORKS)
-        modules = [module for module in found if isinstance(module, nn.Module)]
+        components = (getattr(pipeline, name, None) for name in NETWORKS)
+        modules = [module for module in components if isinstance(module, nn.Module)]
         check_fits(undistilled, pipeline, modules)
         if undistilled == AUTO and not has_adapters(pipeline, modules):
             undistilled = None
         self._is_auto = undistilled == AUTO
         self._undistilled = None if self._is_auto else undistilled
-        self._are_distilling: bool | None = None  # the LoRAs, where that has been asked
+        self._loras_distill: bool | None = None  # None until `settle` has measured it
         self._patches = [
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
-        if undistilled in (ADAPTERS, AUTO):  # innermost
-            alone = [one_at_a_time(module, _entry(module)) for module in modules]
-            self._patches = [*alone, *self._patches]
+        if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
+            locks = [one_at_a_time(module, _entry(module)) for module in modules]
+            self._patches = [*locks, *self._patches]
 
     def start(self) -> "Network":
         for patch in self._patches:
@@ -94,7 +97,7 @@ class Network:
         return self
 
     def stop(self) -> None:
-        """Leave the network as it was and forget the last step."""
+        """Restore the network's `forward` and release the tensors of the last step."""
         for patch in self._patches:
             patch.remove()
         self.cfg.forget()
@@ -104,29 +107,33 @@ class Network:
         return self._undistilled is not None
 
     def settle(self, may_be_off: bool) -> None:
-        """After each step, where "auto" leaves it open: LoRAs are off in rounds after this step if
-        they may be, and are what distilled the network. The first step where they may be finds that
-        out, by one evaluation of the first sample alone."""
+        """With undistilled="auto", decide after a step whether rounds here switch the LoRAs off.
+
+        They do if the LoRAs are what distilled the network. The first step with `may_be_off` finds
+        that out, by one evaluation of the first sample.
+
+        Args:
+            may_be_off: whether LoRAs may be off in rounds after this step at all.
+        """
         if not self._is_auto:
             return
-        if may_be_off and self._are_distilling is None:
-            self._are_distilling = self._share_of_contrast() < BLURRED
-        self._undistilled = ADAPTERS if may_be_off and self._are_distilling else None
+        if may_be_off and self._loras_distill is None:
+            self._loras_distill = self._contrast_without_loras() < BLURRED
+        self._undistilled = ADAPTERS if may_be_off and self._loras_distill else None
 
-    def _share_of_contrast(self) -> float:
-        """The contrast of what the first sample's prediction were without LoRAs, as a share of what
-        it is; infinite where that cannot be asked."""
+    def _contrast_without_loras(self) -> float:
+        """The contrast (standard deviation) of the first sample's prediction without LoRAs, as a
+        share of the one with them; infinite if the network cannot be evaluated without them."""
         evaluation = next(iter(self.cfg.evaluations), None)
         if evaluation is None or without_cache(evaluation.module, evaluation.kwargs) is None:
             return inf
-        first = self.cfg.prompt_rows(evaluation).start
-        asked = evaluation.of_rows(slice(first, first + 1))
-        raw = answer(ADAPTERS, asked.module, asked.forward, asked.args, asked.kwargs)
-        found = self._clean(tensor_of(raw), self._watch.step.sample[:1])
-        return float(found.std() / self.denoised[:1].std())
+        row = self.cfg.prompt_rows(evaluation).start
+        raw = answer(ADAPTERS, *evaluation.of_rows(slice(row, row + 1))[:4])
+        without = self._clean(tensor_of(raw), self._watch.step.sample[:1])
+        return float(without.std() / self.denoised[:1].std())
 
     def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
-        """Clean latents by the network's output for samples at the level before the last step."""
+        """Clean latents from the network's output for samples at the level before the last step."""
         output = self._part(output, sample) * self._sign(self.cfg.evaluations[0])
         return self._watch.denoise(sample, output, self.levels[0])
 
@@ -136,7 +143,7 @@ class Network:
 
     @property
     def evaluations_per_step(self) -> int:
-        rows = sum(one.rows for one in self.cfg.evaluations)
+        rows = sum(evaluation.rows for evaluation in self.cfg.evaluations)
         return max(1, rows // len(self._watch.step.sample))
 
     @property
@@ -155,11 +162,11 @@ class Network:
     def denoised(self) -> Tensor:
         if self.cfg.is_off or self.evaluations_per_step == 1:
             return self._watch.prediction.denoised
-        # the first step of a call has all of CFG, which takes predictions several times as far
-        # apart as those of the rounds
+        # the scheduler's prediction has CFG, which spreads predictions several times as far apart
+        # as those of the rounds
         first = self.cfg.evaluations[0]
-        own = tensor_of(first.output)[self.cfg.prompt_rows(first)]
-        return self._clean(own, self._watch.step.sample)
+        prompt_output = tensor_of(first.output)[self.cfg.prompt_rows(first)]
+        return self._clean(prompt_output, self._watch.step.sample)
 
     @property
     def has_prompt(self) -> bool:
@@ -173,77 +180,105 @@ class Network:
         prompt_noise: float = 0.0,
         generator: Generator = None,
     ) -> Tensor:
-        """The prediction, float32 or float64. No more rows are evaluated at once than the pipeline
-        did; ValueError also where it changes its network's inputs or outputs in an unknown way."""
+        """Predict clean latents: see `Denoiser.denoise`.
+
+        A batch is never larger than the pipeline's own, so that it fits in memory.
+
+        Returns:
+            (n b, ...) float32 or float64.
+
+        Raises:
+            ValueError: also if the pipeline changes its network's inputs or outputs in a way that
+                is not understood.
+        """
         if not self.cfg.evaluations:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
-        step, first = self._watch.step, self.cfg.evaluations[0]
-        asked, own = first, self.cfg.prompt_rows(first)
-        can_fit = len(step.sample)
-        if self.cfg.is_divisible and not prompt_noise:
-            can_fit *= first.rows // len(step.sample)
-        if len(latents) > can_fit:
+        sample, first = self._watch.step.sample, self.cfg.evaluations[0]
+        prompts = self.cfg.prompt_rows(first)
+        # with prompt noise each part has one row for each sample, as a list of generators does
+        most = len(sample) if prompt_noise else first.rows
+        if len(latents) > most:
             given: Any = {"prompt_noise": prompt_noise, "generator": generator}
-            parts = latents.split(can_fit)
-            return torch.cat([self.denoise(part, level, **given) for part in parts])
-        # as the network got them, in its own units
-        seen = self._part(tensor_of(input_of(first.args, first.kwargs))[own], step.sample)
-        if self.cfg.is_divisible:
-            asked, own = first.of_rows(own, len(latents) // len(step.sample)), slice(None)
-        args, kwargs = asked.args, asked.kwargs
-        factor = _product(seen, step.sample) / (_product(step.sample, step.sample) or 1.0)
-        self._check(seen, factor * step.sample, "scales its latents")
+            return torch.cat([self.denoise(part, level, **given) for part in latents.split(most)])
+        network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
+        factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
+        self._check(network_input, factor * sample, "scales its latents")
         sign = self._sign(first)
+        asked = self.cfg.of_prompts(first, len(latents) // len(sample))
+        args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            told = _told_at(level, self._watch, self._pipeline, timestep_in(args, kwargs), sign)
-            args, kwargs = with_timestep(args, kwargs, told)
-        args, kwargs = self._with_input(args, kwargs, own, factor * latents)
+            timestep = self._timestep_at(level, timestep_in(args, kwargs), sign)
+            args, kwargs = with_timestep(args, kwargs, timestep)
+        args, kwargs = self._with_input(args, kwargs, factor * latents)
         if prompt_noise:
-            count, each = len(input_of(args, kwargs)), each_of(generator, len(latents))
+            generators, rows = each_of(generator, len(latents)), asked.rows
             args, kwargs = with_tokens(
-                *(first.module, args, kwargs, range(count)[own], count),
-                lambda tokens, at, mask: prompt_nearby(tokens, prompt_noise, each[at], mask),
+                *(first.module, args, kwargs, range(rows), rows),
+                lambda tokens, at, mask: prompt_nearby(tokens, prompt_noise, generators[at], mask),
             )
-        raw = answer(self._undistilled, first.module, first.forward, args, kwargs)
-        output = self._part(tensor_of(raw)[own], latents)
-        return self._watch.denoise(latents, output * sign, level)
+        raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
+        return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
 
     def _sign(self, first: Evaluation) -> float:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
-        that reverse time)."""
+        that reverse time), else 1."""
         given = self._watch.step.output
         output = self._part(tensor_of(first.output)[self.cfg.prompt_rows(first)], given).to(given)
-        sign = -1.0 if _product(output, given) < 0 else 1.0
+        sign = -1.0 if _inner(output, given) < 0 else 1.0
         if self.cfg.is_off or self.evaluations_per_step == 1:
             self._check(given, sign * output, "changes its network's output")
         return sign
 
-    def _check(self, found: Tensor, expected: Tensor, what: str) -> None:
-        difference = found - expected
-        if _product(difference, difference) > TOLERANCE**2 * _product(expected, expected):
+    def _check(self, actual: Tensor, expected: Tensor, what: str) -> None:
+        difference = actual - expected
+        if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
             raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
+
+    def _timestep_at(self, level: Level, timestep: float | None, sign: float) -> float:
+        """The timestep that the pipeline would give its network at another level.
+
+        Args:
+            timestep: the one that it gave at the last step; None if samples had different ones.
+            sign: see `_sign`.
+
+        Raises:
+            ValueError: `timestep` follows none of the known conventions.
+        """
+        watch, pipeline = self._watch, self._pipeline
+        count = watch.scheduler.config.num_train_timesteps
+        if timestep is None:
+            raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
+        expected = watch.timestep_at(watch.levels[0])
+        convention = convention_of(timestep, watch.timestep, count, backwards=sign < 0)
+        if convention is None or abs(watch.timestep - expected) > SLACK * count:
+            raise no_rounds(
+                pipeline,
+                f"which gives its network the timestep {timestep:g} where the scheduler's is "
+                f"{watch.timestep:g} and that of its noise level {expected:g}",
+            )
+        return convention(watch.timestep_at(level), count)
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
 
     def _with_input(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], own: slice, latents: Tensor
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], latents: Tensor
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with other latents in the rows `own`; what is appended to them stays."""
+        """The arguments with other latents; channels or tokens appended to them stay."""
         old = input_of(args, kwargs)
         new = tensor_of(old).clone()
-        self._part(new[own], latents).copy_(latents)
+        self._part(new, latents).copy_(latents)
         new = in_form_of(old, new)
         if args:
             return (new, *args[1:]), kwargs
         return args, {**kwargs, input_name(kwargs): new}
 
     def _part(self, x: Tensor, like: Tensor) -> Tensor:
-        """The part of x in the shape of `like`: pipelines append channels or tokens to latents, or
-        put them before, and networks predict variances. A view."""
+        """A view of the latents in a network's input or output, in the shape of `like`. Pipelines
+        append or prepend channels or tokens to latents, and networks predict variances."""
         if x.numel() == like.numel():
             return x.view(like.shape)
         for dimension, size in enumerate(like.shape):
@@ -253,29 +288,12 @@ class Network:
 
 
 def _entry(module: nn.Module) -> str:
-    """The method that a call of the module goes through, outside code that it has compiled."""
-    compiled = "_compiled_call_impl"  # of `module.compile()`
+    """The method to wrap: the outermost one that is not compiled itself."""
+    compiled = "_compiled_call_impl"  # set by `module.compile()`
     return "forward" if getattr(module, compiled, None) is None else compiled
 
 
-def _product(one: Tensor, other: Tensor) -> float:
-    """The inner product of two batches, without samples that hold NaN or infinity."""
+def _inner(one: Tensor, other: Tensor) -> float:
+    """The inner product of two batches, without samples that contain NaN or infinity."""
     products = (one.float() * other.float()).flatten(1).sum(dim=1)
     return float(products[products.isfinite()].sum())
-
-
-def _told_at(level: Level, watch: Watch, pipeline: Any, told: float | None, sign: float) -> float:
-    """What a pipeline that told its network the timestep `told` at the last step would tell it at
-    another level."""
-    count = watch.scheduler.config.num_train_timesteps
-    timestep, expected = watch.timestep, watch.timestep_at(watch.levels[0])
-    if told is None:
-        raise no_rounds(pipeline, "whose network is not told one timestep for all of a batch")
-    convention = convention_of(told, timestep, count, backwards=sign < 0)
-    if convention is None or abs(timestep - expected) > SLACK * count:
-        raise no_rounds(
-            pipeline,
-            f"which tells its network the timestep {told:g} where the scheduler's is "
-            f"{timestep:g} and that of its noise level {expected:g}",
-        )
-    return convention(watch.timestep_at(level), count)
