@@ -70,7 +70,7 @@ def test_a_pipeline_whose_steps_a_copy_of_its_scheduler_makes_is_told_what_to_us
     draw(sdxl, **given)
     [said] = caplog.messages
     assert said.endswith(
-        'its DDIMScheduler made no step, a copy perhaps did: use preset="published"'
+        'its DDIMScheduler made no step, perhaps a copy did: use preset="published"'
     )
 
 

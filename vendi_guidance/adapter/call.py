@@ -1,8 +1,8 @@
-"""One call of a diffusers pipeline, as guidance follows it.
+"""Guidance of one call of a diffusers pipeline.
 
-At each step `VendiGuidance.guide` lets the call `observe` it, and `modify` it if that is due. What
-is decided is the engine's (`guidance.engine`); a `Call` supplies what that needs of diffusers: the
-scheduler's prediction, the network and the generator.
+After each step `VendiGuidance.guide` calls `observe`, and `modify` if the step is due. The engine
+(`guidance.engine`), which knows nothing of diffusers, makes the decisions. A `Call` supplies what
+it needs from the pipeline: the scheduler's prediction, the network and the generator.
 """
 
 from dataclasses import replace
@@ -16,26 +16,25 @@ from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_h
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import cfg_every, is_distilled
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
+from vendi_guidance.guidance.timing import cfg_every, is_distilled
 
 
 class Call:
-    """One call of a pipeline, with its settings. It watches the scheduler and the network until
-    it is closed.
-
-    Attributes:
-        has_begun: whether a step has been made.
-        is_guided: whether a step has been modified.
-        engine: of the call.
+    """One call of a pipeline. It watches the scheduler and the network until it is closed.
 
     Args:
-        generator: of fresh noise; None is that of the pipeline's call, if it has one.
-        undistilled: what predicts in the rounds: see `VendiGuidance`.
+        generator: for fresh noise; None is the generator of the pipeline's call, if it has one.
+        undistilled: the network that predicts in the rounds: see `VendiGuidance`.
+
+    Attributes:
+        engine: decides which steps to guide, and guides them.
+        has_begun: whether the pipeline has made a step.
+        is_guided: whether a step has been modified.
 
     Raises:
-        ValueError: the settings need what this pipeline or its scheduler do not offer.
+        ValueError: the pipeline or its scheduler does not support the settings.
     """
 
     def __init__(
@@ -61,17 +60,20 @@ class Call:
         self._follow(pipeline)
 
     def close(self) -> None:
-        """Leave the scheduler and the network as they were."""
+        """Restore the scheduler and the network."""
         for watched in (self._network, self._watch):
             if watched is not None:
                 watched.stop()
         self._watch = self._network = None
 
     def observe(self, step: Step) -> bool:
-        """Take note of each step of the call. Returns whether it is to be modified.
+        """Record a step of the call, and set the share of CFG for the next one.
+
+        Returns:
+            Whether this step is to be modified.
 
         Raises:
-            RuntimeError: another thread makes the call.
+            RuntimeError: earlier steps of the call were made in another thread.
         """
         if self._thread not in (None, get_ident()):
             raise RuntimeError(
@@ -84,28 +86,33 @@ class Call:
         step = replace(step, network=network)
         if network is not None and isinstance(self.settings, Rounds):
             may_be_off = is_distilled(step) and self.settings.proposal != "prompt"
-            network.settle(may_be_off and not step.is_last)  # else the image would be blurred
-        due = self.engine.observe(step) and is_known
-        due = due and (step.is_last or can_continue(step.pipeline.scheduler))
+            # after the last step, a prediction without LoRAs would be a blurred image
+            network.settle(may_be_off and not step.is_last)
+        is_due = (
+            self.engine.observe(step)
+            and is_known
+            and (step.is_last or can_continue(step.pipeline.scheduler))
+        )
         if network is not None:
-            network.cfg.share = self.engine.share_of_cfg(network.levels[1], due)
-        return due
+            network.cfg.share = self.engine.share_of_cfg(network.levels[1], is_due)
+        return is_due
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
-        """The step with what tells its prompts apart. Pooled CLIP embeddings settle the prompt
-        bandwidth, if it is still to be found.
+        """The step with the features of its prompts.
+
+        If no prompt bandwidth is known yet, pooled CLIP embeddings set it to the published one.
 
         Args:
             tensors, name: see `prompt_features`.
 
         Raises:
-            ValueError: the pipeline gave no prompts.
+            ValueError: the pipeline passed no prompt embeddings.
         """
         prompts, memory = prompt_features(step.pipeline, tensors, name), self.engine.memory
         if prompts is None:
             raise ValueError(f"the objective compares prompts: {why_no_prompts(step.pipeline)}")
-        is_found = self.settings.sigma_prompt or memory.sigma_prompt
-        if not is_found and is_pooled_clip(step.pipeline, tensors, name):
+        is_known = self.settings.sigma_prompt or memory.sigma_prompt
+        if not is_known and is_pooled_clip(step.pipeline, tensors, name):
             memory.sigma_prompt = SIGMA_PROMPT
         return replace(step, prompts=prompts)
 
@@ -113,7 +120,7 @@ class Call:
         """The step with guided latents.
 
         Raises:
-            ValueError: the prediction has another shape than the latents, or rounds cannot be made.
+            ValueError: the prediction and the latents differ in shape, or rounds are not supported.
         """
         if not step.is_last:
             continue_from_here(step.pipeline.scheduler)
@@ -121,15 +128,16 @@ class Call:
         prediction, network = self._prediction(step), self._network
         step = replace(step, prediction=prediction, network=network, generator=generator)
         self.is_guided = True
-        is_found = self._undistilled == AUTO and network is not None and network.is_undistilled
-        remark = "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
-        return self.engine.modify(step, remark if is_found else "")
+        remark = ""
+        if self._undistilled == AUTO and network is not None and network.is_undistilled:
+            remark = "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
+        return self.engine.modify(step, remark)
 
     def why_unguided(self, step: Step | None) -> str | None:
-        """Why the call ends without a guided step; None where one was guided, or none was wanted.
+        """The reason why no step of the call was guided; None if one was, or at scale 0.
 
         Args:
-            step: the last one; None if the pipeline reported none.
+            step: the last step; None if the pipeline did not call its callback.
         """
         if self.is_guided or self.settings.scale == 0:
             return None
@@ -139,11 +147,11 @@ class Call:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(step.pipeline.scheduler).__name__
         if self._watch is not None and not self._watch.steps:
-            return f'its {scheduler} made no step, a copy perhaps did: use preset="published"'
+            return f'its {scheduler} made no step, perhaps a copy did: use preset="published"'
         return f"{scheduler} would have discarded each change"
 
     def _prediction(self, step: Step) -> Prediction | None:
-        """The scheduler's at this step; None where the settings need none."""
+        """The scheduler's prediction at this step; None if the settings need none."""
         if self._watch is None:
             return None
         prediction = self._watch.prediction
@@ -156,8 +164,11 @@ class Call:
         return prediction
 
     def _follow(self, pipeline: Any) -> bool:
-        """Watch the scheduler and the network, where the settings need them. False if watching
-        begins only now, so that nothing is known of the last step."""
+        """Watch the scheduler and the network if the settings need them.
+
+        Returns:
+            False if watching begins only now, so that the last step is not known.
+        """
         if self.settings.scale == 0 or not self.settings.needs_prediction:
             return True
         watch = self._watch

@@ -1,12 +1,11 @@
 """Diversity guidance as a diffusers callback.
 
-`VendiGuidance` has the settings and the memory. The life of one pipeline call in it:
+`VendiGuidance` holds the settings and the memory, which last from call to call. For each call of a
+pipeline:
 
-    on, attached, begin    start a `Call`, which watches the scheduler and the network
-    guide                  after each step; the `Call` decides whether to change the latents
-    guide, at the end      finished samples enter the memory, and the `Call` is closed
-
-The pipeline's own code stays as it is.
+    on, attached, begin    create a `Call`, which watches the scheduler and the network
+    guide                  runs after each step; the `Call` decides whether to change the latents
+    guide, last step       adds the finished samples to the memory and closes the `Call`
 """
 
 import logging
@@ -47,52 +46,53 @@ logger = logging.getLogger(__name__)
 
 
 class VendiGuidance(PipelineCallback):
-    """Makes what a diffusers pipeline generates more diverse, for the prompts asked.
+    """Makes the images of a diffusers pipeline more diverse, given their prompts.
 
-    Pass it to any pipeline that takes `callback_on_step_end`, and to every call that should know of
-    the earlier ones; see `on`. The samples of a call are guided together, against the window and
-    against one another. They enter the window after their last step. Latents keep their norm.
+    It works with any pipeline that takes `callback_on_step_end`; see `on`. The samples of a call
+    are guided together, away from one another and from the finished samples in the window. They
+    enter the window after their last step. Guidance preserves the norm of latents. Pass the same
+    object to each call that should take the earlier ones into account.
 
-    The first argument may be the settings of one of the two algorithms, `Rounds(...)`, the default,
-    or `Published(...)`. Their fields are keyword arguments too; one that only a single algorithm
-    has selects that algorithm.
+    There are two algorithms, `Rounds` (the default) and `Published`. The first argument may be the
+    settings of either. Their fields are keyword arguments too; a field that only one of them has
+    selects that one.
 
-    At strength 0 it does nothing and remembers nothing, unless `record` is set. Otherwise what is
-    remembered changes what follows: the same seed gives another image in a later call, unless
-    `memory="call"`.
+    At strength 0 guidance does nothing and remembers nothing, unless `record` is set. At any other
+    strength the remembered samples affect later calls, so that the same seed gives another image
+    there, unless `memory="call"`.
 
     Args:
-        strength (default 0.5): The dial, from 0, the stock pipeline bit for bit, to 1, the most
-            variety. It sets {dialled}.
+        strength (default 0.5): The dial, from 0 (the stock pipeline, bit for bit) to 1 (the most
+            variety). It sets {dialled}.
         memory (default session): "session" remembers finished samples from call to call. "call"
-            remembers none: a call's samples are guided by one another and by what the window holds.
+            adds none: samples move away from one another and from what the window already holds.
         window (default 300): How many finished samples to remember, or a `SlidingWindow`.
-        preset (default None): "published", the paper's settings, in place of a strength.
+        preset (default None): "published", the paper's settings, instead of a strength.
         exemplars (default None): (n, ...) finished latents, or features of another `space`, that
-            samples need not move away from; `exemplar_features` makes them of images.
-        prompt_input (default None): The name of the pipeline's tensor that tells prompts apart,
-            such as SDXL's pooled "add_text_embeds"; its rows are remembered whatever the objective.
-            None is, for a conditional objective, the best that the pipeline offers (with `on`) or
-            "prompt_embeds" (without).
-        record (default False): Let samples enter the window at strength 0 too.
-        undistilled (default auto): The network that predicts in the rounds. One distilled to few
-            steps hardly follows them. "adapters" is the pipeline's network with its LoRAs
-            (Lightning, Turbo, Hyper, LCM, ...) switched off during the rounds; a module is the
-            network that the pipeline's was distilled from: of the same class, on the same device.
-            None is the pipeline's own. "auto" is "adapters" in calls of up to 9 steps without CFG
-            if the first prediction shows that LoRAs are what distilled the network, else None.
-            While LoRAs may be off, other threads wait for the network.
+            samples need not move away from; `exemplar_features` computes them from images.
+        prompt_input (default None): The name of the pipeline's tensor that identifies prompts, such
+            as SDXL's pooled "add_text_embeds". If given, its rows are remembered whatever the
+            objective. None, with a conditional objective: the best one that the pipeline offers
+            (with `on`), or "prompt_embeds" (without).
+        record (default False): Add samples to the window at strength 0 too.
+        undistilled (default auto): The network that predicts in the rounds, because a network
+            distilled to few steps hardly follows them. "adapters": the pipeline's network with its
+            LoRAs (Lightning, Turbo, Hyper, LCM, ...) switched off during the rounds. A module: the
+            network that the pipeline's was distilled from, of the same class and on the same
+            device. None: the pipeline's own. "auto": "adapters" in calls of up to 9 steps without
+            CFG whose first prediction shows that LoRAs distilled the network, else None. While
+            LoRAs may be off, other threads wait for the network.
         {settings}
 
     Attributes:
-        settings: `Settings`, as given above.
-        memory: a `Memory`: the window, the exemplars and the prompt bandwidth that was found.
-        keeps: the argument `memory`, a word; it may be changed between calls.
-        record, undistilled: as given above; they may be replaced between calls.
+        settings: the `Rounds` or `Published` settings.
+        memory: the `Memory`, with the window, the exemplars and the estimated prompt bandwidth.
+        keeps: the argument `memory`; it may be changed between calls.
+        record, undistilled: the arguments; they may be changed between calls.
 
     Raises:
-        ValueError: a value out of its range, named in the message.
-        TypeError: a setting that does not exist, or an `undistilled` that is no network.
+        ValueError: a value is out of range; the message names it.
+        TypeError: a setting does not exist, or `undistilled` is not a network.
 
     Example:
         >>> from vendi_guidance import Published, VendiGuidance
@@ -117,7 +117,7 @@ class VendiGuidance(PipelineCallback):
         undistilled: Undistilled = AUTO,
         **settings: Any,
     ) -> None:
-        # PipelineCallback's own __init__ is left out: it sets when a callback stops
+        # PipelineCallback.__init__ is not called: it only sets when a callback stops
         check_lasting(memory)
         check_undistilled(undistilled)
         self.memory = Memory(window, exemplars)
@@ -132,50 +132,55 @@ class VendiGuidance(PipelineCallback):
 
     @property
     def _internal_dict(self) -> FrozenDict:
-        """diffusers' configuration, from which `from_config` makes the same guidance again; where
-        there is a space or a network of one's own, `from_config` refuses its name."""
-        space, other = self.settings.space, self.undistilled
-        others = {"memory": self.keeps, "window": self.window.size, "record": self.record}
-        others |= {"space": space if isinstance(space, str) else repr(space)}
-        others |= {"undistilled": type(other).__name__ if isinstance(other, Module) else other}
-        return FrozenDict(vars(self.settings), **others, prompt_input=self._prompt_input)
+        """diffusers' configuration, from which `from_config` builds the same guidance. A space or
+        network that is an object has only its name there, which `from_config` rejects."""
+        space, network = self.settings.space, self.undistilled
+        return FrozenDict(
+            vars(self.settings),
+            space=space if isinstance(space, str) else repr(space),
+            memory=self.keeps,
+            window=self.window.size,
+            record=self.record,
+            undistilled=type(network).__name__ if isinstance(network, Module) else network,
+            prompt_input=self._prompt_input,
+        )
 
     def register_to_config(self, **_: Any) -> None:
-        """Nothing is stored: the configuration follows what may change between calls."""
+        """Does nothing: `_internal_dict` is computed, because settings may change between calls."""
 
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
 
     @property
     def window(self) -> SlidingWindow:
-        """The remembered samples."""
+        """The finished samples that are remembered."""
         return self.memory.window
 
     @property
     def skipped(self) -> int:
-        """How many guidance steps of single samples were skipped, and samples not remembered, for
-        NaN or infinity. If one sample is NaN, the whole batch skips that step."""
+        """How many samples were not guided at a step, or not remembered, because of NaN or
+        infinity. If one sample is NaN, the whole batch skips that step."""
         return self.memory.skipped
 
     @property
     def sigma_prompt(self) -> float | None:
-        """The prompt bandwidth given, or found and fixed; None if it is still to be found."""
-        return self._settings_now.sigma_prompt or self.memory.sigma_prompt
+        """The prompt bandwidth, as set or as estimated in the first call; None before that."""
+        return self._current_settings.sigma_prompt or self.memory.sigma_prompt
 
     @property
     def tensor_inputs(self) -> list[str]:
-        """The tensors that diffusers hands to the callback."""
+        """The tensors that diffusers passes to the callback."""
         return ["latents"] if self.prompt_input is None else ["latents", self.prompt_input]
 
     @property
     def prompt_input(self) -> str | None:
-        """The tensor that tells prompts apart, or None if prompts are not compared."""
-        is_conditional = self._settings_now.is_conditional
+        """The name of the tensor that identifies prompts, or None if they are not compared."""
+        is_conditional = self._current_settings.is_conditional
         return self._prompt_input or ("prompt_embeds" if is_conditional else None)
 
     @property
-    def _settings_now(self) -> Rounds | Published:
-        """Those that the call under way began with, or else those of the next call."""
+    def _current_settings(self) -> Rounds | Published:
+        """The settings that the current call began with, or those of the next call."""
         return self.settings if self._call is None else self._call.settings
 
     def on(
@@ -186,24 +191,24 @@ class VendiGuidance(PipelineCallback):
         callback: Callback | None = None,
         callback_tensor_inputs: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """The arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
+        """Arguments that guide one call of a pipeline: `pipe(prompts, **guidance.on(pipe))`.
 
-        They ask for the best prompt embeddings that this pipeline offers. `callback_on_step_end=
-        guidance` can only ask for what nearly every pipeline has, and does not see the first
-        prediction.
+        They request the best prompt embeddings that this pipeline offers, and guidance sees the
+        first prediction of the call. Without `on`, `pipe(prompts, callback_on_step_end=guidance)`
+        gets only "prompt_embeds", and misses that prediction.
 
         Args:
-            pipeline: the one that will be called.
-            generator: of fresh noise in this call, or one for each sample. None is that of the
-                pipeline's call; where that has none, torch's own governs, as in the stock pipeline.
-            callback: a callback of your own, called after each guided step with guided latents;
-                what it returns holds. For PixArt, one that takes (step, timestep, latents).
-            callback_tensor_inputs: what would be `callback_on_step_end_tensor_inputs`.
+            pipeline: the pipeline that will be called.
+            generator: for the fresh noise of this call: one, or a list with one for each sample.
+                None: the generator of the pipeline's call, or torch's global one if it has none.
+            callback: your own callback, called after each step with guided latents; the tensors
+                that it returns are used. For PixArt, it takes (step, timestep, latents).
+            callback_tensor_inputs: your `callback_on_step_end_tensor_inputs`.
 
         Raises:
-            TypeError: `pipeline` is no pipeline.
-            ValueError: the pipeline takes no callback, or the settings need what it or its
-                scheduler do not offer.
+            TypeError: `pipeline` is not a pipeline.
+            ValueError: the pipeline takes no callback, or it or its scheduler does not support the
+                settings.
         """
         check_pipeline(pipeline)
         self.begin(pipeline, generator)
@@ -224,8 +229,12 @@ class VendiGuidance(PipelineCallback):
         callback_tensor_inputs: Sequence[str] | None = None,
         **changes: Any,
     ) -> Iterator[dict[str, Any]]:
-        """`on`, with other settings for this call, and a window that stays as it was if it raises:
-        `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`."""
+        """`on` as a context manager, which may change settings for one call:
+        `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`.
+
+        If the call raises, the window stays as it was, and the scheduler and the network are
+        restored at once.
+        """
         before = self.keeps, self.undistilled, self.settings
         settings, inputs = self.settings.changed(**changes), callback_tensor_inputs
         try:
@@ -233,7 +242,7 @@ class VendiGuidance(PipelineCallback):
             if undistilled is not NOT_GIVEN:
                 self.undistilled = undistilled
             self.settings = settings
-            # until the block ends, finished samples wait in a list
+            # finished samples enter the window only if the block succeeds
             with self.memory.holding() as finished:
                 yield self.on(pipeline, generator, callback=callback, callback_tensor_inputs=inputs)
             if self._call is not None and not self._call.has_begun:
@@ -246,8 +255,8 @@ class VendiGuidance(PipelineCallback):
     def begin(self, pipeline: Any, generator: Generator = None) -> Call:
         """Start a call: watch the scheduler and the network of the pipeline from now on.
 
-        `on` and `attached` do this. The callback alone does it at its first step, where it has
-        missed the first prediction.
+        `on` and `attached` call this. Otherwise the callback does so after the first step, and
+        misses its prediction.
         """
         self._end()
         check_lasting(self.keeps)
@@ -257,7 +266,7 @@ class VendiGuidance(PipelineCallback):
     def callback_fn(
         self, pipeline: Any, step_index: int, timesteps: Any, callback_kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """What diffusers calls after each step; see `diffusers.callbacks.PipelineCallback`."""
+        """Called by diffusers after each step: see `diffusers.callbacks.PipelineCallback`."""
         return self.guide(pipeline, step_index, count_steps(pipeline), callback_kwargs)
 
     def guide(
@@ -266,13 +275,13 @@ class VendiGuidance(PipelineCallback):
         """The tensors after a step, with guided latents.
 
         Args:
-            pipeline: with the scheduler and the network of the call.
+            pipeline: the pipeline, or any object with its scheduler and network.
             step_index: the step's number, from 0.
-            count: how many steps the call has.
-            callback_kwargs: "latents", and what tells prompts apart.
+            count: the number of steps of the call.
+            callback_kwargs: "latents", and the tensor that identifies prompts.
         """
         call = self._call
-        if call is None or (step_index == 0 and call.has_begun):  # the pipeline is called anew
+        if call is None or (step_index == 0 and call.has_begun):  # a new call, without `on`
             call = self.begin(pipeline)
         call.has_begun = True
         if call.settings.scale == 0 and not self.record:
@@ -297,7 +306,7 @@ class VendiGuidance(PipelineCallback):
         return {**callback_kwargs, "latents": step.latents}
 
     def _end(self) -> None:
-        """End the call under way, if there is one."""
+        """Close the current call, if there is one."""
         if self._call is not None:
             self._call.close()
         self._call = None

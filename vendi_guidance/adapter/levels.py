@@ -1,7 +1,7 @@
-"""The noise levels of a scheduler's steps, and the timestep that its network has for any level.
+"""The noise levels of a scheduler's steps, and the timestep of any noise level.
 
-A scheduler states its levels by sigmas or by products of alphas. Its network was trained at
-timesteps, of which a schedule has a few; the levels between them have timesteps too.
+Schedulers define noise levels by sigmas or by cumulative products of alphas. A schedule has only a
+few of the timesteps that its network was trained at. The levels between them have timesteps too.
 """
 
 import functools
@@ -16,19 +16,19 @@ from torch import Tensor
 from vendi_guidance.guidance.step import Level
 
 ROUNDING = 1e-3
-"""Of timesteps, which schedulers compute in 32 bits."""
+"""Rounding error of timesteps, which schedulers compute in float32."""
 
 
 class Reader:
-    """How to read one scheduler, a step of which begins and ends at noise levels.
+    """Reads the noise levels, timesteps and predictions of one scheduler.
 
     Attributes:
-        scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
-        unit: what its numbers for levels are, a key of `LEVELS`.
+        scheduler: of a class in `FAMILIES`, or of a subclass that does not override `step`.
+        unit: how it defines noise levels, a key of `LEVELS`.
         predicts: the prediction type.
 
     Raises:
-        ValueError: the prediction of this scheduler, or with its settings, is not known.
+        ValueError: the scheduler, or its configuration, is not supported.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -43,7 +43,7 @@ class Reader:
             raise _unknown(f"{name} with invert_sigmas")
         flows = unit == "scaled sigma" and config.use_flow_sigmas
         self.unit = "flow" if flows else unit
-        # a flow's config may hold what it took over from another scheduler's
+        # `from_config` may have copied another scheduler's prediction type
         self.predicts = "flow_prediction" if unit == "flow" else config.prediction_type
         velocity = "flow_prediction" if self.unit == "flow" else "v_prediction"
         if self.predicts not in (velocity, "epsilon", "sample", "original_sample"):
@@ -51,15 +51,20 @@ class Reader:
             raise _unknown(f"{name} {sigmas} flow sigmas and prediction_type {self.predicts!r}")
 
     def levels_of(self, stepped: Any, given: dict[str, Any]) -> tuple[Level, Level]:
-        """Before and after a step, from the scheduler after it and the step's arguments."""
+        """The levels before and after a step.
+
+        Args:
+            stepped: the scheduler right after the step.
+            given: the arguments of `step`, by name.
+        """
         if given.get("s_churn") or given.get("per_token_timesteps") is not None:
             raise _unknown(f"{type(stepped).__name__} with s_churn or per_token_timesteps")
         before, after = self._numbers(stepped, given["timestep"])
         return LEVELS[self.unit](float(before)), LEVELS[self.unit](float(after))
 
     def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio as the scheduler mixes signal and noise, or the
-        highest that the network was trained at."""
+        """The level with this noise-to-signal ratio, in the scheduler's units. Ratios above the
+        highest one of training give that one."""
         highest = math.inf if self.unit == "flow" else float(_trained(self.scheduler)[-1])
         ratio = min(ratio, highest)
         signal, noise = (0.0, 1.0) if ratio == math.inf else (1.0, ratio)
@@ -67,11 +72,11 @@ class Reader:
         return Level(signal / size, noise / size)
 
     def timestep_at(self, level: Level) -> float:
-        """The scheduler's timestep for a level, also for one that is not in its schedule.
+        """The scheduler's timestep for any level, in its schedule or not.
 
-        A whole number where its own are, since networks distilled to few steps know no others; the
-        level then is off by less than half a step of training. Above the highest level the
-        timestep is the highest level's.
+        Schedulers with whole timesteps get a whole one, because networks distilled to few steps
+        know no others; the level is then off by less than half a training timestep. Levels above
+        the highest one get its timestep.
         """
         timestep = self.clock()[0](level)
         if self.scheduler.timesteps.is_floating_point():
@@ -80,9 +85,10 @@ class Reader:
         return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
     def clock(self) -> tuple[Callable[[Level], float], Callable[[float], float]]:
-        """The timestep of a level, and the noise-to-signal ratio at a timestep."""
+        """Two functions: from a level to its timestep, and from a timestep to its noise-to-signal
+        ratio."""
         config = self.scheduler.config
-        if self.unit == "flow":  # a shift only selects which of these the schedule has
+        if self.unit == "flow":  # a shift changes only which timesteps the schedule has
             count = config.num_train_timesteps
             return (
                 lambda level: level.noise / sum(level) * count,
@@ -95,7 +101,7 @@ class Reader:
 
         if config.get("timestep_type") == "continuous" and self.predicts == "v_prediction":
             return lambda level: 0.25 * math.log(ratio_of(level)), lambda time: math.exp(4 * time)
-        # angles, unlike ratios and their logarithms, are finite where there is no signal
+        # interpolate angles: unlike ratios and their logarithms, they are finite without signal
         angles, timesteps = np.arctan(trained), np.arange(len(trained))
         return (
             lambda level: float(np.interp(math.atan(ratio_of(level)), angles, timesteps)),
@@ -103,14 +109,14 @@ class Reader:
         )
 
     def input_scale(self, level: Level) -> float:
-        """What the scheduler multiplies latents of this level by before the network sees them."""
+        """The factor of `scale_model_input` at this level."""
         return 1.0 if self.unit == "flow" else 1 / math.hypot(*level)
 
     def denoise(self, sample: Tensor, output: Tensor, level: Level) -> Tensor:
-        """x0 from a sample at a level, and the model's output for it."""
+        """x0 from a sample at a level and the model's output for it; float32 or float64."""
         signal, noise = level
         sample = sample.to(torch.promote_types(sample.dtype, torch.float32))
-        output = output[:, : sample.shape[1]].to(sample.dtype)  # then a learned variance
+        output = output[:, : sample.shape[1]].to(sample.dtype)  # without a learned variance
         match self.predicts:
             case "epsilon":
                 return (sample - noise * output) / signal
@@ -123,7 +129,7 @@ class Reader:
                 return output
 
     def output(self, clean: Tensor, noise: Tensor, level: Level) -> Tensor:
-        """The model output from which `denoise` makes these."""
+        """The model output for which `denoise` returns `clean`: the inverse of `denoise`."""
         match self.predicts:
             case "epsilon":
                 return noise
@@ -137,15 +143,15 @@ class Reader:
 
 
 def owner_of(scheduler: Any) -> type:
-    """The class that `step` comes from."""
+    """The class that defines the scheduler's `step`."""
     kind = type(scheduler)
     return next((base for base in kind.__mro__ if "step" in vars(base)), kind)
 
 
 def _trained(scheduler: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The noise-to-signal ratios that the network was trained at, timestep by timestep."""
+    """The noise-to-signal ratio of each training timestep."""
     alphas = scheduler.alphas_cumprod.double().cpu().numpy()
-    with np.errstate(divide="ignore"):  # a last one of 0 has no signal
+    with np.errstate(divide="ignore"):  # the last alpha may be 0: no signal
         return np.asarray(np.sqrt((1 - alphas) / alphas))
 
 
@@ -162,10 +168,11 @@ LEVELS: dict[str, Callable[[float], Level]] = {
     "flow": lambda sigma: Level(1 - sigma, sigma),
     "alpha_bar": lambda alpha_bar: Level(math.sqrt(alpha_bar), math.sqrt(1 - alpha_bar)),
 }
-"""Signal and noise, from the number by which a family of schedulers states its noise level."""
+"""Unit of a scheduler's noise levels -> signal and noise of a number in that unit."""
 
 
-# Of a scheduler that has just made a step at a timestep: sigma or alpha_bar before and after it.
+# Each of these functions gets a scheduler right after a step, and the step's timestep. It returns
+# sigma or alpha_bar before and after the step.
 
 
 def _listed(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
@@ -211,7 +218,7 @@ def _pndm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
 
 
 def _next(scheduler: Any, timestep: Any, final: Any = 1.0) -> tuple[Any, Any]:
-    # the boundary scalings of LCM, which mix less than 1e-4 of the sample in, are left out
+    # LCM's boundary scalings are ignored: they mix in less than 1e-4 of the sample
     table, timesteps = scheduler.alphas_cumprod, scheduler.timesteps.tolist()
     following = timesteps[timesteps.index(int(timestep)) + 1 :]
     return table[int(timestep)], table[following[0]] if following else final

@@ -1,7 +1,7 @@
-"""The prediction of clean latents that a diffusers scheduler makes at each step.
+"""The clean latents that a diffusers scheduler predicts at each step.
 
-A sample of known noise level and the network's output for it give a prediction of x0 (for
-velocities: Salimans & Ho, 2022), which pipelines do not keep.
+Pipelines do not keep this prediction of x0. It follows from the sample, its noise level and the
+network's output (for velocities: Salimans & Ho, 2022), which a `Watch` records.
 """
 
 import copy
@@ -17,28 +17,28 @@ from vendi_guidance.guidance.step import Level, Prediction, where_finite
 from vendi_guidance.patching import Patch
 
 CORRECTORS = ("SASolverScheduler", "UniPCMultistepScheduler")
-"""Schedulers that correct a step by the sample before it, which they store."""
+"""Schedulers that correct each step from a stored copy of the sample before it."""
 
 
 class StepTaken(NamedTuple):
-    """What a scheduler was given at a step: (b, ...) sample and model output."""
+    """The arguments of a scheduler's step: (b, ...) sample and model output."""
 
     sample: Tensor
     output: Tensor
 
 
 class Watch(Reader):
-    """Records a scheduler's last step while it is on: `with Watch(scheduler) as watch`.
+    """Records the last step of a scheduler: `with Watch(scheduler) as watch`.
 
-    The scheduler's results do not change; deep copies of it are not watched. Where one noise level
-    takes two evaluations of the network, each is a step here.
+    It does not change the scheduler's results. Deep copies of the scheduler are not watched. With
+    second-order schedulers, each of the two evaluations at a noise level is a step.
 
     Args:
-        scheduler: of a class in `FAMILIES`, or of a subclass without a `step` of its own.
-        is_here: asked at each step; where it is False the step belongs to another call.
+        scheduler: of a class in `FAMILIES`, or of a subclass that does not override `step`.
+        is_here: called at each step; steps where it returns False are ignored.
 
     Attributes:
-        steps: how many steps there have been since the start.
+        steps: the number of steps since the start.
     """
 
     def __init__(self, scheduler: Any, is_here: Callable[[], bool] = lambda: True) -> None:
@@ -51,12 +51,12 @@ class Watch(Reader):
         self._prediction: Prediction | None = None
 
     def start(self) -> "Watch":
-        """Record each step from now on; a second start does nothing."""
+        """Record each step from now on. A second start does nothing."""
         self._patch.apply()
         return self
 
     def stop(self) -> None:
-        """Leave the scheduler as it was and forget its step; a second stop does nothing."""
+        """Restore the scheduler and forget its last step. A second stop does nothing."""
         self._patch.remove()
         self._last = self._prediction = None
         self.steps = 0
@@ -69,13 +69,14 @@ class Watch(Reader):
 
     @property
     def step(self) -> StepTaken:
-        """What the scheduler was given at the last step."""
+        """The scheduler's arguments at the last step."""
         _, given = self._known
         return StepTaken(given["sample"], given["model_output"])
 
     @property
     def prediction(self) -> Prediction:
-        """Of the last step, computed when first asked for; ValueError if its level is not known."""
+        """The last step's prediction, computed on first access; ValueError if its noise level is
+        not known."""
         if self._prediction is None:
             denoised = self.denoise(*self.step, self.levels[0])
             self._prediction = Prediction(denoised, *self.levels[1])
@@ -83,33 +84,35 @@ class Watch(Reader):
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """Before and after the last step; ValueError if they are not known."""
+        """The noise levels before and after the last step; ValueError if they are not known."""
         return self.levels_of(*self._known)
 
     @property
     def timestep(self) -> float:
-        """The scheduler's, of the last step."""
+        """The scheduler's timestep at the last step."""
         _, given = self._known
         return float(torch.as_tensor(given["timestep"]).flatten()[0])
 
     @property
     def ahead(self) -> list[float]:
-        """The noise-to-signal ratios at which the steps after the last one begin."""
+        """The noise-to-signal ratios at which the remaining steps begin."""
         timesteps = self.scheduler.timesteps.tolist()
-        away = [abs(one - self.timestep) for one in timesteps]
-        nearest = [index for index, one in enumerate(away) if one == min(away)]
-        # those that make two steps at a timestep list it twice; a call may begin midway
+        distances = [abs(timestep - self.timestep) for timestep in timesteps]
+        nearest = [i for i, distance in enumerate(distances) if distance == min(distances)]
+        # Second-order schedulers list a timestep twice: their counter tells which one it is. A call
+        # that begins midway may count from 0: then the counter is not among the nearest.
         stepped, _ = self._known
-        made = getattr(stepped, "step_index", getattr(stepped, "counter", 0))
-        here = made - 1 if made - 1 in nearest else nearest[-1]
-        return [*map(self.clock()[1], timesteps[here + 1 :])]
+        last = getattr(stepped, "step_index", getattr(stepped, "counter", 0)) - 1
+        position = last if last in nearest else nearest[-1]
+        _, ratio_at = self.clock()
+        return [ratio_at(timestep) for timestep in timesteps[position + 1 :]]
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Let a multistep scheduler take the next step as if all before had found these.
+        """Make a multistep scheduler continue as if all earlier steps had predicted these.
 
         Args:
-            clean, noise: (b, ...) of which its last sample should have been the mixture. Samples
-                where they are not finite keep what the scheduler found.
+            clean, noise: (b, ...) predicted clean latents and noise. Samples where they are not
+                finite keep the scheduler's own history.
         """
         scheduler = self.scheduler
         match owner_of(scheduler).__name__:
@@ -117,8 +120,8 @@ class Watch(Reader):
                 output = self.output(clean, noise, self.levels[0])
                 scheduler.ets = [where_finite(output, old) for old in scheduler.ets]
             case "LMSDiscreteScheduler":
-                found = scheduler.derivatives
-                scheduler.derivatives = [where_finite(noise, old) for old in found]
+                derivatives = scheduler.derivatives
+                scheduler.derivatives = [where_finite(noise, old) for old in derivatives]
         if hasattr(scheduler, "lower_order_nums"):
             scheduler.lower_order_nums = 0
 
@@ -132,7 +135,7 @@ class Watch(Reader):
         def step(*args: Any, **kwargs: Any) -> Any:
             result = inner(*args, **kwargs)
             given = self._parameters.bind(self.scheduler, *args, **kwargs).arguments
-            self._last = (copy.copy(self.scheduler), given)  # the tensors are shared
+            self._last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
             self._prediction = None
             self.steps += 1
             return result
@@ -143,14 +146,14 @@ class Watch(Reader):
 def continues(scheduler: Any) -> bool:
     """Whether the next step starts from the sample that the last one returned.
 
-    If not, it starts from one stored earlier, and a change of the latents in between is lost or
-    even reversed: after the first half of a step in two halves, and at every step of UniPC with its
-    corrector. Undefined after the last step.
+    Otherwise it starts from a stored sample, and a change of the latents in between is lost or even
+    reversed. This is so after the first half of a second-order step, and at every step of UniPC
+    with its corrector. Undefined after the last step.
     """
     match owner_of(scheduler).__name__:
         case name if name in CORRECTORS:
-            spared = getattr(scheduler, "disable_corrector", ())
-            return scheduler.last_sample is None or scheduler.step_index - 1 in spared
+            uncorrected = getattr(scheduler, "disable_corrector", ())
+            return scheduler.last_sample is None or scheduler.step_index - 1 in uncorrected
         case "DPMSolverSinglestepScheduler":
             return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
         case "PNDMScheduler":
@@ -160,11 +163,12 @@ def continues(scheduler: Any) -> bool:
 
 
 def can_continue(scheduler: Any) -> bool:
-    """Whether the next step can start from the latents as they are now."""
+    """Whether the next step can start from changed latents."""
     return owner_of(scheduler).__name__ in CORRECTORS or continues(scheduler)
 
 
 def continue_from_here(scheduler: Any) -> None:
-    """Make the next step start from the latents as they are now, where it `can_continue`."""
+    """Make the next step start from changed latents; call it only if the scheduler
+    `can_continue`."""
     if owner_of(scheduler).__name__ in CORRECTORS:
-        scheduler.last_sample = None  # omits one correction
+        scheduler.last_sample = None  # skips one correction
