@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.helpers.every_score import WITH_PROMPTS, every_score, normal, scores_of
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.kernels.standard import Cosine, Gaussian
-from vendi_guidance.kernels.streams import as_stream, chunks, gather, side_by_side, width
+from vendi_guidance.kernels.streams import as_stream, chunks, concat_columns, gather, width
 from vendi_guidance.scores.functional import cluster_vendi, conditional_vendi, vendi
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
 
@@ -81,7 +81,7 @@ def test_samples_and_prompts_may_be_cut_differently(data):
         ends = [*sorted(data.draw(st.sets(st.integers(1, N - 1), max_size=6))), N]
         return (x[start:end] for start, end in zip([0, *ends], ends, strict=False))
 
-    both = side_by_side(as_stream(cut(X)), as_stream(cut(T)))
+    both = concat_columns(as_stream(cut(X)), as_stream(cut(T)))
     assert width(both) == 7
     assert torch.equal(gather(both), torch.cat([X, T], dim=1))
 

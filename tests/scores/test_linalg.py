@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import normal
 from vendi_guidance.scores.linalg import (
-    SPARE,
+    OVERSAMPLING,
     gauss_quadrature,
     leading_eigenpairs,
     tridiagonalise,
@@ -45,7 +45,7 @@ spectra = pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA.keys
 @pytest.mark.parametrize("count", [1, 5, 12])
 def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count, dtype):
     a, is_double = matrix(spectrum).to(dtype), dtype == torch.float64
-    start = normal(1, 300, count + SPARE).to(dtype)
+    start = normal(1, 300, count + OVERSAMPLING).to(dtype)
     values, vectors = leading_eigenpairs(a.__matmul__, start, count)
     expected = spectrum.double().sort(descending=True).values[:count]
     assert values.shape == (count,) and values.dtype == torch.float64
@@ -62,7 +62,7 @@ def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count, dtype):
 @pytest.mark.parametrize(("count", "n"), [(1, 17), (1, 18), (3, 19), (3, 24), (20, 20)])
 def test_a_block_may_be_all_of_the_space_or_nearly(count, n):
     a = matrix(torch.linspace(1, 0, n))
-    start = normal(1, n, min(n, count + SPARE))
+    start = normal(1, n, min(n, count + OVERSAMPLING))
     values, vectors = leading_eigenpairs(a.__matmul__, start, count)
     torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0)[:count])
     if count == n:

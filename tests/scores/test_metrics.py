@@ -216,6 +216,28 @@ def test_no_cast_costs_precision(spectrum, cast):
 
 
 @spectra
+def test_changing_a_batch_in_place_after_its_update_does_not_change_the_score(spectrum):
+    for metric, features in metrics(spectrum):
+        batch = [each.clone() for each in features]
+        metric.update(*batch)
+        for each in batch:
+            each.zero_()
+        assert float(metric.compute()) == pytest.approx(expected(metric, features), rel=1e-9)
+
+
+@pytest.mark.parametrize("metric_class", SCORES)
+def test_a_metric_plots_its_score_and_a_sequence_of_scores(metric_class):
+    pytest.importorskip("matplotlib").use("Agg")
+    metric = metric_class(*KERNELS[: 1 if issubclass(metric_class, VendiScore) else 2])
+    features = sample()[: len(metric.kernels)]
+    history = [metric(*batch) for batch in zip(*(each.split(20) for each in features), strict=True)]
+    for values, shown in ((None, [metric.compute()]), (history, history)):
+        _, ax = metric.plot(values)
+        assert ax.get_ylabel() == metric_class.__name__
+        assert ax.get_lines()[0].get_ydata().tolist() == pytest.approx([float(v) for v in shown])
+
+
+@spectra
 def test_refused_batches_leave_no_trace(spectrum):
     for metric, features in metrics(spectrum):
         bad = features[0].clone()
@@ -234,7 +256,7 @@ def test_bad_settings_are_refused():
         VendiScore(Gaussian(1.0), order=0)
     with pytest.raises(ValueError, match="Unexpected keyword arguments: `sigma`"):
         classes.RKEScore(Gaussian(1.0), sigma=2)
-    with pytest.raises(ValueError, match="metrics read features batch by batch"):
+    with pytest.raises(ValueError, match="metrics take batches of features"):
         ConditionalRKEScore(Gaussian(1.0), Precomputed(torch.eye(3)))
     with pytest.raises(ValueError, match="need a Gaussian kernel"):
         VendiScore(Cosine(), spectrum=RandomFourier(8)).update(torch.eye(3))

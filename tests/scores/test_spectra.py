@@ -413,7 +413,7 @@ def test_any_input_has_a_finite_score_or_a_sentence(data, n, name, spectrum, lea
     (x, kernel_x), (t, kernel_t) = (data.draw(items_with_kernels(n)) for _ in "xt")
     with pytest.MonkeyPatch.context() as patch:
         if leading:
-            patch.setattr("vendi_guidance.scores.spectra.LEADING_BELOW", 1)
+            patch.setattr("vendi_guidance.scores.spectra.PARTIAL_RATIO", 1)
         try:
             score = float(scores_of(n)[name](x, t, kernel_x, kernel_t, spectrum))
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Features that are read chunk by chunk, so that they need not all be in memory."""
+"""Streams of features: chunks of rows, so that not all need to be in memory at once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -15,14 +15,17 @@ CHUNK = 4096
 
 
 class Stream:
-    """(n, d) features in chunks of rows, to be read once; `width` is d, n is known after the last.
+    """(n, d) features in chunks of rows that can be read once; n is unknown until the last chunk.
 
     Args:
         chunks: (b, d) tensors or arrays, of any b >= 1.
 
+    Attributes:
+        width: d.
+
     Raises:
-        ValueError: there is no chunk; here or while reading, a chunk that `as_features` refuses
-            or that has another d.
+        ValueError: there is no chunk; or, here or while reading, `as_features` rejects a chunk or
+            chunks differ in d.
     """
 
     def __init__(self, chunks: Iterable[Any]) -> None:
@@ -33,11 +36,12 @@ class Stream:
         self._chunks, self.width = chain([first], checked), first.shape[1]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The chunks as `as_features` gives them."""
+        """The chunks as `as_features` returns them."""
         return self._chunks
 
 
 def _checked(chunks: Iterable[Any]) -> Iterator[Tensor]:
+    """The chunks as `as_features` returns them, all of the same width."""
     seen, width = 0, None
     for chunk in chunks:
         try:
@@ -55,12 +59,13 @@ Rows: TypeAlias = "Tensor | Stream"
 
 
 def as_stream(x: Any) -> Stream | None:
-    """`x` as a stream, if it is one.
+    """`x` as a stream, or None if it is not one.
 
     Args:
         x: a memory-mapped array, a slice of a safetensors file (`safe_open(...).get_slice(name)`),
-            or an iterable of (b, d) tensors or arrays, each perhaps in a tuple or list of one, such
-            as a generator or a DataLoader. Tensors, arrays and lists of items are not streams.
+            or an iterable of (b, d) tensors or arrays, such as a generator or a DataLoader; each
+            may be wrapped in a tuple or list of length 1. Tensors, arrays and lists of items are
+            not streams.
     """
     if isinstance(x, np.memmap) or hasattr(x, "get_shape"):
         n = x.get_shape()[0] if hasattr(x, "get_shape") else len(x)
@@ -68,14 +73,14 @@ def as_stream(x: Any) -> Stream | None:
     if isinstance(x, (Tensor, np.ndarray, str)) or not isinstance(x, Iterable):
         return None
     if isinstance(x, Sequence):
-        first = _bare(x[0]) if len(x) else None
+        first = _unwrap(x[0]) if len(x) else None
         if not isinstance(first, (Tensor, np.ndarray)) or first.ndim != 2:
             return None
-    return Stream(_bare(chunk) for chunk in x)
+    return Stream(_unwrap(chunk) for chunk in x)
 
 
 def chunks(rows: Rows) -> Iterator[Tensor]:
-    """(b, d) parts of the rows, in order, with b <= CHUNK where they are in memory."""
+    """The rows in order, in chunks of (b, d); b <= CHUNK if they are in memory."""
     return iter(rows.split(CHUNK) if isinstance(rows, Tensor) else rows)
 
 
@@ -85,12 +90,12 @@ def width(rows: Rows) -> int:
 
 
 def gather(rows: Rows) -> Tensor:
-    """All rows, in memory."""
+    """All rows as one tensor in memory."""
     return rows if isinstance(rows, Tensor) else torch.cat(list(rows))
 
 
-def side_by_side(x: Rows, t: Rows) -> Rows:
-    """(n, d + m): the columns of x: (n, d), then those of t: (n, m).
+def concat_columns(x: Rows, t: Rows) -> Rows:
+    """[x, t]: (n, d + m), for x: (n, d) and t: (n, m).
 
     Raises:
         ValueError: x and t differ in n or in device.
@@ -100,17 +105,17 @@ def side_by_side(x: Rows, t: Rows) -> Rows:
             raise ValueError(
                 f"x and t must describe the same items, got n = {len(x)} and n = {len(t)}"
             )
-        return _beside(x, t)
-    return Stream(_paired(chunks(x), chunks(t)))
+        return _concat(x, t)
+    return Stream(_concat_chunks(chunks(x), chunks(t)))
 
 
-def _paired(xs: Iterator[Tensor], ts: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Chunks of x beside those of t, whatever their sizes."""
+def _concat_chunks(xs: Iterator[Tensor], ts: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Chunks of [x, t] from chunks of x and t, whose sizes may differ."""
     x, t = next(xs, None), next(ts, None)
     seen = 0
     while x is not None and t is not None:
         b = min(len(x), len(t))
-        yield _beside(x[:b], t[:b])
+        yield _concat(x[:b], t[:b])
         seen += b
         x = x[b:] if b < len(x) else next(xs, None)
         t = t[b:] if b < len(t) else next(ts, None)
@@ -119,12 +124,12 @@ def _paired(xs: Iterator[Tensor], ts: Iterator[Tensor]) -> Iterator[Tensor]:
         raise ValueError(f"x and t must describe the same items, but only {longer} has row {seen}")
 
 
-def _beside(x: Tensor, t: Tensor) -> Tensor:
+def _concat(x: Tensor, t: Tensor) -> Tensor:
     if x.device != t.device:
         raise ValueError(f"x is on {x.device} but t on {t.device}: move them to one device")
     return torch.cat([x, t], dim=1)
 
 
-def _bare(chunk: Any) -> Any:
-    """The chunk itself: a DataLoader over one tensor wraps it in a list of one."""
+def _unwrap(chunk: Any) -> Any:
+    """The chunk itself: a DataLoader over one tensor wraps each batch in a list of length 1."""
     return chunk[0] if isinstance(chunk, (list, tuple)) and len(chunk) == 1 else chunk

@@ -1,4 +1,4 @@
-"""How well images match their prompts, and how similar images of one prompt are."""
+"""Prompt fidelity of images, and similarity of images of the same prompt."""
 
 from collections.abc import Sequence
 
@@ -11,16 +11,19 @@ from vendi_guidance.scores.manifold import as_pair
 
 
 def clip_score(image_features: Features, prompt_features: Features) -> float:
-    """Mean of 100 max(cos, 0) of an image and its prompt, in [0, 100]; higher is more faithful.
+    """CLIPScore: mean similarity of images to their prompts, in [0, 100]; higher is more faithful.
 
-    Hessel et al. (EMNLP 2021), with the factor 100 of torchmetrics where the paper has 2.5.
+        clip_score = mean_i 100 max(cos(image_i, prompt_i), 0)
+
+    Hessel et al. (EMNLP 2021), with the factor 100 of torchmetrics instead of the paper's 2.5.
 
     Args:
         image_features: (n, d) features of the images.
-        prompt_features: (n, d) features of their prompts, of the same model, such as CLIP.
+        prompt_features: (n, d) features of their prompts from the same model, such as CLIP.
 
     Raises:
-        ValueError: features of other n or d, that `as_features` refuses, or with a zero vector.
+        ValueError: the features differ in n or d, have a zero vector, or are empty, complex, NaN or
+            infinite.
 
     Example:
         >>> import torch
@@ -32,10 +35,7 @@ def clip_score(image_features: Features, prompt_features: Features) -> float:
 
 
 def clip_cosines(image_features: Features, prompt_features: Features) -> Tensor:
-    """(n,) float64 values max(cos, 0) of each image and its prompt, which `clip_score` averages.
-
-    Args and errors are those of `clip_score`.
-    """
+    """(n,) float64 values max(cos, 0) that `clip_score` averages; same arguments and errors."""
     images, prompts = as_pair(image_features, prompt_features)
     if len(images) != len(prompts):
         raise ValueError(f"got {len(images)} images and {len(prompts)} prompts: give one for each")
@@ -45,16 +45,21 @@ def clip_cosines(image_features: Features, prompt_features: Features) -> Tensor:
 
 
 def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
-    """Mean cosine between different images of the same prompt, in [-1, 1]; lower is more diverse.
+    """Mean cosine similarity of images of the same prompt, in [-1, 1]; lower is more diverse.
 
-    The mean is over all such pairs, so a prompt with more images has more weight; None if no two
-    images share a prompt.
+    The mean is over all pairs of different images that share a prompt, so prompts with more images
+    have more weight.
 
     Args:
-        x, prompts: (n, d) features of the images, and the n prompts.
+        x: (n, d) features of the images.
+        prompts: the n prompts.
+
+    Returns:
+        The mean, or None if no two images share a prompt.
 
     Raises:
-        ValueError: x of other than n rows, that `as_features` refuses, or with a zero vector.
+        ValueError: there are not n prompts; or x has a zero vector, is empty, not (n, d), complex,
+            NaN or infinite.
 
     Example:
         >>> import torch
@@ -65,7 +70,7 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
     unit = Cosine().unit(as_features(x).double())
     total, pairs = 0.0, 0
     for group in rows_by_label(prompts, len(unit)).values():
-        # |sum of unit vectors|^2 is the sum over all pairs, each item with itself included
+        # |sum of unit vectors|^2 is the sum of cosines over all pairs, including i = j
         total += float(unit[group].sum(dim=0).square().sum()) - len(group)
         pairs += len(group) * (len(group) - 1)
     return total / pairs if pairs else None

@@ -1,7 +1,7 @@
-"""A bandwidth for Gaussian kernels, chosen from the data.
+"""Choice of a bandwidth for Gaussian kernels from the data.
 
-With too small a bandwidth all items count as different, and the score of n items says little about
-the next n; with too large a one all count as equal.
+If the bandwidth is too small, all items count as distinct and the score of n items says little
+about the next n. If it is too large, all items count as equal.
 """
 
 import torch
@@ -12,14 +12,16 @@ from vendi_guidance.kernels.rounding import rounding
 
 
 def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> float:
-    """The median distance of two items that differ, a common heuristic for a bandwidth.
+    """Median Euclidean distance of two items that differ, a common heuristic for a bandwidth.
 
     Args:
-        features: (n, d).
-        pairs: how many are measured, drawn with the seed where there are more.
+        features: (n, d) tensor or array, n >= 2.
+        pairs: maximum number of pairs; if there are more, a random sample of this size is measured.
+        seed: of the random sample.
 
     Raises:
-        ValueError: features that `as_features` refuses, fewer than 2 or all equal; pairs < 1.
+        ValueError: pairs < 1; there are fewer than 2 items; all items are equal; or features are
+            not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -40,9 +42,9 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
         second = (first + torch.randint(1, n, (pairs,), generator=generator, device="cpu")) % n
     chunks = torch.stack([first, second]).to(x.device).split(256, dim=1)
     distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in chunks])
-    # what is subtracted was rounded number by number
-    sizes = torch.linalg.vector_norm(x, dim=1)[torch.stack([first, second])].sum(dim=0)
-    distances = distances[distances > rounding(x.dtype, 1) * sizes]
+    # Pairs that differ by rounding only count as equal; coordinates were rounded independently.
+    norms = torch.linalg.vector_norm(x, dim=1)[torch.stack([first, second])].sum(dim=0)
+    distances = distances[distances > rounding(x.dtype, 1) * norms]
     if not len(distances):
         raise ValueError("all items are equal: no bandwidth separates them")
     return float(distances.median())

@@ -1,10 +1,11 @@
-"""Bounds of a population's score by theorems, from the score of n independent items of it.
+"""Finite-sample bounds on the score of a population, from the score of n independent items.
 
-Loose, but valid at this n for every population, with probability 1 - delta or more. A score's range
-[1, rank] follows from the number of eigenvalues: the truncation, or the dimension of the kernel's
-feature map (of the joint kernel, the product of both dimensions); None where neither is finite. The
-score is truncated to `rank` if its kernel has more dimensions. Bounds are (low, high), or None for
-an n too small for the theorem.
+The bounds hold for every population and every n with probability at least 1 - delta, and are loose.
+A bound is (low, high), or None if n is too small for its theorem.
+
+`rank` is the number of eigenvalues, and the score lies in [1, rank]: the truncation, or the
+dimension of the kernel's feature map (for a joint kernel, the product of both dimensions); None if
+neither is finite. A kernel with more dimensions than `rank` implies a truncated score.
 """
 
 import math
@@ -13,45 +14,45 @@ import math
 def vendi_guarantee(
     score: float, n: int, order: float, rank: int | None, delta: float
 ) -> tuple[float, float] | None:
-    """Of Vendi of any order: Ospanov & Farnia (UAI 2025), corollaries 1 and 2 and theorem 2.
+    """Bound on Vendi scores of order >= 1: Ospanov & Farnia (UAI 2025), cor. 1 and 2, theorem 2.
 
-    Theorem 2 does not cover order 1, where both of its powers are 1. There, as in its proof,
-    corollary 2(a) is applied to the `rank` eigenvalues that truncation leaves. None also for an
-    order below 1, and for an order below 2 without a rank.
+    Theorem 2 does not cover order 1. For that order, as in its proof, corollary 2(a) is applied to
+    the `rank` eigenvalues that truncation keeps. Also None for order < 1, and for order < 2 without
+    a rank.
     """
     log = math.log(2 / delta)
-    most = math.inf if rank is None else float(rank)
+    maximum = math.inf if rank is None else float(rank)
     if order == 1:
         if rank is None or n < 32 * math.e**2 * log:
             return None
         error = math.sqrt(8 * rank * log / n) * math.log(n * rank / (32 * log))
-        return _around(score, error, 0.0, math.log(most))
+        return _log_interval(score, error, 0.0, math.log(maximum))
     if order < 1 or (order < 2 and rank is None) or n < 2 + 8 * math.log(1 / delta):
         return None
     dimensions = 1.0 if rank is None or order >= 2 else rank ** (2 - order)
     error = math.sqrt(32 * dimensions * log / n)
     power = -1.0 if math.isinf(order) else (1 - order) / order
-    norm = score**power  # of the eigenvalues: it is the norm that concentrates
-    # near order 1 the power of a norm that no score in range has can overflow
-    high = (norm - error) ** (1 / power) if norm - error > most**power else most
-    return min(1.0, norm + error) ** (1 / power), min(most, high)
+    norm = score**power  # the norm of the eigenvalues, which is what concentrates
+    # check the range first: near order 1 the power can overflow
+    high = (norm - error) ** (1 / power) if norm - error > maximum**power else maximum
+    return min(1.0, norm + error) ** (1 / power), min(maximum, high)
 
 
 def conditional_vendi_guarantee(
     score: float, n: int, rank: int | None, delta: float
 ) -> tuple[float, float] | None:
-    """Of Conditional-Vendi of order 1: Jalali et al. (AISTATS 2026), theorems 1 and 2.
+    """Bound on conditional Vendi scores of order 1: Jalali et al. (AISTATS 2026), theorems 1 and 2.
 
-    None also without a rank.
+    Also None without a rank.
     """
     log = math.log(4 / delta)
     if rank is None or rank < 2 or n < 4 * math.e**2 * (1 + math.sqrt(2 * log)) ** 2:
         return None
     error = math.sqrt(20 * rank * log / n) * math.log(n * rank)
-    return _around(score, error, -math.log(rank), math.log(rank))
+    return _log_interval(score, error, -math.log(rank), math.log(rank))
 
 
-def _around(score: float, error: float, least: float, most: float) -> tuple[float, float]:
-    """exp(log score -+ error), the logarithms kept between least and most."""
-    middle = math.log(score)
-    return math.exp(max(least, middle - error)), math.exp(min(most, middle + error))
+def _log_interval(score: float, error: float, least: float, most: float) -> tuple[float, float]:
+    """exp(log score -+ error), with the logarithms clamped to [least, most]."""
+    log_score = math.log(score)
+    return math.exp(max(least, log_score - error)), math.exp(min(most, log_score + error))

@@ -1,4 +1,4 @@
-"""A score against the number of items, as in figures 1 and 3-5 of Ospanov & Farnia (UAI 2025)."""
+"""Scores against the number of items, as in figures 1 and 3-5 of Ospanov & Farnia (UAI 2025)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,20 +20,24 @@ FEWEST = 20  # items in the smallest subset by default
 class Convergence:
     """The score of random subsets against their size.
 
-    From low to high is a prediction band for the score of as many fresh items, of which it is to
-    cover a share `level`. Subsets of the same n items vary less than those; the band corrects for
-    it, at n itself from the largest size below.
+    Attributes:
+        sizes: (s,) numbers of items, increasing.
+        scores: (s, repeats) float64; the subsets of a repeat are nested.
+        mean: (s,) over the repeats.
+        low, high: (s,) band that contains a share `level` of the scores of as many new items. It is
+            corrected for subsets varying less than new items, at n from the largest size below n.
+        level: of the band.
     """
 
-    sizes: Tensor  # (s,), increasing
-    scores: Tensor  # (s, repeats) float64; each repeat keeps its items and adds to them
-    mean: Tensor  # (s,) over the repeats
-    low: Tensor  # (s,)
-    high: Tensor  # (s,)
+    sizes: Tensor
+    scores: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
     level: float
 
     def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """The mean, with this label, and the band, drawn on ax or new axes; needs matplotlib."""
+        """Plots the mean, with this label, and the band on ax or new axes; needs matplotlib."""
         if ax is None:
             import matplotlib.pyplot as plt
 
@@ -54,18 +58,19 @@ def convergence(
     seed: int = 0,
     **options: Any,
 ) -> Convergence:
-    """A score of larger and larger random subsets: has it converged at n items?
+    """A score of random subsets of increasing size, which shows if it has converged at n items.
 
     Args:
-        score, arguments, options: a function; its arguments, first what the n items are (features,
-            prompts, labels), then the kernels; its keywords.
-        sizes: from 1 to n, at least one of them below n; None is eight from n/64, or 20, to n.
-        repeats: how many random permutations, drawn with the seed, the items are added in, >= 3.
+        score, arguments, options: as in `score_interval`.
+        sizes: subset sizes from 1 to n, at least one of them below n; None is eight sizes from
+            max(20, n/64) to n, spaced geometrically.
+        repeats: number of random permutations in whose order items are added, >= 3.
         level: of the band, 0 < level < 1.
+        seed: of the permutations.
 
     Raises:
-        ValueError: sizes, repeats or level out of range; without sizes, fewer than 40 items;
-            streams, weights, items of different n, or what the score refuses.
+        ValueError: sizes, repeats or level is out of range; there are fewer than 40 items and no
+            sizes; items are streams, have weights or differ in n; or the score rejects them.
 
     Example:
         >>> import torch
@@ -78,23 +83,22 @@ def convergence(
     check_count("repeats", repeats, 3)
     subsets = Subsets(score, arguments, options)
     n = subsets.n
-    asked = _eight_sizes(n) if sizes is None else sorted(set(sizes))
-    sizes = [int(size) for size in asked]
-    if not sizes or sizes != asked or not 1 <= sizes[0] < n or sizes[-1] > n:
+    given = _eight_sizes(n) if sizes is None else sorted(set(sizes))
+    sizes = [int(size) for size in given]
+    if not sizes or sizes != given or not 1 <= sizes[0] < n or sizes[-1] > n:
         raise ValueError(
-            f"sizes must be whole numbers from 1 to n = {n}, one of them below n, got {asked}"
+            f"sizes must be whole numbers from 1 to n = {n}, one of them below n, got {given}"
         )
 
-    repeated: list[list[float]] = []
-    for rows in subsets.permutations(seed, repeats):
-        known = repeated[0][-1:] if repeated and sizes[-1] == n else []  # of all n: in any order
-        scored = [subsets(rows[:size]) for size in sizes[: len(sizes) - len(known)]]
-        repeated.append(scored + known)
+    orders = list(subsets.permutations(seed, repeats))
+    of_all = [subsets(orders[0])] if sizes[-1] == n else []  # the same in every repeat
+    below = [size for size in sizes if size < n]
+    repeated = [[subsets(order[:size]) for size in below] + of_all for order in orders]
     scores = torch.tensor(repeated, dtype=torch.float64, device="cpu").T
     mean, deviation = scores.mean(dim=1), scores.std(dim=1)
     shares = torch.tensor(sizes, dtype=torch.float64, device="cpu") / n
     if sizes[-1] == n:
-        # As for a mean, whose deviation is proportional to 1 / sqrt(items).
+        # as for a mean, whose deviation is proportional to 1 / sqrt(number of items)
         deviation[-1] = deviation[-2] * shares[-2].sqrt()
         shares[-1] = shares[-2]
     half = _student(z, repeats - 1) * deviation / (1 - shares).sqrt()
@@ -105,15 +109,15 @@ def convergence(
 
 def _eight_sizes(n: int) -> list[int]:
     if n < 2 * FEWEST:
-        raise ValueError(f"got {n} items: give at least {2 * FEWEST}, or the sizes wanted")
+        raise ValueError(f"got {n} items: give at least {2 * FEWEST}, or the sizes to score")
     first = max(FEWEST, n / 64)
     return [round(first * (n / first) ** (step / 7)) for step in range(8)]
 
 
 def _student(z: float, degrees: int) -> float:
-    """Student's t quantile from that of the normal, by Fisher's expansion, to 5% from 2 degrees.
+    """Student's t quantile from the normal one by Fisher's expansion, to 5% from 2 degrees on.
 
-    `subsampling.quantile` is exact; published bands are of this.
+    `subsampling.quantile` is exact, but published bands use this.
     """
     terms = (
         z,

@@ -1,16 +1,16 @@
-"""Diversity scores: features in, a number out.
+"""Diversity scores: functions from features to a number.
 
-A Vendi score is the exponential of an entropy of the spectrum of K/n: the effective number of
-different items, from 1 (all equal) to n (nothing in common). Its conditional form measures the
-diversity that the prompts do not explain, its information form the diversity that they do, and
-vendi = conditional x information. RKE is the score of order 2, a ratio of squared Frobenius norms:
-the `rke` functions and `intdiv` need no spectrum and never store an (n, n) matrix.
+A Vendi score is the exponential of an entropy of the eigenvalues of K/n, where K is the kernel
+matrix of n items. It counts the distinct items, from 1 (all equal) to n (no two similar). Given
+prompts, vendi = conditional_vendi * information_vendi: the diversity that the prompts do not
+explain, times the diversity that they do. RKE is the Vendi score of order 2, a ratio of squared
+Frobenius norms; the `rke` functions and `intdiv` need no eigenvalues and store no (n, n) matrix.
 
-Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, row numbers of a
-`Precomputed` matrix, or streams of chunks (see `streams.as_stream`). A stream is
-read once, without being stored, by `RandomFourier` spectra and by exact scores of cosine kernels of
-up to some thousand dimensions; other scores gather it in memory. Ranges hold up to rounding, and
-for approximate spectra up to their errors.
+Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, row indices of a
+`Precomputed` matrix, or streams of chunks (see `streams.as_stream`). `RandomFourier` spectra, and
+exact scores of cosine kernels with up to a few thousand dimensions, read a stream in one pass; all
+other scores load it into memory first. Ranges hold up to rounding, and for approximate spectra up
+to their errors.
 
 Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditional and information
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
@@ -27,13 +27,13 @@ from vendi_guidance.kernels.base import Features, Kernel, as_kernel
 from vendi_guidance.kernels.parts import Part, mean_similarity
 from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Product
-from vendi_guidance.kernels.streams import Rows, as_stream, gather, side_by_side, width
+from vendi_guidance.kernels.streams import Rows, as_stream, concat_columns, gather, width
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.groups import Groups, rows_by_label
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
-Items: TypeAlias = Any  # whatever a kernel compares: features (n, d), a stream of them, row numbers
+Items: TypeAlias = Any  # what a kernel compares: (n, d) features, a stream of them, row indices
 
 
 @torch.no_grad()
@@ -46,25 +46,30 @@ def vendi(
     weights: Features | None = None,
     spectrum: Spectrum = EXACT,
 ) -> Tensor:
-    """exp H_order(K/n), the effective number of different items in x.
+    """Vendi score: the effective number of distinct items in x.
+
+        vendi = exp H_a(K/n),  H_a = log(sum_i lambda_i^a) / (1 - a)
+
+    where lambda_1, ..., lambda_n are the eigenvalues of K/n, which sum to 1, and a is the order;
+    H_1 is their Shannon entropy and H_inf = -log max_i lambda_i.
 
     Args:
-        x: (n, d) tensor or array of real numbers, in which float16 and bfloat16 are computed in
-            float32 and integers in float64; or a stream of chunks of it; or row numbers of a
-            `Precomputed` matrix.
-        kernel: how alike two items are.
-        order: of the Renyi entropy, 0 < order <= infinity. One below 1 gives rare items more
-            weight, and rounding errors too: give float64 features.
-        truncation: how many eigenvalues to keep (see `entropy.truncate`), for an upper bound.
+        x: (n, d) real tensor or array, a stream of its chunks, or row indices of a `Precomputed`
+            matrix. float16 and bfloat16 are computed in float32, integers in float64.
+        kernel: similarity of two items.
+        order: order of the entropy, 0 < order <= infinity. Below 1, rare items have more weight,
+            but so do rounding errors: use float64 features.
+        truncation: number of eigenvalues to keep (see `entropy.truncate`), an upper bound on the
+            score; None keeps all.
         weights: (n,) probabilities of the items; None is 1/n each.
-        spectrum: how the entropy is computed; each class states its cost.
+        spectrum: algorithm for the entropy; each class states its cost.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
 
     Raises:
-        ValueError: order <= 0, truncation < 1, weights that are not n probabilities, or features
-            that are empty, not (n, d), complex, NaN or infinite.
+        ValueError: order <= 0; truncation < 1; weights are not n probabilities; or x is empty, not
+            (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -81,20 +86,20 @@ def vendi(
 
 
 def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:
-    """n^2 / |K|_F^2, which is `vendi` of order 2.
+    """RKE score: the Vendi score of order 2.
 
-    O(n^2 d) time, O(n d) memory; with `RandomFourier`, 1/|C|_F^2 and its costs.
+        rke = n^2 / |K|_F^2
+
+    O(n^2 d) time and O(n d) memory, without eigenvalues.
 
     Args:
-        x: (n, d) features, or what else `vendi` takes.
-        kernel: how alike two items are.
-        spectrum: as in `vendi`.
+        x, kernel, spectrum: as in `vendi`.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
 
     Raises:
-        ValueError: features that are empty, not (n, d), complex, NaN or infinite.
+        ValueError: x is empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -116,21 +121,24 @@ def conditional_vendi(
     truncation: int | None = None,
     spectrum: Spectrum = EXACT,
 ) -> Tensor:
-    """exp(H(K_X∘K_T / n) - H(K_T / n)): the diversity of x that the prompts t do not explain.
+    """Conditional Vendi score: the diversity of x that the prompts t do not explain.
+
+        conditional_vendi = exp(H_a(K_X∘K_T / n) - H_a(K_T / n))
+
+    where ∘ is the elementwise product and H_a is the entropy in `vendi`.
 
     Args:
-        x: (n, d) features, or what else `vendi` takes.
+        x: (n, d) features, or any other input that `vendi` accepts.
         t: (n, m) features of the prompts, likewise, one row for each row of x.
-        kernel_x, kernel_t: how alike two items are, and two prompts.
-        order, truncation, spectrum: of both entropies, as in `vendi`.
+        kernel_x, kernel_t: similarity of two items, and of two prompts.
+        order, truncation, spectrum: as in `vendi`, for both entropies.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 1 <= score <= n; a truncated
         score can fall slightly below 1.
 
     Raises:
-        ValueError: order <= 0, truncation < 1, x and t of different n, or features that
-            are empty, not (n, d), complex, NaN or infinite.
+        ValueError: x and t differ in n; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -140,7 +148,7 @@ def conditional_vendi(
         2.0
     """
     entropy = Entropy(order, truncation)
-    rows, parts = _joined(x, t, kernel_x, kernel_t)
+    rows, parts = _joint_rows(x, t, kernel_x, kernel_t)
     joint, prompts = spectrum.entropies(rows, [parts.joint, parts.t], entropy)
     return (joint - prompts).exp()
 
@@ -148,22 +156,20 @@ def conditional_vendi(
 def conditional_rke(
     x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
-    """|K_T|_F^2 / |K_X∘K_T|_F^2, which is `conditional_vendi` of order 2.
+    """Conditional RKE score: the conditional Vendi score of order 2.
 
-    O(n^2 (d + m)) time, O(n (d + m)) memory.
+        conditional_rke = |K_T|_F^2 / |K_X∘K_T|_F^2
+
+    O(n^2 (d + m)) time and O(n (d + m)) memory, without eigenvalues.
 
     Args:
-        x: (n, d) features, or what else `vendi` takes.
-        t: (n, m) features of the prompts, likewise, one row for each row of x.
-        kernel_x, kernel_t: how alike two items are, and two prompts.
-        spectrum: as in `vendi`.
+        x, t, kernel_x, kernel_t, spectrum: as in `conditional_vendi`.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
 
     Raises:
-        ValueError: x and t of different n, or features that are empty, not
-            (n, d), complex, NaN or infinite.
+        ValueError: x and t differ in n; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -185,23 +191,22 @@ def information_vendi(
     truncation: int | None = None,
     spectrum: Spectrum = EXACT,
 ) -> Tensor:
-    """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
+    """Information Vendi score: the diversity of x that the prompts t explain.
 
-    Times `conditional_vendi` it is `vendi`.
+        information_vendi = exp(H_a(K_X / n) + H_a(K_T / n) - H_a(K_X∘K_T / n))
+
+    which equals vendi / conditional_vendi.
 
     Args:
-        x: (n, d) features, or what else `vendi` takes.
-        t: (n, m) features of the prompts, likewise, one row for each row of x.
-        kernel_x, kernel_t: how alike two items are, and two prompts.
-        order, truncation, spectrum: of all three entropies, as in `vendi`.
+        x, t, kernel_x, kernel_t: as in `conditional_vendi`.
+        order, truncation, spectrum: as in `vendi`, for all three entropies.
 
     Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n; truncated, or
-        of another order than 1, it can fall slightly below 1.
+        0-d float64 on x's device, without an autograd graph, 1 <= score <= n; it can fall slightly
+        below 1 if it is truncated or its order is not 1.
 
     Raises:
-        ValueError: order <= 0, truncation < 1, x and t of different n, or features that
-            are empty, not (n, d), complex, NaN or infinite.
+        ValueError: x and t differ in n; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -210,7 +215,7 @@ def information_vendi(
         3.0
     """
     entropy = Entropy(order, truncation)
-    rows, parts = _joined(x, t, kernel_x, kernel_t)
+    rows, parts = _joint_rows(x, t, kernel_x, kernel_t)
     whole, prompts, joint = spectrum.entropies(rows, [parts.x, parts.t, parts.joint], entropy)
     return (whole + prompts - joint).exp()
 
@@ -218,23 +223,21 @@ def information_vendi(
 def information_rke(
     x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
-    """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), which is `information_vendi` of order 2.
+    """Information RKE score: the information Vendi score of order 2.
 
-    O(n^2 (d + m)) time, O(n (d + m)) memory.
+        information_rke = n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2)
+
+    O(n^2 (d + m)) time and O(n (d + m)) memory, without eigenvalues.
 
     Args:
-        x: (n, d) features, or what else `vendi` takes.
-        t: (n, m) features of the prompts, likewise, one row for each row of x.
-        kernel_x, kernel_t: how alike two items are, and two prompts.
-        spectrum: as in `vendi`.
+        x, t, kernel_x, kernel_t, spectrum: as in `conditional_vendi`.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 0 < score <= n; it can fall
         slightly below 1.
 
     Raises:
-        ValueError: x and t of different n, or features that are empty, not
-            (n, d), complex, NaN or infinite.
+        ValueError: x and t differ in n; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -254,18 +257,19 @@ def cluster_vendi(
     order: float = 1.0,
     spectrum: Spectrum = EXACT,
 ) -> Tensor:
-    """sum_j |S_j|/n * vendi(S_j): the diversity inside each of the given clusters S_j, on average.
+    """Mean Vendi score of given clusters, weighted by their sizes: the diversity within clusters.
+
+        cluster_vendi = sum_j |S_j|/n * vendi(S_j)
 
     Args:
         x, kernel, order, spectrum: as in `vendi`.
-        clusters: (n,) labels of any kind; items of equal labels are a cluster.
+        clusters: (n,) labels of any hashable type; items with equal labels form a cluster S_j.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
 
     Raises:
-        ValueError: not n labels, order <= 0, or features that are empty, not (n, d), complex, NaN
-            or infinite.
+        ValueError: there are not n labels; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -273,25 +277,24 @@ def cluster_vendi(
         >>> round(float(cluster_vendi(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
         1.667
     """
-    found = vendi_by_label(x, clusters, kernel, Entropy(order), spectrum)
-    total = torch.stack([size * score for _, size, score in found]).sum()
-    return total / sum(size for _, size, _ in found)
+    groups = vendi_by_label(x, clusters, kernel, Entropy(order), spectrum)
+    total = torch.stack([size * score for _, size, score in groups]).sum()
+    return total / sum(size for _, size, _ in groups)
 
 
 def cluster_rke(
     x: Items, clusters: Groups, kernel: Kernel, *, spectrum: Spectrum = EXACT
 ) -> Tensor:
-    """sum_j |S_j|/n * rke(S_j), which is `cluster_vendi` of order 2.
+    """Mean RKE score of given clusters, weighted by their sizes: `cluster_vendi` of order 2.
 
     Args:
-        x, kernel, spectrum: as in `rke`.
-        clusters: (n,) labels of any kind; items of equal labels are a cluster.
+        x, clusters, kernel, spectrum: as in `cluster_vendi`.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
 
     Raises:
-        ValueError: not n labels, or features that are empty, not (n, d), complex, NaN or infinite.
+        ValueError: there are not n labels; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -305,7 +308,7 @@ def cluster_rke(
 def vendi_by_label(
     x: Items, labels: Groups, kernel: Kernel, entropy: Entropy, spectrum: Spectrum
 ) -> list[tuple[Hashable, int, Tensor]]:
-    """Each label, how many of x: (n, d) have it, and their Vendi score; see `rows_by_label`."""
+    """(label, number of items, Vendi score) of each group of items of x: (n, d) by label."""
     rows = gather(read(x, kernel))
     return [
         (label, len(members), spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp())
@@ -315,18 +318,20 @@ def vendi_by_label(
 
 @torch.no_grad()
 def intdiv(x: Items, kernel: Kernel) -> Tensor:
-    """1 - mean(K), the internal diversity: the mean dissimilarity of two items.
+    """Internal diversity: the mean dissimilarity of two items.
 
-    O(n^2 d) time, O(n d) memory.
+        intdiv = 1 - mean_ij k(x_i, x_j)
+
+    O(n^2 d) time and O(n d) memory.
 
     Args:
-        x, kernel: as in `rke`.
+        x, kernel: as in `vendi`.
 
     Returns:
         0-d float64 on x's device, without an autograd graph, 0 <= score <= 1.
 
     Raises:
-        ValueError: features that are empty, not (n, d), complex, NaN or infinite.
+        ValueError: x is empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -338,7 +343,7 @@ def intdiv(x: Items, kernel: Kernel) -> Tensor:
 
 
 class Parts(NamedTuple):
-    """The kernels of samples x, of prompts t, and of both."""
+    """The kernels of items x, of prompts t, and of both jointly (K_X∘K_T)."""
 
     x: Part
     t: Part
@@ -346,31 +351,34 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, kernel_x: Kernel, kernel_t: Kernel, d: int) -> "Parts":
-        """Of features whose first d columns are x, and the others t."""
+        """Parts of features whose first d columns are x and whose other columns are t."""
         joint = Product(kernel_x, kernel_t, split=d)
         return cls(Part(kernel_x, stop=d), Part(kernel_t, start=d), Part(joint))
 
 
 def read(items: Items, kernel: Kernel) -> Rows:
-    """The items as rows that the kernel compares, or a stream of rows."""
+    """Validates the items and converts them to rows that the kernel compares, or a stream of rows.
+
+    A kernel with a `read` of its own, such as `Precomputed`, takes no streams.
+    """
     as_kernel(kernel)
     stream = as_stream(items) if type(kernel).read is Kernel.read else None
     return kernel.read(items) if stream is None else stream
 
 
-def _joined(x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel) -> tuple[Rows, Parts]:
-    """The columns of x, then those of t, and the kernels that read them."""
+def _joint_rows(x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel) -> tuple[Rows, Parts]:
+    """Rows [x, t] of width d + m, and the kernels that read their columns."""
     if x is t and isinstance(x, Iterator):
-        raise ValueError("x and t are one iterator, which can only be read once: give two")
+        raise ValueError("x and t are the same iterator, which can only be read once: give two")
     x, t = read(x, kernel_x), read(t, kernel_t)
-    if isinstance(x, Tensor) and isinstance(t, Tensor):  # row numbers go where the features are
+    if isinstance(x, Tensor) and isinstance(t, Tensor):  # row indices follow the features
         x = x.to(t.device) if isinstance(kernel_x, Precomputed) else x
         t = t.to(x.device) if isinstance(kernel_t, Precomputed) else t
-    return side_by_side(x, t), Parts.of(kernel_x, kernel_t, width(x))
+    return concat_columns(x, t), Parts.of(kernel_x, kernel_t, width(x))
 
 
 def _probabilities(weights: Features, n: int) -> Tensor:
-    if not isinstance(weights, Tensor):  # any layout and byte order
+    if not isinstance(weights, Tensor):  # NumPy normalises layout and byte order
         weights = torch.from_numpy(np.array(weights, dtype=np.double, order="C"))
     p = weights.double()
     if p.shape != (n,):

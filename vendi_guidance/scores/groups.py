@@ -1,4 +1,4 @@
-"""Items that belong together, such as the images of one prompt."""
+"""Grouping of items by label, such as the images of one prompt."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -11,7 +11,7 @@ Groups: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
 
 
 def rows_by_label(labels: Groups, n: int) -> dict[Hashable, list[int]]:
-    """The row numbers of each label, in order of appearance; ValueError for other than n labels."""
+    """Row indices of each label, in order of appearance; ValueError if there are not n labels."""
     values = as_keys(labels.reshape(-1).tolist() if hasattr(labels, "reshape") else labels)
     if len(values) != n:
         raise ValueError(f"got {len(values)} labels for n = {n} items: give one for each")
@@ -22,5 +22,5 @@ def rows_by_label(labels: Groups, n: int) -> dict[Hashable, list[int]]:
 
 
 def as_keys(labels: Iterable[Any]) -> list[Hashable]:
-    """Labels that are equal where their values are: tensors, as keys, equal themselves only."""
+    """Labels with 0-d tensors replaced by their values: tensors are hashed by identity."""
     return [label.item() if isinstance(label, Tensor) else label for label in labels]

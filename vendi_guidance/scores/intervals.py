@@ -1,12 +1,13 @@
 """Confidence intervals of scores.
 
-A score of n items differs from that of their population by chance, and because n is finite: the
-diagonal of K raises the mean of K^2, and an untruncated Vendi score with a Gaussian kernel keeps
-growing (Ospanov & Farnia, UAI 2025). Each method says which of the two it covers.
+The score of n items differs from the score of their population in two ways: by random variation,
+and by a bias at finite n. The diagonal of K raises the mean of K^2, and an untruncated Vendi score
+with a Gaussian kernel keeps growing with n (Ospanov & Farnia, UAI 2025). Each method below states
+which of the two its interval covers.
 
-The jackknife: log RKE, log Conditional-RKE and log Information-RKE are signed sums of logarithms of
-means of k(X, Y)^2 over pairs of different items: functions of U-statistics, whose value without an
-item follows from the row sum of that item.
+The jackknife applies to scores of order 2: log RKE, log Conditional-RKE and log Information-RKE are
+signed sums of logarithms of means of k(X, Y)^2 over pairs of different items. These means are
+U-statistics, whose value without item i follows from row sum i.
 """
 
 import math
@@ -36,7 +37,7 @@ from vendi_guidance.scores.subsampling import Score, Subsets, interval, quantile
 
 FEWEST = 20  # items for an interval
 
-# A score, the score that it is at order 2, and the signs in log score of the logarithms of the
+# A score, the score whose order 2 it is, and the signs in the log score of the logarithms of the
 # means of K_X^2, K_T^2 and K_X^2∘K_T^2.
 ORDER_TWO: tuple[tuple[Score, Score, tuple[float, ...]], ...] = (
     (rke, vendi, (-1.0,)),
@@ -47,14 +48,16 @@ ORDER_TWO: tuple[tuple[Score, Score, tuple[float, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Interval:
-    """The score of the items given, and its confidence interval from low to high, at `level`.
+    """A score and its confidence interval.
 
     Attributes:
-        estimate: the centre, to which the standard error belongs: for "jackknife" the score
-            corrected for the bias of K's diagonal, for "subsampling" `score` itself.
+        score: of the given items.
+        estimate, standard_error: for "jackknife", of the score corrected for the bias from the
+            diagonal of K; for "subsampling", of `score` itself.
+        low, high, level: the ends of the interval and its confidence level.
         method: "jackknife" or "subsampling".
-        bound: (low, high) that contains the score of the population with probability `level` or
-            more, by a theorem (see `bounds`); far wider. None where no theorem applies.
+        bound: (low, high) that contains the score of the population with probability >= `level` by
+            a theorem (see `bounds`). Far wider; None if no theorem applies.
     """
 
     score: float
@@ -75,28 +78,30 @@ def score_interval(
     seed: int = 0,
     **options: Any,
 ) -> Interval:
-    """A score with its confidence interval, for items drawn independently of one another.
+    """A score with its confidence interval, for items sampled independently of one another.
 
-    "jackknife", for exact `rke`, `conditional_rke` and `information_rke`, also as `vendi` etc. of
-    order 2: the interval covers the score of the *population*, the limit for n -> infinity. Two
-    passes over K: O(n^2 d) time, O(n d) memory.
+    "jackknife", for exact `rke`, `conditional_rke` and `information_rke` (or `vendi` etc. of order
+    2): the interval covers the score of the *population*, the limit for n -> infinity. Two passes
+    over K: O(n^2 d) time, O(n d) memory.
 
-    "subsampling", for any other score: the interval covers the mean score of n fresh items, not
-    what more items would add to it. That is little for truncation well below n, or a cosine kernel
-    and n well above d; for an untruncated score with a Gaussian kernel it may have no limit, and
-    while the score grows nearly with n the interval is up to a quarter too narrow. The randomness
-    of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
+    "subsampling", for any other score: the interval covers the mean score of n new items, but not
+    the change that more items would bring. This change is small for a truncation well below n, or
+    a cosine kernel with n well above d. An untruncated score with a Gaussian kernel may have no
+    limit; while it grows almost linearly with n, the interval is up to 25% too narrow. The
+    randomness of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
 
     Args:
-        score, arguments, options: a function; its arguments, first what the n items are (features,
-            prompts, labels), then the kernels; its keywords.
-        level: of confidence, 0 < level < 1.
-        subsamples: of random halves, >= 10, drawn with the seed; 100 give the error to 7%.
+        score: a score function.
+        arguments: of the score: first the n items (features, prompts, labels), then the kernels.
+        level: confidence level, 0 < level < 1.
+        subsamples, seed: number of random halves, >= 10, and their seed; 100 halves determine the
+            standard error to 7%.
+        options: keyword arguments of the score.
 
     Raises:
-        ValueError: level or subsamples out of range; fewer than 20 items; streams,
-            weights, items of different n, or what the score refuses; for the jackknife, no two
-            items that are alike.
+        ValueError: level or subsamples is out of range; there are fewer than 20 items; items are
+            streams, have weights or differ in n; the score rejects them; or, for the jackknife,
+            all pairs of items have similarity 0.
 
     Example:
         >>> import torch
@@ -111,60 +116,64 @@ def score_interval(
     if subsets.n < FEWEST:
         raise ValueError(f"an interval needs at least {FEWEST} items, got {subsets.n}")
     given = subsets.options.items()
-    asked = {k: v for k, v in given if v is not None and not isinstance(v, Exact)}
-    of_order_two = (
-        signs
-        for short, long, signs in ORDER_TWO
-        if (score is short and not asked) or (score is long and asked == {"order": 2})
-    )
-    signs = next(of_order_two, None)
-    whole = estimate = subsets()
+    options = {k: v for k, v in given if v is not None and not isinstance(v, Exact)}
+    signs = _signs_of_order_two(score, options)
+    value = estimate = subsets()
     if signs is None:
         method, m = "subsampling", subsets.n // 2
         halves = [subsets(rows[:m]) for rows in subsets.permutations(seed, subsamples)]
-        is_ratio = min(whole, *halves) > 0
+        is_ratio = min(value, *halves) > 0
         error = standard_error(halves, math.sqrt(m / (subsets.n - m)), is_ratio)
-        low, high = interval(whole, z * error, is_ratio)
-        error *= whole if is_ratio else 1
+        low, high = interval(value, z * error, is_ratio)
+        error *= value if is_ratio else 1
     else:
         method = "jackknife"
         estimate, low, high, error = jackknife(subsets.items, subsets.kernels, signs, z)
-    bound = _guarantee(subsets, whole, asked, delta=1 - level)
-    return Interval(whole, estimate, low, high, level, error, method, bound)
+    bound = _guarantee(subsets, value, options, delta=1 - level)
+    return Interval(value, estimate, low, high, level, error, method, bound)
+
+
+def _signs_of_order_two(score: Score, options: dict[str, Any]) -> tuple[float, ...] | None:
+    """The signs in `ORDER_TWO` if this is an exact score of order 2, else None."""
+    for short, long, signs in ORDER_TWO:
+        if (score is short and not options) or (score is long and options == {"order": 2}):
+            return signs
+    return None
 
 
 def _guarantee(
-    subsets: Subsets, whole: float, asked: dict[str, Any], delta: float
+    subsets: Subsets, value: float, options: dict[str, Any], delta: float
 ) -> tuple[float, float] | None:
-    score, order, rank = subsets.score, asked.get("order", 1), asked.get("truncation")
-    if score not in (rke, vendi, conditional_vendi) or asked.keys() - {"order", "truncation"}:
+    """The bound of the theorem for this score, or None if there is no theorem."""
+    score, order, rank = subsets.score, options.get("order", 1), options.get("truncation")
+    if score not in (rke, vendi, conditional_vendi) or options.keys() - {"order", "truncation"}:
         return None
     pairs = zip(subsets.items, subsets.kernels, strict=True)
-    ranks = [kernel.rank(kernel.read(entries).shape[1]) for entries, kernel in pairs]
+    ranks = [kernel.rank(kernel.read(items).shape[1]) for items, kernel in pairs]
     if None not in ranks:
         dimensions = math.prod(filter(None, ranks))
         rank = dimensions if rank is None else min(rank, dimensions)
     if score is conditional_vendi:
-        return conditional_vendi_guarantee(whole, subsets.n, rank, delta) if order == 1 else None
-    return vendi_guarantee(whole, subsets.n, 2 if score is rke else order, rank, delta)
+        return conditional_vendi_guarantee(value, subsets.n, rank, delta) if order == 1 else None
+    return vendi_guarantee(value, subsets.n, 2 if score is rke else order, rank, delta)
 
 
 @torch.no_grad()
 def jackknife(
     items: Sequence[Any], kernels: Sequence[Kernel], signs: Sequence[float], z: float
 ) -> tuple[float, float, float, float]:
-    """Estimate, low, high and standard error of exp(sum signs * log E k^2).
+    """Jackknife estimate, low, high and standard error of exp(sum signs * log E k^2).
 
-    Linearised, the logarithm is a U-statistic of g = sum signs * k^2 / E k^2; its variance is
-    4 Var(E[g(X, Y) | X]) / n + second. Where all items are about equally similar to the others
-    (equal modes, far apart), the first term is no larger than its own error, which is correlated
-    with the error of the estimate. So the interval contains each value within z standard errors *of
-    that value*: the variance is modelled as linear in the estimate, with the slope of the
-    regression of their influence functions over the items.
+    Linearised, the logarithm is a U-statistic of g = sum signs * k^2 / E k^2, whose variance is
+    4 Var(E[g(X, Y) | X]) / n plus a second-order term. If all items are about equally similar to
+    the others (equal modes, far apart), the first term is no larger than its own error, which
+    correlates with the error of the estimate. The interval therefore consists of all values within
+    z standard errors *at that value*: the variance is modelled as linear in the estimate, with the
+    slope from a regression of their influence functions over the items.
 
-    There are one or two kernels, which compare n >= 3 entries each, and signs of log E k_1^2, or of
-    log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2. Half the interval is z standard errors. Raises
-    ValueError where no two items are alike, so that a logarithm is infinite.
+    There are one or two kernels, each with n >= 3 items, and signs of log E k_1^2, or of
+    log E k_1^2, log E k_2^2 and log E (k_1 k_2)^2. The interval is z standard errors wide on each
+    side. Raises ValueError if all pairs of items have similarity 0: a logarithm is infinite.
     """
     read = [kernel.read(entries) for entries, kernel in zip(items, kernels, strict=True)]
     blocks = [kernel.blocks(features) for features, kernel in zip(read, kernels, strict=True)]
@@ -172,35 +181,35 @@ def jackknife(
     sums = row_sums(blocks, x)
     total = sums.sum(dim=1)
     means = total / (n * (n - 1))  # off the diagonal
-    without = (total[:, None] - 2 * sums) / ((n - 1) * (n - 2))  # in column i, those without item i
+    without = (total[:, None] - 2 * sums) / ((n - 1) * (n - 2))  # column i: the mean without item i
     if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
-        raise ValueError(f"no two of {n} items are alike: choose a kernel of larger bandwidth")
+        raise ValueError(f"no two of {n} items are similar: choose a kernel with larger bandwidth")
     sign = means.new_tensor(signs)
     relative = (n - 1) / 2 * (1 - without / means[:, None])  # E[k^2(x_i, Y)] / E k^2 - 1
     relative = relative.masked_fill(relative.abs() <= (n - 1) / 2 * rounding(sums.dtype, n), 0)
     first = sign @ relative
-    passed_on, spread = _second_pass(blocks, x, sign / means, first, centre=float(sign.sum()))
+    smoothed, spread = _second_pass(blocks, x, sign / means, first, centre=float(sign.sum()))
 
     # A jackknife counts the second-order term twice (Efron & Stein, 1981).
     doubled = 4 * first.square().sum() / (n * (n - 1))
     second = (2 * spread - n * doubled).clamp(min=0) / ((n - 1) * (n - 2))
-    variance, least = float(doubled - second), float(second)
+    variance, minimum = float(doubled - second), float(second)
     # influence on Var(E[g(X, Y) | X]), up to a constant: `first` sums to 0
-    influence = first.square() + 2 * passed_on - 4 / n * (sign * (relative @ first)) @ relative
-    tilt = float(2 / n * first @ influence / first.square().sum()) if first.any() else 0.0
+    influence = first.square() + 2 * smoothed - 4 / n * (sign * (relative @ first)) @ relative
+    slope = float(2 / n * first @ influence / first.square().sum()) if first.any() else 0.0
 
-    # the least and the largest d with d^2 <= z^2 max(variance + tilt * d, least)
-    middle, floor = z**2 * tilt / 2, z * math.sqrt(least)
+    # the smallest and the largest d with d^2 <= z^2 max(variance + slope * d, minimum)
+    middle, floor = z**2 * slope / 2, z * math.sqrt(minimum)
     root = math.sqrt(max(middle**2 + z**2 * variance, 0))
     ends = means.new_tensor([0, min(middle - root, -floor), max(middle + root, floor)])
     estimate, low, high = (sign @ means.log() + ends).exp().tolist()
-    return estimate, low, high, estimate * math.sqrt(max(variance, least))
+    return estimate, low, high, estimate * math.sqrt(max(variance, minimum))
 
 
 def _squared_tiles(
     blocks: Sequence[Blocks], x: Tensor
 ) -> Iterator[tuple[slice, slice, list[Tensor]]]:
-    """Upper-triangle tiles of k^2 of each kernel and then of their product, 0 on the diagonal."""
+    """Upper-triangle tiles of k^2 of each kernel, then of their product; 0 on the diagonal."""
     for rows, columns in upper_triangle(x):
         tiles = [block(rows, columns).square_() for block in blocks]
         if len(tiles) == 2:
@@ -211,7 +220,7 @@ def _squared_tiles(
 
 
 def row_sums(blocks: Sequence[Blocks], x: Tensor) -> Tensor:
-    """(s, n) row sums, float64, of the matrices that `_squared_tiles` gives."""
+    """(s, n) float64 row sums of the s matrices of `_squared_tiles`."""
     sums = x.new_zeros(2 * len(blocks) - 1, len(x), dtype=torch.float64)
     for rows, columns, tiles in _squared_tiles(blocks, x):
         for total, tile in zip(sums, tiles, strict=True):
@@ -224,19 +233,19 @@ def row_sums(blocks: Sequence[Blocks], x: Tensor) -> Tensor:
 def _second_pass(
     blocks: Sequence[Blocks], x: Tensor, slopes: Tensor, first: Tensor, centre: float
 ) -> tuple[Tensor, Tensor]:
-    """(n,) E[g(x_i, Y) first(Y)] and E (g - centre)^2, over pairs of different items."""
+    """(n,) E[g(x_i, Y) first(Y)], and E (g - centre)^2, over pairs of different items."""
     n = len(x)
-    passed_on, spread = torch.zeros_like(first), torch.zeros_like(first[0])
+    smoothed, spread = torch.zeros_like(first), torch.zeros_like(first[0])
     vector, factors = first.to(x.dtype), slopes.tolist()
     for rows, columns, tiles in _squared_tiles(blocks, x):
         g = torch.zeros_like(tiles[0])
         for factor, tile in zip(factors, tiles, strict=True):
             g.add_(tile, alpha=factor)
-        passed_on[rows] += g @ vector[columns]
+        smoothed[rows] += g @ vector[columns]
         if rows != columns:
-            passed_on[columns] += g.T @ vector[rows]
-        share = g.sub_(centre).square_().sum(dtype=torch.float64)
-        spread += share if rows == columns else 2 * share
-    diagonal = n * centre**2  # what is added for the zeros there
+            smoothed[columns] += g.T @ vector[rows]
+        tile_sum = g.sub_(centre).square_().sum(dtype=torch.float64)
+        spread += tile_sum if rows == columns else 2 * tile_sum
+    diagonal = n * centre**2  # the share of the zeros on the diagonal
     spread = (spread - diagonal).where(spread - diagonal > rounding(x.dtype, n) * diagonal, 0)
-    return passed_on / (n - 1), spread / (n * (n - 1))
+    return smoothed / (n - 1), spread / (n * (n - 1))

@@ -1,8 +1,9 @@
-"""Scores of generated against reference images by nearest neighbours in feature space.
+"""Nearest-neighbour scores of generated against reference images in feature space.
 
-The *ball* of an image extends to its k-th nearest other image of the same set, inclusive; the balls
-of a set approximate the support of its distribution. Distances are Euclidean, computed tile by tile
-in float64, so that memory is that of the features and copies of an image are at distance zero.
+The *ball* of an image is centred on it and extends to its k-th nearest other image of the same set,
+inclusive. The balls of a set approximate the support of its distribution. Euclidean distances are
+computed in float64, tile by tile, so that memory does not grow with n m and copies of an image have
+distance zero.
 
 Precision and recall: Kynkäänniemi et al. (NeurIPS 2019), equations (1) and (2). Density and
 coverage: Naeem et al. (ICML 2020). Authenticity: Alaa et al. (ICML 2022).
@@ -24,14 +25,14 @@ class ManifoldScores(NamedTuple):
     """Scores of n generated and m reference images; shares lie in [0, 1].
 
     Attributes:
-        precision: the share of generated images inside the ball of some reference image.
-        recall: the share of reference images inside the ball of some generated image.
-        density: the mean number of reference balls around a generated image, over k; from 0 to m/k,
-            and 1 in expectation where both sets are of one distribution.
-        coverage: the share of reference images with a generated image inside their ball; in
-            expectation about 1 - 2^-k where both sets are of one distribution and size.
-        authenticity: the share of generated images that are farther from their nearest reference
-            image than that one is from its nearest other; the rest may be copies.
+        precision: share of generated images inside the ball of some reference image.
+        recall: share of reference images inside the ball of some generated image.
+        density: mean number of reference balls that contain a generated image, divided by k; in
+            [0, m/k], 1 in expectation if both sets have the same distribution.
+        coverage: share of reference images whose ball contains a generated image; about 1 - 2^-k in
+            expectation if both sets have the same distribution and size.
+        authenticity: share of generated images that are farther from their nearest reference image
+            than that image is from its own nearest neighbour; the others may be copies.
     """
 
     precision: float
@@ -42,17 +43,20 @@ class ManifoldScores(NamedTuple):
 
 
 def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> ManifoldScores:
-    """Precision, recall, density, coverage and authenticity, from the same distances.
+    """Precision, recall, density, coverage and authenticity of generated images.
 
-    All depend on n, m and k: compare scores at equal ones. O((n + m)^2 d) time.
+    All five depend on n, m and k, so only scores with equal n, m and k can be compared.
+    O((n + m)^2 d) time.
 
     Args:
         x: (n, d) features of generated images.
-        reference: (m, d) features of real ones; for authenticity, those of the training set.
-        neighbours: k, always 1 for authenticity; in the papers 3 for precision and recall, else 5.
+        reference: (m, d) features of real images; for authenticity, of the training set.
+        neighbours: k; the papers use 3 for precision and recall and 5 for density and coverage.
+            Authenticity always uses 1.
 
     Raises:
-        ValueError: features that `as_pair` refuses, neighbours < 1, or k images or fewer in a set.
+        ValueError: neighbours < 1; a set has k images or fewer; the sets differ in d; or features
+            are empty, not (n, d), complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -74,21 +78,21 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
 
     balls, nearest = origin.new_zeros(len(x)), origin.new_full((len(x),), math.inf)
     authentic = torch.zeros_like(balls, dtype=torch.bool)
-    share = 1 - rounding(origin.dtype, len(origin))
+    shrink = 1 - rounding(origin.dtype, len(origin))
     covered, recalled = torch.zeros_like(radius, dtype=torch.bool).repeat(2, 1)
     for rows, columns in rectangle(x, reference):
-        # rounding must not put an image outside a ball whose edge it is on
-        distances = _squared_distances(x[rows], reference[columns], origin, share)
+        # shrunk, so that rounding cannot move an image on the edge of a ball outside it
+        distances = _squared_distances(x[rows], reference[columns], origin, shrink)
         inside = distances <= radius[columns]
         balls[rows] += inside.sum(dim=1)
         covered[columns] |= inside.any(dim=0)
         recalled[columns] |= (distances <= radius_x[rows, None]).any(dim=0)
         closest, where = distances.min(dim=1)
-        fresh = closest > nearest_radius[columns][where]
-        authentic[rows] = torch.where(closest < nearest[rows], fresh, authentic[rows])
+        is_authentic = closest > nearest_radius[columns][where]
+        authentic[rows] = torch.where(closest < nearest[rows], is_authentic, authentic[rows])
         nearest[rows] = torch.minimum(nearest[rows], closest)
-    shares = [float(true.double().mean()) for true in (balls > 0, recalled, covered, authentic)]
-    precision, recall, coverage, authenticity = shares
+    flags = (balls > 0, recalled, covered, authentic)
+    precision, recall, coverage, authenticity = (float(each.double().mean()) for each in flags)
     density = float(balls.mean()) / neighbours
     return ManifoldScores(precision, recall, density, coverage, authenticity)
 
@@ -96,10 +100,10 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
 def as_pair(
     x: Features, reference: Features, fewest: int = 1, remedy: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """x: (n, d) and reference: (m, d) as tensors on the device of x.
+    """Validates x: (n, d) and reference: (m, d), and returns both as tensors on the device of x.
 
-    Raises ValueError for features that `kernels.as_features` refuses or that differ in d, and, with
-    this remedy, for fewer than `fewest` rows.
+    Raises ValueError if `kernels.as_features` rejects one or they differ in d; and, with `remedy`
+    in the message, if a set has fewer than `fewest` rows.
     """
     x, reference = as_features(x), as_features(reference)
     if x.shape[1] != reference.shape[1]:
@@ -115,28 +119,27 @@ def as_pair(
 
 def _squared_radii(x: Tensor, k: int, origin: Tensor) -> Tensor:
     """(n, k) squared distances of each item from its k nearest others, the nearest first."""
-    found = origin.new_full((len(x), k), math.inf)
+    radii = origin.new_full((len(x), k), math.inf)
     for rows, columns in upper_triangle(x):
         distances = _squared_distances(x[rows], x[columns], origin)
         if rows == columns:
             distances.fill_diagonal_(math.inf)
         else:
-            found[columns] = _smallest(found[columns], distances.T)
-        found[rows] = _smallest(found[rows], distances)
-    return found
+            radii[columns] = _smallest(radii[columns], distances.T)
+        radii[rows] = _smallest(radii[rows], distances)
+    return radii
 
 
-def _smallest(found: Tensor, more: Tensor) -> Tensor:
-    """The k smallest of each row of found: (b, k) and more: (b, c), in order."""
-    return torch.cat([found, more], dim=1).topk(found.shape[1], dim=1, largest=False).values
+def _smallest(known: Tensor, more: Tensor) -> Tensor:
+    """The k smallest entries of each row of known: (b, k) and more: (b, c) together, sorted."""
+    return torch.cat([known, more], dim=1).topk(known.shape[1], dim=1, largest=False).values
 
 
-def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, share: float = 1.0) -> Tensor:
-    """share (|a|^2 + |b|^2) - 2<a, b> as seen from the origin, at a share of 1 |a - b|^2: (n, m).
+def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, shrink: float = 1.0) -> Tensor:
+    """shrink (|a|^2 + |b|^2) - 2<a, b>, with norms from the origin; |a - b|^2 for shrink 1: (n, m).
 
-    An origin amid the items prevents the cancellation that norms far larger than the distances
-    would cause.
+    An origin near the items avoids cancellation when norms are far larger than distances.
     """
     p, q = a.double() - origin, b.double() - origin
     lengths = p.square().sum(dim=1)[:, None] + q.square().sum(dim=1)
-    return lengths.mul_(share).addmm_(p, q.T, alpha=-2)
+    return lengths.mul_(shrink).addmm_(p, q.T, alpha=-2)

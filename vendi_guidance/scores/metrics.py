@@ -1,19 +1,18 @@
-"""The scores as `torchmetrics.Metric`s: features come batch by batch, on any number of processes.
+"""The scores as `torchmetrics.Metric`s, for features that arrive in batches and on many processes.
 
-`update` and `forward` take `x: (b, d)` features of some items and, for scores with prompts, `t:
-(b, m)` features of their prompts, tensors or arrays. `compute` returns what the function in
-`scores.functional` returns for all items at once, a 0-d float64 tensor; arguments and costs are
-those of the function, further keyword arguments those of every `Metric`. `forward` also scores the
-batch by itself, at the cost of a `compute`: call `update` where that is not needed.
+`update` and `forward` accept `x: (b, d)` features of a batch of items and, for scores with prompts,
+`t: (b, m)` features of their prompts, as tensors or arrays. `compute` returns the score of all
+items, a 0-d float64 tensor, as the function in `scores.functional` does and at the same cost.
+`forward` also computes the score of its batch; call `update` if that is not needed.
 
-With a `RandomFourier` spectrum a metric keeps float64 sums of fixed size, O(r^2), for any number of
-items; with any other it keeps the features. In a `MetricCollection`, name the features,
-`update(x=..., t=...)`: each metric takes those that it reads, and equal states are shared.
+With a `RandomFourier` spectrum, a metric keeps sums of fixed size, O(features^2), for any number of
+items; with any other spectrum, a copy of the features. In a `MetricCollection`, pass features by
+name, `update(x=..., t=...)`: each metric takes those that it needs, and equal states are shared.
 
 Every metric raises ValueError for order <= 0, truncation < 1, kernels that do not compare features
-and unknown keyword arguments; on update, for features that `kernels.as_features` refuses or of
-another d than before, x and t of different b, and kernels that the spectrum cannot do; on compute,
-for no items.
+and unknown keyword arguments; on update, if `kernels.as_features` rejects the features, d differs
+between batches, x and t differ in b, or the spectrum does not support the kernel; on compute, if
+there were no items.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +26,10 @@ from vendi_guidance.checks import missing
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.streams import chunks, side_by_side
+from vendi_guidance.kernels.streams import chunks, concat_columns
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
-from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, symmetric
+from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, mirror
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
 
 try:
@@ -42,14 +41,15 @@ except ImportError:
 
 
 class EntropyMetric(Metric):
-    """exp of a signed sum of entropies: what the metrics here have in common."""
+    """Base class of the metrics here: exp of a signed sum of entropies."""
 
     higher_is_better: bool = True
     is_differentiable: bool = False
     full_state_update: bool = False
+    plot_lower_bound: float | None = 0.0
 
     signs: ClassVar[dict[str, int]]
-    """1 or -1 for each entropy, by the name of its part."""
+    """The sign, 1 or -1, of each entropy in the sum, by the name of its field in `Parts`."""
 
     count: Tensor
     x: list[Tensor]
@@ -59,7 +59,7 @@ class EntropyMetric(Metric):
     ) -> None:
         for kernel in map(as_kernel, kernels):
             if isinstance(kernel, Precomputed):
-                raise ValueError("metrics read features batch by batch: use a function of scores")
+                raise ValueError("metrics take batches of features: use the score's function")
         if not isinstance(spectrum, RandomFourier):
             kwargs.setdefault("dist_sync_fn", gather_rows)
         super().__init__(**kwargs)
@@ -80,29 +80,33 @@ class EntropyMetric(Metric):
                 self.add_state(name, [], "cat")
 
     def compute(self) -> Tensor:
-        """The score of all items so far, 0-d float64; ValueError where there are none."""
-        by_sums = isinstance(self.spectrum, RandomFourier)
-        if not (int(self.count) if by_sums else len(self.x)):
+        """The score of all items so far, 0-d float64; ValueError if there are none."""
+        keeps_sums = isinstance(self.spectrum, RandomFourier)
+        if not (int(self.count) if keeps_sums else len(self.x)):
             raise ValueError(f"{type(self).__name__} has seen no items: call update before compute")
-        if by_sums:
-            moments = [symmetric(getattr(self, name)).div_(self.count) for name in self._sums]
+        if keeps_sums:
+            moments = [mirror(getattr(self, name)).div_(self.count) for name in self._sums]
             entropies = [matrix_entropy(moment, self.entropy) for moment in moments]
         else:
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
-            rows = side_by_side(*features) if len(features) > 1 else features[0]
+            rows = concat_columns(*features) if len(features) > 1 else features[0]
             parts = self._parts(features[0].shape[1])
             entropies = self.spectrum.entropies(rows, parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
-    def _add(self, *items: Features) -> None:
-        features = [as_features(item) for item in items]
-        rows = side_by_side(*features) if len(features) > 1 else features[0]
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plots one result or a sequence of them; None computes one. See `torchmetrics.Metric`."""
+        return self._plot(val, ax)
+
+    def _add(self, *batch: Features) -> None:
+        features = [as_features(each) for each in batch]
+        rows = concat_columns(*features) if len(features) > 1 else features[0]
         widths = tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
-            if self._maps is None:  # the same for every batch
+            if self._maps is None:
                 self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
                 for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
@@ -110,11 +114,11 @@ class EntropyMetric(Metric):
             self.count += len(features[0])
         else:
             for name, each in zip(self._inputs, features, strict=True):
-                getattr(self, name).append(each)
+                getattr(self, name).append(each.clone())  # the caller may reuse its tensor
         self._widths = widths
 
     def _parts(self, d: int) -> list[Part]:
-        """The parts of x of width d, and of t, whose entropies have `signs`."""
+        """The parts in the order of `signs`, for x of width d."""
         if len(self.kernels) == 1:
             return [Part(self.kernels[0])]
         kernel_x, kernel_t = self.kernels
@@ -122,8 +126,8 @@ class EntropyMetric(Metric):
         return [getattr(parts, name) for name in self.signs]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
-        # `.to(torch.bfloat16)` on a model reaches its metrics, where sums of thousands of items
-        # would lose their precision: only the device changes.
+        # `model.to(torch.bfloat16)` also casts the metrics of the model, and sums over thousands of
+        # items would lose their precision: follow the device, keep the dtype.
         def move(state: Tensor) -> Tensor:
             moved = fn(state)
             return moved if moved.dtype == state.dtype else state.to(moved.device)
@@ -132,7 +136,7 @@ class EntropyMetric(Metric):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        # Updates work in place, and must not change what was loaded.
+        # Updates work in place and must not change the tensors that were loaded.
         for name in self._defaults:
             setattr(self, name, deepcopy(getattr(self, name)))
 
@@ -141,7 +145,13 @@ class EntropyMetric(Metric):
 
 
 class VendiScore(EntropyMetric):
-    """exp H(K/n), the effective number of different items, 1 <= score <= n: see `vendi`.
+    """Vendi score, the effective number of distinct items, in [1, n].
+
+        VendiScore = exp H_a(K/n)
+
+    Args:
+        kernel, order, truncation, spectrum: as in `vendi`, with the same errors.
+        kwargs: as in `torchmetrics.Metric`.
 
     Example:
         >>> import torch
@@ -152,6 +162,7 @@ class VendiScore(EntropyMetric):
         2.0
     """
 
+    plot_lower_bound: float | None = 1.0
     signs: ClassVar[dict[str, int]] = {"x": 1}
 
     def __init__(
@@ -166,12 +177,14 @@ class VendiScore(EntropyMetric):
         super().__init__([kernel], Entropy(order, truncation), spectrum, **kwargs)
 
     def update(self, x: Features) -> None:
-        """Add a batch of items: (b, d) features."""
+        """Adds a batch of items: (b, d) features."""
         self._add(x)
 
 
 class RKEScore(VendiScore):
-    """n^2 / |K|_F^2, which is `VendiScore` of order 2, 1 <= score <= n: see `rke`.
+    """RKE score, `VendiScore` of order 2, in [1, n].
+
+        RKEScore = n^2 / |K|_F^2
 
     Example:
         >>> import torch
@@ -185,7 +198,7 @@ class RKEScore(VendiScore):
 
 
 class PromptMetric(EntropyMetric):
-    """What the metrics of items and their prompts have in common."""
+    """Base class of the metrics of items and their prompts."""
 
     def __init__(
         self,
@@ -200,14 +213,16 @@ class PromptMetric(EntropyMetric):
         super().__init__([kernel_x, kernel_t], Entropy(order, truncation), spectrum, **kwargs)
 
     def update(self, x: Features, t: Features) -> None:
-        """Add a batch of items: (b, d) features, and (b, m) features of their prompts."""
+        """Adds a batch of items: (b, d) features, and (b, m) features of their prompts."""
         self._add(x, t)
 
 
 class ConditionalVendiScore(PromptMetric):
-    """exp(H(K_X∘K_T / n) - H(K_T / n)): the diversity of x that the prompts t do not explain.
+    """Conditional Vendi score: the diversity of x that the prompts t do not explain.
 
-    1 <= score <= n; truncated, it may be below 1.
+        ConditionalVendiScore = exp(H_a(K_X∘K_T / n) - H_a(K_T / n))
+
+    In [1, n]; a truncated score can fall slightly below 1. Args are those of `conditional_vendi`.
 
     Example:
         >>> import torch
@@ -222,7 +237,9 @@ class ConditionalVendiScore(PromptMetric):
 
 
 class ConditionalRKEScore(ConditionalVendiScore):
-    """|K_T|_F^2 / |K_X∘K_T|_F^2, in [1, n]: `ConditionalVendiScore` of order 2.
+    """Conditional RKE score, `ConditionalVendiScore` of order 2, in [1, n].
+
+        ConditionalRKEScore = |K_T|_F^2 / |K_X∘K_T|_F^2
 
     Example:
         >>> import torch
@@ -239,9 +256,12 @@ class ConditionalRKEScore(ConditionalVendiScore):
 
 
 class InformationVendiScore(PromptMetric):
-    """exp(H(K_X/n) + H(K_T/n) - H(K_X∘K_T / n)): the diversity of x that the prompts t explain.
+    """Information Vendi score: the diversity of x that the prompts t explain.
 
-    0 < score <= n, of order 1 at least 1; the product with `ConditionalVendiScore` is `VendiScore`.
+        InformationVendiScore = exp(H_a(K_X / n) + H_a(K_T / n) - H_a(K_X∘K_T / n))
+
+    which equals VendiScore / ConditionalVendiScore. In (0, n], and at least 1 for order 1 without
+    truncation. Args are those of `information_vendi`.
 
     Example:
         >>> import torch
@@ -255,7 +275,9 @@ class InformationVendiScore(PromptMetric):
 
 
 class InformationRKEScore(InformationVendiScore):
-    """n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2), in (0, n]: `InformationVendiScore` of order 2.
+    """Information RKE score, `InformationVendiScore` of order 2, in (0, n].
+
+        InformationRKEScore = n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2)
 
     Example:
         >>> import torch
@@ -272,8 +294,8 @@ class InformationRKEScore(InformationVendiScore):
 
 
 def gather_rows(state: Tensor, group: Any = None) -> list[Tensor]:
-    """(n, d) features of each process, from the state of each: (n, d), or (0,) without items."""
-    size = torch.tensor([state[:1].numel(), state.element_size()], device=state.device)
-    width, itemsize = torch.stack(gather_all_tensors(size, group)).amax(dim=0).tolist()
+    """The (n, d) features of every process; the state of one without items is empty, (0,)."""
+    shape = torch.tensor([state[:1].numel(), state.element_size()], device=state.device)
+    width, itemsize = torch.stack(gather_all_tensors(shape, group)).amax(dim=0).tolist()
     dtype = torch.float64 if itemsize == torch.float64.itemsize else torch.float32
     return gather_all_tensors(state.to(dtype).reshape(len(state), width), group)

@@ -1,9 +1,9 @@
-"""The modes of a sample, and the diversity of its groups.
+"""Modes of a sample, and diversity of its groups.
 
-With phi the kernel's feature map, k(a, b) = <phi(a), phi(b)>, the eigenvectors v_j of
-C = sum_i phi(x_i) phi(x_i)^T / n are the modes whose weights are the eigenvalues of K/n, and
-u_j(x) = <phi(x), v_j> is how much of mode j there is in x. With random Fourier features this is
-FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
+With phi the feature map of the kernel, k(a, b) = <phi(a), phi(b)>, the modes are the eigenvectors
+v_j of C = sum_i phi(x_i) phi(x_i)^T / n. Their eigenvalues are those of K/n, and the loading
+u_j(x) = <phi(x), v_j> measures how strongly item x belongs to mode j. With random Fourier features
+this is FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
 """
 
 from collections.abc import Hashable, Iterator
@@ -20,36 +20,39 @@ from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Groups, Items, read, vendi_by_label
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
-    LEADING_BELOW,
-    SPARE,
+    OVERSAMPLING,
+    PARTIAL_RATIO,
     Map,
     leading,
-    precise,
     second_moments,
+    to_precise,
 )
 from vendi_guidance.scores.spectra import Exact, RandomFourier, Spectrum
 
 FKEA = RandomFourier(4000)
 
-ROUNDING = 1e-6  # eigenvalues below this share of the largest count as rounding errors
+ROUNDING = 1e-6  # eigenvalues below this share of the largest are rounding errors
 
 
 @dataclass(frozen=True)
 class Mode:
-    """An eigenvector of C, and the items with the largest components along it, best first.
+    """An eigenvector of C and the items with the largest loadings on it.
 
-    The eigenvalues of K/n, in (0, 1], sum to 1 over all modes. For well separated modes each is the
-    share of items in this one, times their mean similarity.
+    Attributes:
+        eigenvalue: of K/n, in (0, 1]; they sum to 1 over all modes. If modes are well separated, it
+            is the share of items in this mode times their mean similarity.
+        rows: indices of the top items, the largest loading first.
+        loadings: u(x) of each of these items, in [-1, 1].
     """
 
     eigenvalue: float
-    rows: tuple[int, ...]  # numbers of the top items
-    loadings: tuple[float, ...]  # u(x) of each of them, in [-1, 1]
+    rows: tuple[int, ...]
+    loadings: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class GroupScore:
-    """The Vendi score of one group of items, 1 <= score <= size."""
+    """The Vendi score of a group of items, 1 <= score <= size."""
 
     label: Hashable
     size: int
@@ -65,20 +68,21 @@ def find_modes(
     top: int = 20,
     spectrum: RandomFourier | Exact = FKEA,
 ) -> list[Mode]:
-    """The leading modes of x, and the items that show each best; the largest eigenvalue first.
+    """The leading modes of x and the most typical items of each; the largest eigenvalue first.
 
-    The sign of an eigenvector is chosen so that its largest |u(x)| is positive.
+    The sign of an eigenvector is chosen so that the loading with the largest magnitude is positive.
 
     Args:
         x: (n, d) features, or a stream of them that can be read twice in the same order.
-        count: how many modes; there are fewer where K has a smaller rank.
-        top: how many items of each mode.
-        spectrum: `RandomFourier`, for Gaussian kernels, in O(r^2 + n count) memory beside x; or
-            `Exact`, from the kernel's factor if it has fewer than n columns, else from K, n^2.
+        kernel: similarity of two items.
+        count: number of modes; fewer are returned if K has a smaller rank.
+        top: number of items for each mode.
+        spectrum: `RandomFourier` for Gaussian kernels, with O(features^2 + n count) memory beside
+            x; or `Exact`, from Z with K = Z Z^T if Z has fewer than n columns, else from K, O(n^2).
 
     Raises:
-        ValueError: count or top < 1, x can be read only once, another spectrum, or a kernel that
-            the spectrum cannot do.
+        ValueError: count or top < 1; x can be read only once; another spectrum; or a kernel that
+            the spectrum does not support.
 
     Example:
         >>> import torch
@@ -93,17 +97,17 @@ def find_modes(
     if isinstance(x, (Iterator, Stream)):
         raise ValueError("modes read the features twice: give an array, a list or a DataLoader")
     rows = read(x, kernel)
-    features_of = _feature_map(rows, kernel, spectrum)
-    if features_of is None:
+    feature_map = _feature_map(rows, kernel, spectrum)
+    if feature_map is None:
         gram = kernel.gram(gather(rows))
         n = len(gram)
         eigenvalues, vectors = _leading(gram.div_(n), count)
-        return _read_off(eigenvalues, vectors * (n * eigenvalues).sqrt().to(vectors), top)
-    [moment] = second_moments(rows, [(Part(kernel), features_of)])
+        return _as_modes(eigenvalues, vectors * (n * eigenvalues).sqrt().to(vectors), top)
+    [moment] = second_moments(rows, [(Part(kernel), feature_map)])
     eigenvalues, vectors = _leading(moment, count)
-    again = read(x, kernel) if isinstance(rows, Stream) else rows
-    loadings = [features_of(chunk) @ vectors.to(chunk) for chunk in chunks(again)]
-    return _read_off(eigenvalues, torch.cat(loadings), top)
+    rows = read(x, kernel) if isinstance(rows, Stream) else rows
+    loadings = [feature_map(chunk) @ vectors.to(chunk) for chunk in chunks(rows)]
+    return _as_modes(eigenvalues, torch.cat(loadings), top)
 
 
 @torch.no_grad()
@@ -116,16 +120,16 @@ def group_scores(
     truncation: int | None = None,
     spectrum: Spectrum = EXACT,
 ) -> list[GroupScore]:
-    """The Vendi score of each group by itself, the least diverse group first.
+    """The Vendi score of each group of items, the least diverse group first.
 
-    Larger groups can reach larger scores: truncate to compare groups of different sizes.
+    Larger groups can reach larger scores; truncate to compare groups of different sizes.
 
     Args:
         x, kernel, order, truncation, spectrum: as in `vendi`.
-        groups: (n,) labels of any kind, such as prompts or the clusters of k-means.
+        groups: (n,) labels of any hashable type, such as prompts or k-means clusters.
 
     Raises:
-        ValueError: order <= 0, truncation < 1, or not n labels.
+        ValueError: there are not n labels; or as in `vendi`.
 
     Example:
         >>> import torch
@@ -134,38 +138,39 @@ def group_scores(
         >>> [(group.label, round(group.score, 3)) for group in groups]
         [('dog', 1.0), ('cat', 2.0)]
     """
-    found = vendi_by_label(x, groups, kernel, Entropy(order, truncation), spectrum)
-    scores = [GroupScore(label, size, float(score)) for label, size, score in found]
+    scored = vendi_by_label(x, groups, kernel, Entropy(order, truncation), spectrum)
+    scores = [GroupScore(label, size, float(score)) for label, size, score in scored]
     return sorted(scores, key=lambda group: group.score)
 
 
 def _feature_map(rows: Rows, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:
-    """phi, or None where K itself is the smaller matrix or the only one there is."""
+    """The feature map phi, or None if the kernel has none or if K is smaller than C."""
     d = width(rows)
     if isinstance(spectrum, RandomFourier):
         return spectrum.map(kernel, d)
     if not isinstance(spectrum, Exact):
         raise ValueError(f"modes need RandomFourier(...) or Exact() as spectrum, got {spectrum}")
     rank = kernel.rank(d)
-    most = len(rows) - 1 if isinstance(rows, Tensor) else FLOAT64_UP_TO
-    return None if rank is None or rank > most else kernel.factor
+    limit = len(rows) - 1 if isinstance(rows, Tensor) else FLOAT64_UP_TO
+    return None if rank is None or rank > limit else kernel.factor
 
 
 def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """At most `count` eigenvalues, largest first, of a matrix of trace 1, and their vectors."""
-    w, matrix = len(matrix), precise(matrix)
-    if LEADING_BELOW * (count + SPARE) > w:
-        values, vectors = (found.flip(-1)[..., :count] for found in torch.linalg.eigh(matrix))
+    """At most `count` nonzero eigenvalues of a matrix, largest first, and their eigenvectors."""
+    w, matrix = len(matrix), to_precise(matrix)
+    if PARTIAL_RATIO * (count + OVERSAMPLING) > w:
+        values, vectors = torch.linalg.eigh(matrix)
+        values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
     else:
         tolerance = max(1e-9, 10 * torch.finfo(matrix.dtype).eps)
         values, vectors = leading(matrix, count, tolerance)
-    sound = values > ROUNDING * values[0]
-    return values[sound].double(), vectors[:, sound]
+    nonzero = values > ROUNDING * values[0]
+    return values[nonzero].double(), vectors[:, nonzero]
 
 
-def _read_off(eigenvalues: Tensor, u: Tensor, top: int) -> list[Mode]:
-    """The modes of the eigenvalues: (count,), from u of all items: (n, count)."""
+def _as_modes(eigenvalues: Tensor, u: Tensor, top: int) -> list[Mode]:
+    """The modes with these eigenvalues: (count,) and loadings u: (n, count) of all items."""
     u = torch.where(u.amax(dim=0) < -u.amin(dim=0), -u, u)
     loadings, rows = u.T.topk(min(top, len(u)), dim=1)
     columns = zip(eigenvalues.tolist(), rows.tolist(), loadings.tolist(), strict=True)
-    return [Mode(value, tuple(these), tuple(largest)) for value, these, largest in columns]
+    return [Mode(value, tuple(items), tuple(largest)) for value, items, largest in columns]

@@ -1,4 +1,4 @@
-"""How far a batch is from real images: kernel and Fréchet distances (KID, FID)."""
+"""Distances of generated from real images: kernel and Fréchet distances (KID, FID)."""
 
 import torch
 from torch import Tensor
@@ -10,19 +10,23 @@ from vendi_guidance.scores.manifold import as_pair
 
 
 def kernel_distance(x: Features, reference: Features) -> float:
-    """Squared MMD of the kernel (<a, b>/d + 1)^3: KID, on features of any encoder.
+    """Kernel distance (KD, or KID): unbiased squared MMD with a cubic kernel.
 
-    mean k(x_i, x_j) + mean k(r_i, r_j) - 2 mean k(x_i, r_j), the first two over i != j (Binkowski
-    et al., ICLR 2018; Gretton et al., 2012, Lemma 6). It is unbiased: 0 in expectation where both
-    sets are of one distribution, so at times below 0. KID is often reported as the mean over random
-    subsets of 1000, which has the same expectation and a larger variance. O((n + m)^2 d) time, in
-    float64, O((n + m) d) memory.
+        KD = mean_{i != j} k(x_i, x_j) + mean_{i != j} k(r_i, r_j) - 2 mean_{i, j} k(x_i, r_j)
+
+    with k(a, b) = (<a, b>/d + 1)^3 on features of any encoder (Binkowski et al., ICLR 2018; Gretton
+    et al., 2012, Lemma 6). If both sets have the same distribution it is 0 in expectation, and so
+    can be negative. KID is often reported as the mean over random subsets of 1000 images, which has
+    the same expectation and a larger variance. Computed in float64, in O((n + m)^2 d) time and
+    O((n + m) d) memory.
 
     Args:
-        x, reference: (n, d) features of generated and (m, d) of real images, at least 2 of each.
+        x: (n, d) features of generated images, n >= 2.
+        reference: (m, d) features of real images, m >= 2.
 
     Raises:
-        ValueError: fewer than 2 images in a set, or features that `manifold.as_pair` refuses.
+        ValueError: a set has fewer than 2 images; the sets differ in d; or features are not (n, d),
+            complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -31,24 +35,23 @@ def kernel_distance(x: Features, reference: Features) -> float:
         7.0
     """
     x, reference = as_pair(x, reference, 2, "give at least 2")
-    across = sum(_cubes(x[i], reference[j]).sum() for i, j in rectangle(x, reference))
+    across = sum(_cubic_kernel(x[i], reference[j]).sum() for i, j in rectangle(x, reference))
     mean_across = float(across) / (len(x) * len(reference))
     return _mean_of_pairs(x) + _mean_of_pairs(reference) - 2 * mean_across
 
 
 def frechet_distance(x: Features, reference: Features) -> float:
-    """|m - m_r|^2 + tr(C + C_r - 2 (C C_r)^(1/2)) of means m, covariances C: FID, on any features.
+    """Fréchet distance (FD, or FID) of Gaussians fitted to the features of both sets.
 
-    Heusel et al. (NeurIPS 2017); covariances with n - 1. Its bias is upwards and grows as images
-    get fewer: compare it at equal n and m, or use `kernel_distance`. No matrix square root is
-    computed, which would lose precision where there are fewer images than features.
-    O((n + m) d^2 + d^3) time, O(d^2) memory beside the features.
+        FD = |m - m_r|^2 + tr(C + C_r - 2 (C C_r)^(1/2))
 
-    Args:
-        x, reference: (n, d) features of generated and (m, d) of real images, at least 2 of each.
+    for means m and covariances C with denominator n - 1, on features of any encoder (Heusel et al.,
+    NeurIPS 2017). It is biased upwards, the more the fewer images there are: compare it at equal n
+    and m, or use `kernel_distance`. The trace is computed without a matrix square root, which would
+    lose precision with fewer images than features. O((n + m) d^2 + d^3) time, O(d^2) memory beside
+    the features.
 
-    Raises:
-        ValueError: fewer than 2 images in a set, or features that `manifold.as_pair` refuses.
+    Args and errors are those of `kernel_distance`.
 
     Example:
         >>> import torch
@@ -65,21 +68,21 @@ def frechet_distance(x: Features, reference: Features) -> float:
 
 
 def _mean_of_pairs(x: Tensor) -> float:
-    """The mean of `_cubes` over pairs of different rows of x: (n, d)."""
+    """The mean of `_cubic_kernel` over pairs of different rows of x: (n, d)."""
     total = 0.0
     for rows, columns in upper_triangle(x):
-        values = _cubes(x[rows], x[columns])
+        values = _cubic_kernel(x[rows], x[columns])
         total += float((values.triu_(1) if rows == columns else values).sum())
     return total / (len(x) * (len(x) - 1) / 2)
 
 
-def _cubes(a: Tensor, b: Tensor) -> Tensor:
+def _cubic_kernel(a: Tensor, b: Tensor) -> Tensor:
     """(n, m) values of the kernel (<a, b>/d + 1)^3, float64."""
     return (a.double() @ b.double().T).div_(a.shape[1]).add_(1).pow_(3)
 
 
 def _mean_and_root(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(d,) mean of x: (n, d), and a root R of its covariance R^T R, at most d rows; float64."""
+    """(d,) mean of x: (n, d), and R with at most d rows and covariance R^T R, in float64."""
     mean = torch.stack([chunk.double().sum(dim=0) for chunk in chunks(x)]).sum(dim=0) / len(x)
     root = mean.new_empty(0, len(mean))
     for chunk in chunks(x):

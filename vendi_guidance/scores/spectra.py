@@ -1,8 +1,8 @@
-"""Ways to compute the entropy of K/n, whose exponential is a diversity score.
+"""Algorithms for the entropy of K/n, whose exponential is a diversity score.
 
-`Exact` decomposes the matrix, `Nystrom` and `RandomFourier` a smaller one, from a low-rank
-approximation of K, and `Lanczos` needs only products with K. None has a special case for K_X∘K_T:
-that is the Gram matrix of one kernel, `kernels.Product`.
+`Exact` decomposes the matrix itself, `Nystrom` and `RandomFourier` decompose a low-rank
+approximation, and `Lanczos` needs only matrix-vector products. Conditional scores need no special
+case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
 """
 
 from abc import ABC, abstractmethod
@@ -19,56 +19,56 @@ from vendi_guidance.kernels.base import Features, Kernel
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
-from vendi_guidance.scores.entropy import Entropy, fill_up, renyi_entropy
+from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 from vendi_guidance.scores.linalg import (
     FLOAT64_UP_TO,
-    LEADING_BELOW,
-    SPARE,
+    OVERSAMPLING,
+    PARTIAL_RATIO,
     Map,
     eigenvalues,
     gauss_quadrature,
     leading_eigenpairs,
     matrix_entropy,
-    precise,
     second_moments,
+    to_precise,
     tridiagonalise,
 )
 
-DENSE_UP_TO = 20_000  # rows: up to here `Lanczos` stores K, beyond it computes K for every product
+DENSE_UP_TO = 20_000  # rows up to which `Lanczos` stores K instead of recomputing it per product
 
 
 class Spectrum(ABC):
-    """A way to compute the entropy of K/n, or with weights p of diag(sqrt p) K diag(sqrt p)."""
+    """An algorithm for the entropy of K/n, or of diag(sqrt p) K diag(sqrt p) for item weights p."""
 
     @abstractmethod
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        """The entropy of each part's K, or its approximation, in nats: 0-d float64 tensors.
+        """The exact or approximate entropy of each part's K in nats, as 0-d float64 tensors.
 
         Args:
-            rows: (n, d) features, as the kernels' `read` returns them, or a stream, read once.
-            parts: kernels, and the columns they read.
-            entropy: its order and truncation.
+            rows: (n, d) features as the kernels' `read` returns them, or a stream, read once.
+            parts: kernels and the columns that they compare.
+            entropy: order and truncation.
             weights: (n,) probabilities p of the items; None is 1/n each.
         """
 
     def entropy(
         self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Tensor:
-        """`entropies` of one kernel of x: (n, d)."""
+        """The entropy of one kernel on x: (n, d); see `entropies`."""
         return self.entropies(x, [Part(kernel)], entropy, weights)[0]
 
 
 @dataclass(frozen=True)
 class Exact(Spectrum):
-    """All eigenvalues, by a dense decomposition: O(n^3) time, O(n^2) memory.
+    """Dense eigendecomposition of K/n: O(n^3) time, O(n^2) memory.
 
-    Three cases cost less. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
-    memory. If K = Z Z^T with w < n columns (cosine kernels: w = d; two of them, joint: w = d m),
-    the (w, w) matrix Z^T Z has the same eigenvalues: O(n w^2) time, O(w^2) memory beside x, which
-    may be a stream. Truncated to t far below n, only the t leading eigenvalues are computed:
-    O(n^2 t), with a relative error of the score of about 1e-5.
+    Three cases are cheaper. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
+    memory. If K = Z Z^T and Z has w < n columns (cosine kernels: w = d; two of them jointly:
+    w = d m), the (w, w) matrix Z^T Z has the same nonzero eigenvalues: O(n w^2 + w^3) time, O(w^2)
+    memory beside x, which may be a stream. A truncation t far below n needs only the t leading
+    eigenvalues: O(n^2 t) time, with a relative error of about 1e-5 in the score.
 
     Example:
         >>> import torch
@@ -90,8 +90,8 @@ class Exact(Spectrum):
                 maps = [(part, part.kernel.factor) for part in parts]
                 return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
             rows = gather(rows)
-        by_tiles = entropy.is_collision and weights is None
-        if by_tiles and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
+        use_norms = entropy.is_collision and weights is None
+        if use_norms and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
             return [-norm.log() for norm in squared_norms(rows, parts)]
         matrices = (_matrix(part.of(rows), part.kernel, weights) for part in parts)
         return [matrix_entropy(matrix, entropy) for matrix in matrices]
@@ -99,14 +99,14 @@ class Exact(Spectrum):
 
 @dataclass(frozen=True)
 class Nystrom(Spectrum):
-    """K ~ K_nm K_mm^+ K_mn with m items drawn at random as landmarks (Williams & Seeger, 2000).
+    """Nystrom approximation K ~ K_nm K_mm^+ K_mn with m random landmark items.
 
     O(n m (d + m) + m^3) time, O(m^2) memory beside x. The mass that the landmarks do not explain is
-    spread over the m eigenvalues as in truncation, so the result also approximates the truncated
-    score (Ospanov & Farnia, 2025, Theorem 3).
+    spread evenly over the m eigenvalues, as in truncation, so the result also approximates the
+    truncated score (Williams & Seeger, 2000; Ospanov & Farnia, 2025, Theorem 3).
 
     Args:
-        rank: number of landmarks, drawn with the seed; n and above is all items, and exact.
+        rank, seed: m, the number of random landmarks, and their seed; exact if m >= n.
 
     Raises:
         ValueError: rank < 1.
@@ -130,22 +130,22 @@ class Nystrom(Spectrum):
         if self.rank >= len(x):
             return Exact().eigenvalues(x, kernel, weights)
         m, generator = self.rank, torch.Generator().manual_seed(self.seed)
-        drawn = torch.randperm(len(x), generator=generator, device="cpu")[:m].sort().values
-        landmarks = x[drawn.to(x.device)]
-        values, vectors = torch.linalg.eigh(precise(kernel.gram(landmarks)))
-        sound = values > m * torch.finfo(x.dtype).eps * values[-1]
-        root = (vectors[:, sound] * values[sound].rsqrt()).to(x)
+        chosen = torch.randperm(len(x), generator=generator, device="cpu")[:m].sort().values
+        landmarks = x[chosen.to(x.device)]
+        values, vectors = torch.linalg.eigh(to_precise(kernel.gram(landmarks)))
+        nonzero = values > m * torch.finfo(x.dtype).eps * values[-1]
+        inverse_root = (vectors[:, nonzero] * values[nonzero].rsqrt()).to(x)
 
         def features(chunk: Tensor) -> Tensor:
             blocks = kernel.blocks(torch.cat([landmarks, chunk]))
-            return blocks(slice(m, None), slice(m)) @ root
+            return blocks(slice(m, None), slice(m)) @ inverse_root
 
-        [found] = second_moments(x, [(Part(kernel), features)], weights)
-        explained = torch.linalg.eigvalsh(precise(found)).double().flip(0).clamp_(min=0)
+        [moment] = second_moments(x, [(Part(kernel), features)], weights)
+        explained = torch.linalg.eigvalsh(to_precise(moment)).double().flip(0).clamp_(min=0)
         explained = torch.nn.functional.pad(explained, (0, m - len(explained)))
         total = explained.sum()
-        is_all = total >= 1 - rounding(x.dtype, len(x))
-        return fill_up(explained / total.where(is_all, 1))
+        is_complete = total >= 1 - rounding(x.dtype, len(x))
+        return add_missing_mass(explained / total.where(is_complete, 1))
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
@@ -157,17 +157,20 @@ class Nystrom(Spectrum):
 
 @dataclass(frozen=True)
 class RandomFourier(Spectrum):
-    """K ~ Z Z^T with z(x) = [cos(w^T x), sin(w^T x)] / sqrt(r) for random w_1..r: FKEA.
+    """Random Fourier features (FKEA): K ~ Z Z^T for Gaussian kernels and their products.
 
-    For Gaussian kernels and their products (Rahimi & Recht, 2007; Ospanov et al., NeurIPS 2024,
-    Algorithm 1). O(n r (d + r) + r^3) time, O(r^2) memory beside x, which may be a stream. The
-    matrices of parts of the data add up to that of the whole, on any machines.
+        z(x) = [cos(w_1^T x), ..., cos(w_r^T x), sin(w_1^T x), ..., sin(w_r^T x)] / sqrt(r)
+
+    with random frequencies w_1, ..., w_r ~ N(0, I / sigma^2). O(n r (d + r) + r^3) time, O(r^2)
+    memory beside x, which may be a stream. The matrix that is decomposed, Z^T Z / n, is a mean over
+    items and can be accumulated over batches and machines (Rahimi & Recht, 2007; Ospanov et al.,
+    NeurIPS 2024, Algorithm 1).
 
     Args:
-        features: 2r, the number of columns of Z; the seed is that of the frequencies.
+        features, seed: 2r, the number of columns of Z, and the seed of the frequencies.
 
     Raises:
-        ValueError: features not even or < 2; on use, a kernel that is not a function of a - b.
+        ValueError: features is odd or < 2; on use, the kernel is not a function of a - b.
 
     Example:
         >>> import torch
@@ -182,16 +185,16 @@ class RandomFourier(Spectrum):
     def __post_init__(self) -> None:
         check_count("features", self.features)
         if self.features % 2:
-            raise ValueError(f"features must be even, a sine for each cosine, got {self.features}")
+            raise ValueError(f"features must be even, cosine-sine pairs, got {self.features}")
 
     def map(self, kernel: Kernel, d: int) -> Map:
-        """z: (b, d) features -> (b, 2r), for this kernel; every row has length 1."""
+        """The feature map z of this kernel, (b, d) -> (b, 2r); its rows have length 1."""
         count, generator = self.features // 2, torch.Generator().manual_seed(self.seed)
         frequencies = kernel.frequencies(d, count, generator)
         if frequencies is None:
             raise ValueError(
-                f"random Fourier features need a Gaussian kernel, or a product of such, got "
-                f"{kernel}: use Exact(), or for scores Nystrom({self.features})"
+                "random Fourier features need a Gaussian kernel or a product of Gaussian kernels, "
+                f"got {kernel}: use Exact(), or for scores Nystrom({self.features})"
             )
 
         def features(x: Tensor) -> Tensor:
@@ -212,18 +215,18 @@ class RandomFourier(Spectrum):
         return [matrix_entropy(moment, entropy) for moment in self.moments(rows, parts, weights)]
 
     def maps(self, parts: Sequence[Part], d: int) -> list[tuple[Part, Map]]:
-        """Parts of features of width d, each with its `map`."""
+        """Each part of features of width d, with its `map`."""
         return [(part, self.map(part.kernel, part.width(d))) for part in parts]
 
     def moments(
         self, rows: Rows, parts: Sequence[Part], weights: Tensor | None = None
     ) -> list[Tensor]:
-        """C = sum_i p_i z(x_i) z(x_i)^T: (2r, 2r) of each part, from one pass."""
+        """C = sum_i p_i z(x_i) z(x_i)^T of each part, (2r, 2r), from one pass over the rows."""
         return second_moments(rows, self.maps(parts, width(rows)), weights)
 
 
 class Estimate(NamedTuple):
-    """An entropy in nats, and the standard error of the estimation; 0-d float64 tensors."""
+    """An entropy in nats and its standard error, as 0-d float64 tensors."""
 
     entropy: Tensor
     standard_error: Tensor
@@ -231,21 +234,22 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Lanczos(Spectrum):
-    """tr f(K/n) from products with K and random vectors: for more items than `Exact` can take.
+    """Stochastic Lanczos quadrature of tr f(K/n): for more items than `Exact` can decompose.
 
-    Stochastic Lanczos quadrature (Ubaru, Chen & Saad, 2017) of f(l) = -l log l, or l^order. The
-    leading eigenpairs are computed first and deflated. Of f, the part a l + b l^2 is exact, from
-    tr A = 1 and tr A^2 = |K/n|_F^2, and only the remainder is estimated. Truncated scores are
-    computed as by `Exact`. O(n^2 (deflated + probes)) time for each step. Memory is that of K, n^2,
-    up to 20,000 items; beyond, each product computes K again, in O(n (deflated + probes) steps).
+    f(l) is -l log l for order 1, else l^order (Ubaru, Chen & Saad, 2017). To reduce the variance,
+    the leading eigenpairs are deflated, and the part a l + b l^2 of f is exact, from the known
+    traces of A = K/n and A^2. Truncated scores need leading eigenpairs only, as with `Exact`.
+    `estimate` also returns a standard error. O(n^2 (deflated + probes)) time for each step. Up to
+    20,000 items K is stored, in O(n^2) memory; beyond, each product recomputes it, in
+    O(n (deflated + probes) steps) memory.
 
     Args:
-        steps: nodes of the quadrature of each probe.
-        probes: number of random vectors, drawn with the seed.
-        deflated: how many leading eigenpairs are computed.
+        steps: number of quadrature nodes of each probe.
+        probes, seed: number of random probe vectors, and their seed.
+        deflated: number of leading eigenpairs to compute.
 
     Raises:
-        ValueError: deflated < 1; steps < 3 or probes < 2, which have no error bar.
+        ValueError: deflated < 1; steps < 3 or probes < 2, too few for a standard error.
 
     Example:
         >>> import torch
@@ -260,8 +264,9 @@ class Lanczos(Spectrum):
     deflated: int = 50
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 3), ("probes", 2), ("deflated", 1)):
-            check_count(name, getattr(self, name), least)
+        check_count("steps", self.steps, 3)
+        check_count("probes", self.probes, 2)
+        check_count("deflated", self.deflated)
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
@@ -272,15 +277,15 @@ class Lanczos(Spectrum):
     def estimate(
         self, x: Features, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Estimate:
-        """The entropy and its standard error, of `entropy`'s arguments.
+        """The entropy with its standard error; arguments as in `Spectrum.entropy`.
 
-        The error adds up that over the probes, the change in the last third of the steps, and
-        rounding. It is 0 where no products were needed.
+        The error combines the scatter over probes, the change over the last third of the steps, and
+        rounding. It is 0 if the result is exact or needs only leading eigenvalues.
         """
         x = kernel.read(x)
-        n, block = len(x), (entropy.truncation or self.deflated) + SPARE
-        if entropy.is_collision or LEADING_BELOW * block > n or _has_small_factor(kernel, x):
-            [exact] = Exact().entropies(x, [Part(kernel)], entropy, weights)
+        n, block = len(x), (entropy.truncation or self.deflated) + OVERSAMPLING
+        if entropy.is_collision or PARTIAL_RATIO * block > n or _has_small_factor(kernel, x):
+            exact = Exact().entropy(x, kernel, entropy, weights)
             return Estimate(exact, exact.new_zeros(()))
         strips = _strips(x, kernel, weights)
         generator = torch.Generator().manual_seed(self.seed)
@@ -292,10 +297,10 @@ class Lanczos(Spectrum):
             return v - vectors @ (vectors.T @ v)
 
         start = torch.randn(n, block, generator=generator, dtype=torch.float32, device="cpu").to(x)
-        top, vectors = leading_eigenpairs(multiply, start, block - SPARE)
+        top, vectors = leading_eigenpairs(multiply, start, block - OVERSAMPLING)
         top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
         if entropy.truncation is not None:
-            return Estimate(renyi_entropy(fill_up(top), order), zero)
+            return Estimate(renyi_entropy(add_missing_mass(top), order), zero)
         if isinf(order):
             return Estimate(-top[0].log(), zero)
         trace, error = _summand(top, order).sum(), zero
@@ -305,50 +310,55 @@ class Lanczos(Spectrum):
             moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
             signs = torch.randint(2, (n, self.probes), generator=generator, device="cpu").to(x)
             probes = deflate(signs.mul_(2).sub_(1))
-            lanczos = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
-            lengths = probes.square().sum(dim=0).double()
-            remainder, error = _remainder(lanczos, lengths, moments, order)
+            tridiagonal = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
+            squared_lengths = probes.square().sum(dim=0).double()
+            remainder, error = _remainder(tridiagonal, squared_lengths, moments, order)
             trace = trace + remainder
-        # the second term: n eigenvalues of 0, as products in this precision return them
+        # Rounding turns each of up to n zero eigenvalues into about eps times the largest one.
         error = torch.hypot(error, n * _summand(eps * top[0], order) + 8 * eps * trace)
         if order == 1:
             return Estimate(trace.clamp(min=0), error)
         return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
 
 
-def _remainder(lanczos: Tensor, lengths: Tensor, moments: Tensor, order: float) -> Estimate:
-    """tr f of a matrix of these tr A and tr A^2, from T and the squared lengths of the probes."""
+def _remainder(
+    tridiagonal: Tensor, squared_lengths: Tensor, moments: Tensor, order: float
+) -> Estimate:
+    """tr f(A), with its standard error, of the deflated A with moments tr A and tr A^2.
+
+    From the (probes, steps, steps) Lanczos matrices of the probes and their squared lengths.
+    """
 
     def traces(tridiagonal: Tensor) -> Tensor:
-        nodes, shares = gauss_quadrature(tridiagonal)
-        nodes, mass = nodes.clamp_(min=0), shares * lengths[:, None]
-        controls = torch.stack([nodes, nodes.square()], dim=-1)
+        """(probes,) estimates of tr f(A); f - a l - b l^2 has less variance than f."""
+        nodes, weights = gauss_quadrature(tridiagonal)
+        nodes, mass = nodes.clamp_(min=0), weights * squared_lengths[:, None]
+        powers = torch.stack([nodes, nodes.square()], dim=-1)
         f, root = _summand(nodes, order), mass.sqrt()
-        design, values = controls * root[..., None], f * root
-        solved = torch.linalg.lstsq(design.flatten(0, 1), values.flatten()[:, None])
-        fitted = solved.solution[:, 0]
-        return fitted @ moments + (mass * (f - controls @ fitted)).sum(dim=1)
+        design, target = (powers * root[..., None]).flatten(0, 1), (f * root).flatten()
+        coefficients = torch.linalg.lstsq(design, target[:, None]).solution[:, 0]
+        return coefficients @ moments + (mass * (f - powers @ coefficients)).sum(dim=1)
 
-    probed = traces(lanczos)
-    fewer = ceil(2 * lanczos.shape[1] / 3)
-    unconverged = probed.mean() - traces(lanczos[:, :fewer, :fewer]).mean()
-    return Estimate(probed.mean(), torch.hypot(probed.std() / len(probed) ** 0.5, unconverged))
+    values = traces(tridiagonal)
+    fewer = ceil(2 * tridiagonal.shape[1] / 3)
+    unconverged = values.mean() - traces(tridiagonal[:, :fewer, :fewer]).mean()
+    return Estimate(values.mean(), torch.hypot(values.std() / len(values) ** 0.5, unconverged))
 
 
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
-    """A symmetric matrix of trace 1 with the eigenvalues of K/n, but for zeros."""
+    """A symmetric matrix with the nonzero eigenvalues of K/n: K/n itself, or Z^T Z/n if smaller."""
     if _has_small_factor(kernel, x):
         return second_moments(x, [(Part(kernel), kernel.factor)], weights)[0]
-    root = _roots(x, weights)
+    root = _sqrt_weights(x, weights)
     return kernel.gram(x).mul_(root).mul_(root.T)
 
 
 def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], Iterator[Tensor]]:
-    """K/n in strips of rows; each call iterates over all of them."""
+    """A function that returns an iterator over K/n in strips of rows."""
     if len(x) <= DENSE_UP_TO:
         whole = _matrix(x, kernel, weights)
         return lambda: iter([whole])
-    root, blocks = _roots(x, weights), kernel.blocks(x)
+    root, blocks = _sqrt_weights(x, weights), kernel.blocks(x)
 
     def strips() -> Iterator[Tensor]:
         for start in range(0, len(x), CHUNK):
@@ -361,15 +371,16 @@ def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], I
 
 
 def _summand(p: Tensor, order: float) -> Tensor:
-    """What an eigenvalue adds to the entropy of order 1, else to the sum of powers."""
+    """f of the eigenvalues p: -p log p for order 1, else p^order."""
     return torch.special.entr(p) if order == 1 else p**order
 
 
 def _has_small_factor(kernel: Kernel, x: Tensor) -> bool:
+    """True if K = Z Z^T with fewer columns in Z than there are items."""
     return (kernel.rank(x.shape[1]) or len(x)) < len(x)
 
 
-def _roots(x: Tensor, weights: Tensor | None) -> Tensor:
-    """(n, 1) square roots of the items' probabilities."""
+def _sqrt_weights(x: Tensor, weights: Tensor | None) -> Tensor:
+    """(n, 1) square roots of the item probabilities."""
     p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
     return p.sqrt()[:, None]

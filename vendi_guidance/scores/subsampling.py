@@ -1,4 +1,4 @@
-"""A score of subsets of the items, and confidence intervals from such scores."""
+"""Scores of subsets of the items, and confidence intervals from them."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,28 +14,28 @@ from torch import Tensor
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.streams import as_stream
 
-Score: TypeAlias = Callable[..., Any]  # items and kernels in, a number or a 0-d tensor out
+Score: TypeAlias = Callable[..., Any]  # (items, kernels) -> a number or a 0-d tensor
 
 
 class Subsets:
-    """A score of subsets: its positional arguments are restricted to the same rows.
+    """A score as a function of the row indices of a subset of its items.
 
-    The arguments are first `items`, n entries each (tensors, arrays, sequences), then as many
-    `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t), (x, clusters, kernel). Kernels
-    among the `options`, the keywords, are moved to the arguments. Raises ValueError for no
-    arguments, streams, items of different n, and weights.
+    The positional arguments of the score are first `items` (tensors, arrays or sequences with n
+    entries each), then as many `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t),
+    (x, clusters, kernel). Kernels among the keyword `options` count as arguments. Raises ValueError
+    if there are no arguments, if items are streams or differ in n, or if there are weights.
     """
 
     def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
         if not arguments:
             raise ValueError("there are no items: give the score's arguments after the score")
         if options.get("weights") is not None:
-            raise ValueError("weights are for all items together: leave them out")
-        by_name = {k: kernel for k, kernel in options.items() if isinstance(kernel, Kernel)}
-        if by_name:
-            named = [name for name in signature(score).parameters if name in by_name]
-            arguments = [*arguments, *(by_name[name] for name in named)]
-            options = {k: option for k, option in options.items() if k not in named}
+            raise ValueError("subsets do not support item weights: leave them out")
+        named = [name for name, option in options.items() if isinstance(option, Kernel)]
+        if named:
+            named = [name for name in signature(score).parameters if name in named]
+            arguments = [*arguments, *(options[name] for name in named)]
+            options = {name: option for name, option in options.items() if name not in named}
         middle = (len(arguments) + 1) // 2
         self.score, self.options = score, options
         self.items, self.kernels = tuple(arguments[:middle]), tuple(arguments[middle:])
@@ -52,20 +52,22 @@ class Subsets:
         self.n = lengths[0]
 
     def __call__(self, rows: Tensor | None = None) -> float:
-        """The score of rows: (m,) of the items, or of all."""
+        """The score of the items with these (m,) row indices, or of all items."""
         items = self.items if rows is None else [_take(entries, rows) for entries in self.items]
         return float(self.score(*items, *self.kernels, **self.options))
 
     def permutations(self, seed: int, count: int) -> Iterator[Tensor]:
-        """(n,) row numbers in random order, `count` times."""
+        """`count` random permutations of the n row indices."""
         generator = torch.Generator().manual_seed(seed)
         for _ in range(count):
             yield torch.randperm(self.n, generator=generator, device="cpu")
 
 
 def quantile(level: float, degrees: int | None = None) -> float:
-    """z, such that a share `level` in (0, 1) of a distribution is within z deviations: of Student's
-    t with these degrees of freedom, of the normal without any."""
+    """The two-sided quantile z: a share `level` in (0, 1) of the distribution lies in [-z, z].
+
+    The distribution is Student's t with these degrees of freedom, or the normal for None.
+    """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     upper = (1 + level) / 2
@@ -73,17 +75,17 @@ def quantile(level: float, degrees: int | None = None) -> float:
 
 
 def standard_error(of_parts: Sequence[float], scale: float, is_ratio: bool) -> float:
-    """The standard error of a score, of its logarithm if `is_ratio`, from the scores of parts.
+    """The standard error of a score, or of its logarithm if `is_ratio`, from scores of subsets.
 
-    `scale` is sqrt(m / (n - m)) for parts of m of n items: the variance of means of m of n items is
-    to that of n fresh items as 1/m - 1/n to 1/n. The deviation of a score that grows with n is
-    about proportional to the score: hence logarithms.
+    `scale` is sqrt(m / (n - m)) for subsets of m of n items: means of such subsets have variance
+    proportional to 1/m - 1/n, means of n new items to 1/n. Logarithms suit scores that grow with n,
+    whose standard deviation is about proportional to the score.
     """
     return scale * stdev([math.log(part) for part in of_parts] if is_ratio else of_parts)
 
 
 def interval(value: float, half: float, is_ratio: bool) -> tuple[float, float]:
-    """The ends of a confidence interval whose half, of the logarithm if `is_ratio`, is `half`."""
+    """(low, high) at distance `half` from the value, or from its logarithm if `is_ratio`."""
     if is_ratio:
         return value * math.exp(-half), value * math.exp(half)
     return value - half, value + half
