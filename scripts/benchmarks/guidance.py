@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, line_of, measure, table
 from vendi_guidance import VendiGuidedSDXLPipeline
+from vendi_guidance.guidance.budget import CANDIDATES
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
-from vendi_guidance.guidance.rounds import CANDIDATES
 from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction

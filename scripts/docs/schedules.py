@@ -21,11 +21,12 @@ from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
 
 from scripts.benchmarks.measuring import table
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.guidance.budget import own_evaluations
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import CFG_EVERY, own_evaluations
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.timing import CFG_EVERY
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))

@@ -9,9 +9,9 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import CFG_STOP
 from vendi_guidance.guidance.settings import PRESETS, SIGMA_PROMPT, Published, Rounds, Settings
 from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.timing import CFG_STOP
 
 SHAPE = (4, 4, 4)
 LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers

@@ -9,7 +9,7 @@ from tests.guidance.test_engine import SHAPE, Network, diversity, seeded
 from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance import nearby
-from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.engine import PROPOSERS, Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
@@ -126,7 +126,7 @@ def test_what_proposes_follows_from_the_call_or_is_set(about, settings, proposal
     found = usual | about
     network = SimpleNamespace(**found)
     step = Step(0, found["count"], torch.zeros(1, *SHAPE), network=network)
-    assert Engine.proposal(step, Rounds(**settings)) == proposal
+    assert Engine.proposer(step, Rounds(**settings)) is PROPOSERS[proposal]
 
 
 # Through pipelines

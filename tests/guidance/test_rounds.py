@@ -16,20 +16,18 @@ from tests.helpers import tiny_pipelines
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import ImageSpace, VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.guidance.rounds import (
+from vendi_guidance.guidance.budget import (
     CANDIDATES,
-    CFG_STOP,
     LARGEST_BUDGET,
     LEAST,
     ROUNDS as USUAL_ROUNDS,
     affordable,
     budget_of,
-    is_distilled,
-    shortening,
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
 from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.timing import CFG_STOP, is_distilled, shortening
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vendi_guidance import Published, Rounds, VendiGuidance
-from vendi_guidance.guidance.engine import WAYS
+from vendi_guidance.guidance.engine import PROPOSERS
 from vendi_guidance.guidance.settings import (
     NOT_GIVEN,
     PROPOSALS,
@@ -148,7 +148,7 @@ def test_a_config_goes_round_trip(settings):
 
 
 def test_each_proposal_has_a_way_to_make_moves():
-    assert tuple(WAYS) == PROPOSALS
+    assert tuple(PROPOSERS) == PROPOSALS
     assert VendiGuidance(proposal="prompt").settings == Rounds(proposal="prompt")
 
 

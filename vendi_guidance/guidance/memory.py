@@ -1,4 +1,4 @@
-"""What guidance keeps from call to call: finished samples, exemplars, the prompt bandwidth."""
+"""What guidance keeps between calls: finished samples, exemplars, the prompt bandwidth."""
 
 import logging
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from vendi_guidance.scores.bandwidth import median_distance
 logger = logging.getLogger(__name__)
 
 PROMPTS_TO_SETTLE = 10
-"""The prompt bandwidth is fixed once so many different prompts have been seen."""
+"""Number of different prompts after which the automatic prompt bandwidth is fixed."""
 
 LASTING = ("session", "call")
-"""How long finished samples are remembered: the words that users give as `memory`."""
+"""How long finished samples are remembered: the values of the user's `memory` argument."""
 
 Samples = tuple[Tensor, Tensor | None]
 """(b, ...) features and (b, m) prompt embeddings of finished samples."""
@@ -33,12 +33,12 @@ def check_lasting(memory: str) -> None:
 
 
 class Memory:
-    """What guidance keeps from call to call.
+    """What guidance keeps between calls.
 
     Attributes:
-        window: the finished samples, by shape: see `SlidingWindow`.
-        exemplars: a window of the (n, ...) exemplars given, or None.
-        sigma_prompt: the prompt bandwidth that was found and fixed, or None.
+        window: the finished samples, by shape.
+        exemplars: the exemplars as a window, or None.
+        sigma_prompt: the automatic prompt bandwidth once it is fixed, else None.
     """
 
     def __init__(self, window: int | SlidingWindow, exemplars: Tensor | None = None) -> None:
@@ -51,17 +51,18 @@ class Memory:
 
     @property
     def skipped(self) -> int:
-        """How many guidance steps of single samples were skipped, and samples not remembered."""
+        """Number of guidance steps skipped (one per sample) and of samples not remembered, because
+        of NaN or infinity."""
         return int(self._skipped)
 
     def add(self, features: Tensor, prompts: Tensor | None) -> None:
-        """Remember finished samples, except those that hold NaN or infinity."""
+        """Remember finished samples, except those with NaN or infinity."""
         finite = torch.isfinite(as_rows(features)).all(dim=1)
         if prompts is not None:
             finite &= torch.isfinite(prompts).all(dim=1).to(finite.device)
             prompts = prompts[finite.to(prompts.device)]
         self.count_skipped(finite)
-        self._skipped = self.skipped  # the call is over: now it may wait for the device
+        self._skipped = self.skipped  # the call is over, so waiting for the device costs nothing
         if self._skipped and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -73,7 +74,7 @@ class Memory:
             self.commit([(features[finite], prompts)])
 
     def commit(self, finished: list[Samples]) -> None:
-        """Let samples enter the window, or the list of `holding`."""
+        """Add samples to the window, or to the list of `holding`."""
         for features, prompts in finished:
             if self._held is None:
                 self.window.append(features, prompts)
@@ -83,7 +84,8 @@ class Memory:
 
     @contextmanager
     def holding(self) -> Iterator[list[Samples]]:
-        """Meanwhile finished samples enter the list that this yields, for `commit`, instead."""
+        """Within this context finished samples go to the list that it yields, for `commit` later,
+        instead of the window."""
         outer, self._held = self._held, []
         try:
             yield self._held
@@ -91,11 +93,11 @@ class Memory:
             self._held = outer
 
     def count_skipped(self, finite: Tensor) -> None:
-        """Count the samples of a step that were skipped: those where finite, (b,), is False."""
+        """Count the samples that a step skipped: those where `finite`, (b,), is False."""
         self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
 
     def score(self, settings: Settings, prompts: Tensor | None) -> Score:
-        """What a call for (b, m) prompts raises; None where prompts are not compared."""
+        """The score of a call for (b, m) prompts, or None where prompts are not compared."""
         return Score(
             settings.build_objective(self._bandwidth(settings, prompts)),
             settings.build_space(),
@@ -106,7 +108,7 @@ class Memory:
         )
 
     def _bandwidth(self, settings: Settings, prompts: Tensor | None) -> float:
-        """The prompt bandwidth: given, or found from (b, m) prompts and the window's."""
+        """The prompt bandwidth: as set, or found from (b, m) prompts and those in the window."""
         given = settings.sigma_prompt or self.sigma_prompt
         if given is not None or prompts is None or not settings.is_conditional:
             return given or SIGMA_PROMPT
@@ -119,7 +121,7 @@ class Memory:
         copies = exact_ones(seen @ seen.T, seen.shape[1]).tril_(-1) == 1
         distinct = seen[~copies.any(dim=1)].mul(1e4).round().unique(dim=0) / 1e4
         if len(distinct) < 2:
-            return SIGMA_PROMPT  # one prompt is like itself at any bandwidth
+            return SIGMA_PROMPT  # with one prompt every bandwidth gives the same
         sigma = SIGMA_PROMPT * median_distance(distinct)
         if len(distinct) >= PROMPTS_TO_SETTLE:
             self.sigma_prompt = sigma

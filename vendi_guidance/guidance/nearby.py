@@ -1,19 +1,19 @@
-"""Prompts nearby: guidance of networks distilled to few steps, where a noised prompt proposes.
+"""Prompts nearby: guidance of distilled networks, where a perturbed prompt proposes the moves.
 
-Such a network predicts much the same whatever the noise of its latents, and takes a move along the
-score's gradient back. It does follow a move towards what it would generate for a prompt nearby,
-the prompt with noise on its embeddings, unless that contradicts the prompt. So from the prediction
-x for the prompt, and with the noise eps that the sampler's latents have,
+A network distilled to few steps predicts much the same image whatever the noise, and undoes moves
+along the score's gradient. It does follow a move towards the image that it would generate for a
+prompt nearby, the prompt with noise on its embeddings, except where that contradicts the prompt. So
+from the prediction x for the prompt, and with the noise eps of the sampler's latents,
 
-    v <- predict(a x + s eps, prompt + noise),
-    v <- predict(a' (x + b (v - x)) + s' eps, prompt),
-    v <- x + b' (v - x) + p |v - x| grad Score / |grad Score|,
+    v <- predict(a x + s eps, prompt + noise)                     the proposal
+    v <- predict(a' (x + b (v - x)) + s' eps, prompt)             the answer
+    v <- x + b' (v - x) + p |v - x| grad Score / |grad Score|     extended, and pushed apart
 
-where a, s is the level at which the step began and a', s' the level of the rounds, which the
-schedule need not have. What the prompt leaves open of v - x stays in its answer, and the rest
-fades. The sampler's next step answers once more; b' and p are smaller where its level is lower, and
-b where the schedule begins below the level of the rounds. With fresh noise for each prediction
-fewer samples would leave x.
+where a, s is the level at which the step began, and a', s' that of the rounds, which the schedule
+may skip. The answer keeps the part of v - x that the prompt leaves open; the rest fades. The
+sampler's next step answers once more: b' and p are smaller where its level is lower, and b where
+the schedule begins below the level of the rounds. With fresh noise for each prediction, fewer
+samples would leave x.
 """
 
 from dataclasses import replace
@@ -21,50 +21,52 @@ from dataclasses import replace
 import torch
 
 from vendi_guidance.guidance.noise import fresh_noise
-from vendi_guidance.guidance.rounds import level_of, network_of, shortening, wanted_ratio
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening, wanted_ratio
 
 PROMPT_NOISE = 12.0
-"""The sigma of `guidance.noise.prompt_nearby`: noise twelve times as long as the embedding of a
-token. What it proposes need not resemble the prompt, since the prompt itself answers."""
+"""The sigma of `guidance.noise.prompt_nearby`: noise twelve times as long as a token's embedding.
+The proposal need not resemble the prompt, since the prompt itself answers."""
 
 EXTENSION = 0.75
-"""b - 1 at the default scale, and b' - 1 at most."""
+"""b - 1 at the default scale, and the largest b' - 1."""
 
 PUSH = 0.3
-"""p, at most."""
+"""The largest p."""
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
-    """Let the prompt answer what a prompt nearby proposes, after a denoising step.
+    """Propose a move by a prompt nearby, and let the prompt answer, after a denoising step.
 
     Args:
         step: with the network; its first prediction is x.
 
     Returns:
-        The step with latents at the level where it ended; a sample where they are not finite keeps
-        its own.
+        The step with latents at the level where it ended. A sample for which these are not finite
+        keeps its latents.
 
     Raises:
         RuntimeError: the step has no network.
-        ValueError: the network is given no embeddings of a prompt's tokens.
+        ValueError: the network takes no embeddings of a prompt's tokens.
     """
     network = network_of(step)
-    (start, end), level = network.levels, level_of(step, settings)
+    (start, end), level = network.levels, level_of_rounds(step, settings)
     original = network.denoised
     if end.noise:
         noise = (step.latents - end.signal * original) / end.noise
     else:
         noise = fresh_noise(step.generator, original)
     further = EXTENSION * settings.scale / FIRST_MOVE  # b - 1
+
     proposed = start.mix(original, noise)
     nearby = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
     shorter = shortening(step, level, settings)
     target = original + shorter * (1 + further) * (nearby - original)
     clean = network.denoise(level.mix(target, noise), level)
+
     if end.noise:  # else no step follows to answer
         share = min(1.0, end.ratio / level.ratio)
         deviation = clean - original
@@ -75,15 +77,16 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         score.count_skipped(finite)
         length = share * PUSH * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
         clean = clean + (length * direction.where(finite, 0)).view_as(clean)
+
     network.restart(clean, noise)
     return step.with_finite_latents(end.mix(clean, noise))
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
-    """Due after the first step that ends below the wanted level; the next one answers too."""
+    """Whether this is the first step that ends below the wanted level, or a later one."""
     return step.network is not None and step.network.levels[1].ratio < wanted_ratio(step, settings)
 
 
 def evaluations(step: Step, settings: Rounds) -> int:
-    """How many evaluations of the network `repeat` takes for each sample, whatever the settings."""
+    """How many evaluations of the network `repeat` takes for each sample: always 2."""
     return 2

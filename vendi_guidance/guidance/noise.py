@@ -1,4 +1,4 @@
-"""Noise of a call's generators: fresh noise for latents, and prompts nearby."""
+"""Noise from a call's generators: on latents, and on the embeddings of prompts."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,9 @@ from vendi_guidance.guidance.step import Generator
 
 
 def fresh_noise(generator: Generator, like: Tensor) -> Tensor:
-    """Drawn where its generator is: one on the CPU gives every device the same noise.
+    """Standard normal noise in the shape, dtype and place of `like`.
+
+    It is drawn on the generator's device: a CPU generator gives every device the same noise.
 
     Args:
         generator: one for all rows of `like`, or one for each.
@@ -25,7 +27,7 @@ def fresh_noise(generator: Generator, like: Tensor) -> Tensor:
 
 
 def each_of(generator: Generator, count: int) -> list[Generator]:
-    """The generator of each sample: its own, or the one that all share."""
+    """A generator for each sample: its own, or the one that all share."""
     if isinstance(generator, Sequence) and len(generator) > 1:
         return [*generator]
     return [generator] * count
@@ -34,17 +36,17 @@ def each_of(generator: Generator, count: int) -> list[Generator]:
 def prompt_nearby(
     tokens: Tensor, sigma: float, generator: Generator = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The embeddings of a prompt near this one: e + sigma |e| / sqrt(width) N(0, I) for a token e.
+    """Perturb a prompt: e + sigma |e| / sqrt(width) N(0, I) for the embedding e of each token.
 
-    So noise of sigma 1 is about as long as the token itself. Where a token is zeros, as pipelines
-    put them in place of a text encoder that is left out, |e| is the mean of the others'.
+    With sigma = 1 the noise is about as long as the embedding. For tokens of zeros, which pipelines
+    use in place of an omitted text encoder, |e| is the mean norm of the other tokens.
 
     Args:
-        tokens: (rows, t, ..., width) all of one sample; its rows get the same noise.
+        tokens: (rows, t, ..., width) of one sample; all rows get the same noise.
         sigma: at least 0.
-        generator: one.
-        mask: (t,) True for tokens that the network reads; others stay, and use up no noise, so that
-            the result does not depend on how far a batch is padded.
+        generator: of the noise.
+        mask: (t,) True for the tokens that the network reads. The others stay as they are and draw
+            no noise, so that the result does not depend on padding.
 
     Returns:
         A new tensor in the shape and dtype of `tokens`.

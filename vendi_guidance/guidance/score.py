@@ -1,4 +1,4 @@
-"""The score that one call raises, and how: the direction in which it rises, and moves along it."""
+"""The diversity score of one call: its gradient, moves along it, and the choice of candidates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,23 +13,24 @@ from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.window import SlidingWindow
 
 SAME = 0.99
-"""The similarity from which on two prompts count as the same."""
+"""Two prompts count as the same from this similarity on."""
 
 OF_LARGEST = 0.6
-"""The spread as a share of the largest distance. That shows what a prompt leaves open even where a
-model makes nearly all images alike; the median distance is then nearly 0."""
+"""The spread, as a share of the largest distance. The largest shows what a prompt leaves open even
+where nearly all images of a model are alike and the median distance is about 0."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """An objective, the space in which it compares samples, and what it compares them with: built
-    once a call, from its settings, its prompts and the memory.
+    """An objective, the space in which it compares samples, and the samples to compare with.
+
+    It is built once per call, from the settings, the prompts and the memory.
 
     Attributes:
-        window: of remembered samples.
-        exemplars: samples that count against, or None.
-        beta: their weight.
-        count_skipped: told (b,) False for samples that a move would have broken.
+        window: the remembered samples.
+        exemplars: samples whose score is subtracted, or None.
+        beta: weight of the exemplars.
+        count_skipped: called with (b,) False for samples whose move was not finite.
     """
 
     objective: Objective
@@ -46,7 +47,7 @@ class Score:
             step: with a prediction, unless the space needs none.
 
         Raises:
-            ValueError: samples that do not fit the memory's.
+            ValueError: the samples do not fit those in the memory.
         """
         features, pull_back = self.space.view(step.pipeline, step.latents, step.prediction)
         window = self.window.of_shape(features.shape[1:])
@@ -64,14 +65,16 @@ class Score:
         return unit_rows(as_rows(pull_back(found)).to(step.latents.device))
 
     def move(self, latents: Tensor, direction: Tensor, length: Tensor | float) -> Tensor:
-        """Latents moved on the sphere of their norm; those where the result is not finite stay, and
-        are counted in the memory.
+        """Move latents on the sphere of their norm.
 
         Args:
             latents: (b, ...).
             direction: (b, D) unit rows.
-            length: before the projection back to the sphere, as a share of the norm; one for all
+            length: as a share of the norm, before the projection back to the sphere; one for all
                 samples or (b, 1).
+
+        Returns:
+            (b, ...) moved latents. Samples whose move is not finite stay, and are counted.
         """
         z = as_rows(latents)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
@@ -81,7 +84,14 @@ class Score:
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 
     def choose(self, step: Step, noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-        """Of (c, b, ...) candidates and their predictions, (b, ...) that differ most."""
+        """Choose one of c candidates for each sample, so that the predictions differ most.
+
+        Args:
+            noisy, clean: (c, b, ...) candidates and the predictions for them.
+
+        Returns:
+            The chosen ones, (b, ...) each.
+        """
         if len(noisy) == 1:
             return noisy[0], clean[0]
         features = torch.stack([self.space.remember(step.pipeline, one) for one in clean])
@@ -92,8 +102,16 @@ class Score:
 
 
 def spread(clean: Tensor, similarity: Tensor) -> Tensor:
-    """(b, 1) how far each prediction is from the others for the same prompt, by (b, b) similarities
-    of prompts; NaN where there are none."""
+    """How far each prediction is from the others for the same prompt: `OF_LARGEST` times the
+    largest distance.
+
+    Args:
+        clean: (b, ...) predictions.
+        similarity: (b, b) of their prompts.
+
+    Returns:
+        (b, 1); NaN for a sample without others.
+    """
     rows = as_rows(clean)
     # from differences: inner products leave rounding of the distance between copies
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,8 +1,8 @@
-"""The settings of guidance, each said once: name, type, default, range, what is typical, help.
+"""The settings of guidance, defined once: name, type, default, range, typical values, help.
 
-The two algorithms have a type of settings each: `Rounds` and `Published`. `VendiGuidance`, the
-guided pipelines' `diversity_*` arguments and the command line's options derive from their fields; a
-test holds the table in docs/dial.md against them.
+Each of the two algorithms has its settings: `Rounds` and `Published`. The arguments of
+`VendiGuidance`, the guided pipelines' `diversity_*` arguments and the command line's options derive
+from their fields. A test compares the table in docs/dial.md with them.
 """
 
 import logging
@@ -24,27 +24,27 @@ from vendi_guidance.kernels.standard import Gaussian
 logger = logging.getLogger(__name__)
 
 LARGEST_SCALE = 1e6
-"""A step of this length already replaces the latent; a much longer one overflows."""
+"""A move of this length replaces the latent altogether; a much longer one overflows."""
 
 STRENGTH = 0.5
-"""The default of the dial: docs/comparison.md shows what it keeps, and what more costs."""
+"""The default of the dial. docs/comparison.md shows its results and those of other strengths."""
 
 FIRST_MOVE = 2.65
-"""The scale of rounds at that strength."""
+"""The default `Rounds.scale`, at that strength."""
 
 SIGMA_SHARE = 0.7
 """The automatic `sigma_latent`, as a share of the median distance."""
 
 SIGMA_PROMPT = 0.3
-"""The published bandwidth for unit-length pooled CLIP embeddings, which lie about 1 apart."""
+"""The published bandwidth, for unit-length pooled CLIP embeddings; they are about 1 apart."""
 
 
 PROPOSALS = ("gradient", "prompt")
-"""What can propose moves; `engine.WAYS` has a module for each."""
+"""What can propose moves: see `engine.PROPOSERS`."""
 
 
 class _NotGiven:
-    """Stands for an argument that was not given, where None is a value of its own."""
+    """Marks an argument that was not given, where None is a valid value."""
 
     def __repr__(self) -> str:
         return "<not given>"
@@ -54,11 +54,11 @@ NOT_GIVEN: Any = _NotGiven()
 
 
 def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
-    """A field of settings, of type float, int (a count of at least 1) or str.
+    """A field of settings, of type float, int or str.
 
-    `about` says what applies: `range`, (least, largest); `above`, the least is excluded; `least`,
-    of an int; `choices`, the names allowed; `none`, a word for what None means; `typical`, the
-    values in use; `command_line`, not offered if False.
+    `about` may have: `range`, the (least, largest) float; `above`, True to exclude the least;
+    `least`, of an int, 1 by default; `choices`, the names allowed; `none`, what None means;
+    `typical`, the values in use; `command_line`, False for a setting without an option.
     """
     usual = {
         "range": None,
@@ -73,7 +73,7 @@ def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
 
 
 def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a setting may have this value."""
+    """Raise ValueError unless this is a valid value of the setting."""
     if value is None and about["none"] is not None:
         return
     if about["choices"] is not None:
@@ -89,7 +89,7 @@ def _check(name: str, value: Any, about: Mapping[str, Any]) -> None:
 
 
 def _limits(about: Mapping[str, Any]) -> str:
-    """What values a setting may have, in words."""
+    """The valid values of a setting, as text."""
     if about["choices"] is not None:
         return f"one of {', '.join(about['choices'])}"
     if about["type"] is int:
@@ -102,7 +102,7 @@ def _limits(about: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What both algorithms have: a score, and the space in which it compares samples."""
+    """The settings of both algorithms: the score, and the space in which it compares samples."""
 
     objective: str = _setting(
         "conditional-vendi",
@@ -141,7 +141,7 @@ class Settings:
     )
     beta: float = _setting(
         0.5,
-        "The weight of the exemplars: how much of the score against them is subtracted.",
+        "The weight of the exemplars' score, which is subtracted.",
         range=(0, math.inf),
         command_line=False,
     )
@@ -155,12 +155,12 @@ class Settings:
     ) -> "Rounds | Published":
         """These settings, or those of a preset, with changes by name; NOT_GIVEN is no change.
 
-        What only the other algorithm has picks that algorithm, with its own defaults: a strength
-        picks rounds, `every` picks guidance as published.
+        A setting that only the other algorithm has selects that algorithm, with its defaults: a
+        strength selects `Rounds`, `every` selects `Published`.
 
         Args:
-            strength: sets what the dial sets, before the changes.
-            changes: `rounds=0`, the older way to ask for `Published`, keeps what both have.
+            strength: position of the dial, applied before the changes.
+            changes: `rounds=0`, the older way to ask for `Published`, keeps the common settings.
 
         Raises:
             ValueError: an unknown preset, a value out of its range, or a preset and a strength.
@@ -198,7 +198,7 @@ class Settings:
 
     @property
     def needs_prediction(self) -> bool:
-        """Whether the scheduler's prediction of clean latents is read."""
+        """Whether guidance needs the step's prediction of clean latents."""
         return self.build_space().needs_prediction
 
     @property
@@ -207,7 +207,7 @@ class Settings:
         return self.objective.startswith("conditional")
 
     def build_objective(self, sigma_prompt: float) -> Objective:
-        """The objective, its prompt kernel of bandwidth `sigma_prompt`."""
+        """The objective, with a prompt kernel of bandwidth `sigma_prompt`."""
         sigma = self.sigma_latent
         latent = Gaussian(sigma) if sigma else MedianGaussian(SIGMA_SHARE)
         prompt = Gaussian(sigma_prompt) if self.is_conditional else None
@@ -215,13 +215,13 @@ class Settings:
         return OBJECTIVES[self.objective](latent, prompt, *truncation)
 
     def build_space(self) -> Space:
-        """The space where samples are compared."""
+        """The space in which samples are compared."""
         return SPACES[self.space] if isinstance(self.space, str) else self.space
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds(Settings):
-    """Guidance at one noise level, in rounds that the network answers: `guidance.rounds`.
+    """Guidance in rounds at one noise level, each answered by the network: `guidance.rounds`.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -234,18 +234,18 @@ class Rounds(Settings):
     strength: InitVar[float] = NOT_GIVEN
     scale: float = _setting(
         FIRST_MOVE,
-        "The length of the first move, as a multiple of how far the predictions for a prompt are "
-        "apart; what the dial sets. 0 turns guidance off: the stock pipeline, bit for bit.",
+        "The length of the first move, in units of the distance between the predictions for a "
+        "prompt. The dial sets it. 0 turns guidance off: the stock pipeline, bit for bit.",
         range=(0, LARGEST_SCALE),
         typical="1.3 to 5.3",
     )
     budget: float | None = _setting(
         None,
-        "How many evaluations of the network a call takes, as a multiple of the stock call's. "
-        "Steps with less classifier-free guidance (CFG) leave some to the rounds, which have at "
-        "least 8, so that short calls take more, and at most 16 times the budget. Without CFG "
-        "nothing is left, and the rounds' evaluations come on top: up to as many as steps; in "
-        "calls of up to 9 steps two, or four where the undistilled network makes the rounds.",
+        "Evaluations of the network in a call, as a multiple of the stock call's. Rounds use what "
+        "steps with less classifier-free guidance (CFG) save: at least 8 evaluations, so that "
+        "short calls take more than the budget, and at most 16 times the budget. Without CFG they "
+        "come on top: 16, or as many as the call has steps if that is less; in calls of up to 9 "
+        "steps two, or four where the undistilled network makes the rounds.",
         range=(0, math.inf),
         above=True,
         typical="1 to 1.5",
@@ -254,8 +254,8 @@ class Rounds(Settings):
     rounds: int | None = _setting(
         None,
         "How many times the denoising step at the noise level `level` is repeated. Each round adds "
-        "fresh noise and a guidance step, whose length falls to 0, and evaluates the network. "
-        "CFG is off until then. Calls that cannot afford so many have fewer, with longer steps.",
+        "fresh noise and a move, shorter from round to round, and evaluates the network. CFG is "
+        "off before the rounds. Calls that cannot afford this number have fewer, longer moves.",
         int,
         least=0,  # for the keyword and the option, where 0 stands for `Published`
         typical="4 to 12",
@@ -263,17 +263,17 @@ class Rounds(Settings):
     )
     candidates: int | None = _setting(
         None,
-        "How many draws of noise a round tries for each sample, to keep the one that differs most "
-        "from the others. Each is one evaluation of the network.",
+        "How many noises a round tries for each sample. It keeps the one whose prediction differs "
+        "most from the other samples'. Each takes one evaluation of the network.",
         int,
         typical="1 to 3",
         none="2, or 3 where the budget pays for more than 16 evaluations in rounds",
     )
     level: float = _setting(
         0.2,
-        "The noise level of the rounds: noise to signal, divided by the square root of the number "
-        "of elements of a latent. Higher is earlier: it keeps more of what prompts say, and "
-        "decides less.",
+        "The noise level of the rounds: the noise-to-signal ratio, divided by the square root of "
+        "the number of elements of a latent. A higher level is earlier in the schedule: it keeps "
+        "more of what prompts say, and images differ less.",
         range=(0, math.inf),
         above=True,
         typical="0.05 to 0.4",
@@ -281,17 +281,17 @@ class Rounds(Settings):
     cfg: float = _setting(
         0.5,
         "The share of classifier-free guidance (CFG) after the rounds: a scale w becomes "
-        "1 + cfg (w - 1). CFG restores what prompts say, and draws samples together. Below a "
+        "1 + cfg (w - 1). CFG restores what prompts say, and makes samples more alike. Below a "
         "noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.",
         range=(0, 1),
         typical="0.25 to 1",
     )
     proposal: str | None = _setting(
         None,
-        'What proposes moves: "gradient", that of the score; or "prompt", what the network '
-        "generates for a prompt nearby, with two evaluations of the network. Automatic is the "
-        "prompt in calls of up to 9 steps without CFG, whose networks take moves along a gradient "
-        "back, unless an undistilled network predicts in the rounds.",
+        'What proposes moves: "gradient", the gradient of the score; or "prompt", the prediction '
+        "for a perturbed prompt, which takes two evaluations of the network. Automatic is the "
+        "prompt in calls of up to 9 steps without CFG, whose networks undo moves along a gradient, "
+        "unless an undistilled network predicts in the rounds.",
         str,
         choices=PROPOSALS,
         none="automatic",
@@ -310,7 +310,7 @@ class Rounds(Settings):
 
 
 def _with_default(name: str, default: Any) -> Any:
-    """A setting that both algorithms have, with a default of its own."""
+    """A common setting, with another default."""
     return field(default=default, metadata=Settings.__dataclass_fields__[name].metadata)
 
 
@@ -354,7 +354,7 @@ class Published(Settings):
 def settings_of(
     objective: str | Settings, preset: str | None, **changes: Any
 ) -> Rounds | Published:
-    """What the arguments of `VendiGuidance` ask for; the first may be the settings themselves."""
+    """The settings that the arguments of `VendiGuidance` mean. `objective` may be settings."""
     if not isinstance(objective, Settings):
         return Rounds().changed(preset, objective=objective, **changes)
     if preset is not None:
@@ -367,7 +367,7 @@ def _names(kind: type[Settings]) -> set[str]:
 
 
 def _by_name() -> dict[str, list[Field[Any]]]:
-    """The settings of both algorithms; those that mean different things have a field for each."""
+    """The fields of both algorithms by name: two where a name means something else in each."""
     found: dict[str, list[Field[Any]]] = {}
     for setting in (*fields(Rounds), *fields(Published)):
         ones = found.setdefault(setting.name, [])
@@ -377,11 +377,11 @@ def _by_name() -> dict[str, list[Field[Any]]]:
 
 
 SETTINGS = _by_name()
-"""What can be set, by name."""
+"""All settings, by name."""
 
 
 def _meant(kind: type[Settings], given: Iterable[str]) -> type[Settings]:
-    """The algorithm that alone has one of these settings, or `kind`."""
+    """The algorithm that is the only one with one of these settings, or `kind`."""
     both = _names(Rounds) & _names(Published)
     for one in (Rounds, Published):
         if (_names(one) - both) & {*given}:
@@ -398,7 +398,7 @@ def _say_what_replaces_rounds_0() -> None:
 
 
 def dial(strength: float) -> dict[str, Any]:
-    """What the dial sets, by name, from 0, the stock pipeline, to 1, the most variety.
+    """The settings for a strength, by name. 0 is the stock pipeline, 1 the most variety.
 
     Raises:
         ValueError: strength outside [0, 1].
@@ -415,9 +415,9 @@ PRESETS = {"published": Published()}
 
 
 def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = ()) -> list[str]:
-    """Let a function's signature list `more` parameters and all settings that it does not name.
+    """Add `more` parameters and all settings that a function does not name to its signature.
 
-    They replace its `**kwargs`, or with a prefix to their names precede it. Returns their names.
+    They replace its `**kwargs`; with a prefix to their names they precede it. Returns their names.
     """
     own = signature(function)
     ours = [*more]
@@ -432,21 +432,21 @@ def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = (
 
 
 def shown(value: Any, about: Mapping[str, Any]) -> str:
-    """A setting's value for a reader."""
+    """A setting's value, as text."""
     return about["none"] if value is None else f"{value:g}" if isinstance(value, float) else value
 
 
 def described(about: Mapping[str, Any], default: Any) -> str:
-    """Type, default, range and what is typical, in words."""
+    """Type, default, range and typical values, as text."""
     said = [about["type"].__name__, f"default {shown(default, about)}", _limits(about)]
     return ", ".join([*said, *([f"typical {about['typical']}"] if about["typical"] else [])])
 
 
 def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
-    """The settings as the Args section of a docstring: what each is and its help.
+    """The settings as the Args section of a docstring.
 
     Args:
-        kind: of one algorithm; None is of both.
+        kind: one algorithm, or None for both.
     """
     named = SETTINGS if kind is None else {it.name: [it] for it in fields(kind)}
     indent: Any = {"initial_indent": 8 * " ", "subsequent_indent": 12 * " "}
@@ -457,6 +457,6 @@ def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
     return "\n".join(lines)
 
 
-DIAL = "        strength: The dial, from 0 to 1, the most variety; it sets `scale`.\n"
+DIAL = "        strength: The dial, from 0 to 1 (the most variety). It sets `scale`.\n"
 Rounds.__doc__ = f"{Rounds.__doc__}\n    Args:\n{DIAL}{describe(kind=Rounds)}\n"
 Published.__doc__ = f"{Published.__doc__}\n    Args:\n{describe(kind=Published)}\n"

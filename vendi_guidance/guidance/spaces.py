@@ -1,8 +1,8 @@
-"""The spaces in which samples are compared, and the way of a gradient back to the latents.
+"""The spaces in which samples are compared, and how gradients return from there to the latents.
 
-"latent" compares the latents as the sampler left them, with their noise (Jalali et al., AISTATS
-2026). "denoised" compares the predictions of clean latents, which are of the same kind as finished
-samples. `ImageSpace`, in `image_space`, compares an image encoder's features of them.
+"latent" compares the sampler's noisy latents (Jalali et al., AISTATS 2026). "denoised" compares the
+predicted clean latents, which are of the same kind as finished samples. `adapter.image_space`
+compares an image encoder's features of the decoded predictions.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from vendi_guidance.guidance.step import Prediction
 
 
 class View(NamedTuple):
-    """What is compared, and the way back.
+    """Samples in flight as a space sees them.
 
     Attributes:
-        features: (b, ...) one for each sample in flight.
-        pull_back: a gradient in the features, shaped like them, to one in the latents.
+        features: (b, ...) what is compared.
+        pull_back: maps a gradient in the features to one in the latents.
     """
 
     features: Tensor
@@ -26,22 +26,22 @@ class View(NamedTuple):
 
 
 class Space:
-    """Where samples are compared. This one compares latents as the sampler left them."""
+    """A space in which samples are compared; this one compares the noisy latents."""
 
     needs_prediction = False
-    """Whether `view` reads the scheduler's prediction."""
+    """Whether `view` needs the step's prediction of clean latents."""
 
     def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
-        """Of samples in flight: (b, ...) latents after a step that made this prediction."""
+        """The samples in flight, from (b, ...) latents after a step and the step's prediction."""
         return View(latents, lambda gradient: gradient)
 
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
-        """(b, ...) features of finished samples' latents."""
+        """(b, ...) features of finished samples, from their latents."""
         return latents
 
 
 class DenoisedSpace(Space):
-    """Predicted clean latents x0 = (z - noise eps) / signal, with eps taken as constant."""
+    """Compares predicted clean latents x0 = (z - noise eps) / signal; eps counts as constant."""
 
     needs_prediction = True
 

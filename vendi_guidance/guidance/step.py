@@ -1,4 +1,4 @@
-"""One denoising step as a value: what guidance has to know of a sampler."""
+"""One denoising step as a value: all that guidance knows of a sampler."""
 
 import math
 from collections.abc import Sequence
@@ -43,45 +43,47 @@ class Prediction(NamedTuple):
 
 
 class Denoiser(Protocol):
-    """The last step of a sampler, which it can predict again for other latents."""
+    """The network at the sampler's last step, which can predict again for other latents.
+
+    Evaluations are counted per sample: a step with classifier-free guidance (CFG) takes two.
+    """
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """Before and after the step."""
+        """The noise levels before and after the step."""
 
     def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio in the sampler's units, or the highest that the
-        network was trained at if that is less; without signal for some."""
+        """The level with this noise-to-signal ratio, in the sampler's units. At most the highest
+        that the network was trained at, which has no signal in some models."""
 
     @property
     def evaluations_per_step(self) -> int:
-        """How many times the sampler evaluates its network for each sample at a step: twice with
-        CFG."""
+        """How many evaluations a step takes: 1, or 2 with CFG."""
 
     @property
     def spent(self) -> int:
-        """How many times it has evaluated its network for each sample up to this step."""
+        """How many evaluations were made up to this step."""
 
     @property
     def ahead(self) -> Sequence[float]:
-        """The noise-to-signal ratios at which the steps still to come begin."""
+        """The noise-to-signal ratios at which the remaining steps begin."""
 
     @property
     def cfg_every(self) -> int:
-        """Of so many steps with less than full CFG, the first predicts without the prompt too, and
-        the others take over what the prompt changed there."""
+        """N if steps with less than full CFG compute its difference at every N-th step and reuse it
+        in between."""
 
     @property
     def denoised(self) -> Tensor:
-        """(b, ...) the step's prediction of clean latents, without CFG."""
+        """(b, ...) clean latents predicted at the step, without CFG."""
 
     @property
     def has_prompt(self) -> bool:
-        """Whether the network is given token embeddings of a prompt, which can be perturbed."""
+        """Whether the network takes token embeddings of a prompt, which can be perturbed."""
 
     @property
     def is_undistilled(self) -> bool:
-        """Whether another network predicts for `denoise`, that the sampler's was distilled from."""
+        """Whether `denoise` uses the network that the sampler's was distilled from."""
 
     def denoise(
         self,
@@ -91,20 +93,25 @@ class Denoiser(Protocol):
         prompt_noise: float = 0.0,
         generator: Generator = None,
     ) -> Tensor:
-        """The prediction for other latents, (n b, ...), without CFG.
+        """Predict clean latents, without CFG.
 
         Args:
-            latents: n for each sample, those of all samples one after another.
-            level: of the latents, which the schedule need not have; None is that before the step.
-            prompt_noise: predict for a prompt nearby: see `prompt_nearby`. 0 is the prompt itself.
+            latents: (n b, ...) n batches of the b samples, one after another.
+            level: noise level of the latents, which the schedule may skip; None is the level before
+                the step.
+            prompt_noise: sigma of the noise on the prompt, see `prompt_nearby`; 0 is none.
             generator: of that noise.
 
+        Returns:
+            (n b, ...) predictions.
+
         Raises:
-            ValueError: there is no prompt to perturb, or no other level can be predicted at.
+            ValueError: there is no prompt to perturb, or the network cannot predict at that level.
         """
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Go on as if all steps so far had found (b, ...) these, where they are finite."""
+        """Let the sampler continue as if all steps so far had predicted these (b, ...) clean
+        latents. Samples with NaN or infinity are left as they are."""
 
 
 @dataclass(frozen=True)
@@ -112,16 +119,16 @@ class Step:
     """A denoising step that the sampler has just made.
 
     Attributes:
-        index: the step's number, from 0.
-        count: how many steps the call has.
+        index: number of the step, from 0.
+        count: number of steps of the call.
         latents: (b, ...) as the sampler left them.
-        pipeline: what an `ImageSpace` decodes with.
+        pipeline: decodes latents for an `ImageSpace`.
         prompts: (b, m) embeddings, or None where prompts are not compared.
-        prediction: of clean latents, made in this step, or None where it is not needed.
-        network: to repeat the step with, or None where it is not needed.
-        generator: of fresh noise.
-        scheduled: how many steps the schedule has, where the call begins with an image and makes
-            only its last ones.
+        prediction: the step's prediction of clean latents, or None where it is not needed.
+        network: repeats the step, or None where it is not needed.
+        generator: source of fresh noise.
+        scheduled: number of steps of the whole schedule, of which image-to-image calls make only
+            the last ones.
     """
 
     index: int
@@ -136,15 +143,15 @@ class Step:
 
     @property
     def is_last(self) -> bool:
-        """Whether the call's latents are finished."""
+        """Whether this is the call's last step."""
         return self.index >= self.count - 1
 
     def with_finite_latents(self, latents: Tensor) -> "Step":
-        """The same with other latents of the samples where those are finite."""
+        """The step with new latents. Samples for which these are not finite keep the old ones."""
         return replace(self, latents=where_finite(latents, self.latents))
 
 
 def where_finite(new: Tensor, old: Tensor) -> Tensor:
-    """(b, ...) new samples, and the old ones of those that are not finite, in the old dtype."""
+    """(b, ...) the new samples, with old ones in place of those that are not finite; old dtype."""
     finite = new.flatten(1).isfinite().all(dim=1).view(-1, *[1] * (new.ndim - 1))
     return new.to(old.dtype).where(finite, old)

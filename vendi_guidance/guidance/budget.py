@@ -1,0 +1,88 @@
+"""How many evaluations of the network the rounds of a call may take.
+
+Counts are per sample: a step with CFG is two evaluations. The budget is a multiple of the stock
+call's count. With CFG, the steps before the rounds run without it and those after them with less,
+which leaves evaluations for the rounds. Without CFG nothing is left, and rounds come on top.
+"""
+
+import math
+
+from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
+from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.timing import is_distilled, network_of, share_of_cfg
+
+ROUNDS, CANDIDATES = 8, 2
+"""Rounds, and candidates per round, of a call without CFG. With CFG their product, times the
+budget, is the most that rounds take."""
+
+MORE_CANDIDATES = 3
+"""Candidates per round where the budget pays for more than `ROUNDS` x `CANDIDATES` evaluations."""
+
+LEAST = 8
+"""Evaluations that rounds take even if the budget leaves fewer, but never more than the stock call
+itself takes."""
+
+FEW_ROUNDS = 4
+"""The most evaluations that rounds take with a distilled network. Eight, with moves half as long,
+gave fewer looks and kept no more of what prompts name."""
+
+LARGEST_BUDGET = 1.5
+"""The automatic budget at twice the default scale and above. Long moves keep more of what prompts
+say if more evaluations follow them."""
+
+
+def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
+    """The numbers of rounds and of candidates per round.
+
+    They are what the settings say; else what the budget pays for with CFG, and `ROUNDS` without.
+    Their product never exceeds the evaluations of the stock call.
+    """
+    per_step = network_of(step).evaluations_per_step
+    candidates = settings.candidates or CANDIDATES
+    most = step.count * per_step
+    if settings.rounds is not None:
+        rounds = settings.rounds
+    elif per_step == 1:
+        rounds = ROUNDS
+        if is_distilled(step):
+            most = min(most, FEW_ROUNDS)
+    else:
+        most = min(_paid_for(step, settings), most)
+        if settings.candidates is None and most > ROUNDS * CANDIDATES:
+            candidates = MORE_CANDIDATES
+        rounds = max(most // candidates, 1)
+    rounds = min(rounds, most)
+    return rounds, min(candidates, most // rounds)
+
+
+def asked_for(settings: Rounds) -> int:
+    """Evaluations in rounds for which moves have their usual length; with fewer they are longer."""
+    if settings.rounds is None:
+        return LEAST
+    return settings.rounds * (settings.candidates or CANDIDATES)
+
+
+def own_evaluations(step: Step, settings: Rounds) -> int:
+    """Evaluations of the call's own steps, those to come included. With CFG, some steps after the
+    rounds take one instead of two."""
+    network = network_of(step)
+    ahead, every = network.ahead, network.cfg_every if settings.cfg < 1 else 1
+    with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in ahead)
+    more = math.ceil(with_cfg / every) if network.evaluations_per_step > 1 else 0
+    return network.spent + len(ahead) + more
+
+
+def budget_of(settings: Rounds) -> float:
+    """The budget that is set; else 1, rising to `LARGEST_BUDGET` at twice the default scale."""
+    if settings.budget is not None:
+        return settings.budget
+    beyond = min(max(settings.scale / FIRST_MOVE - 1, 0.0), 1.0)
+    return 1 + beyond * (LARGEST_BUDGET - 1)
+
+
+def _paid_for(step: Step, settings: Rounds) -> int:
+    """Evaluations that the budget leaves for rounds, with CFG."""
+    budget = budget_of(settings)
+    most = budget * step.count * network_of(step).evaluations_per_step
+    left = math.floor(most) - own_evaluations(step, settings)
+    return max(1, min(max(left, LEAST), math.floor(budget * ROUNDS * CANDIDATES)))

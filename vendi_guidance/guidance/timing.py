@@ -1,0 +1,99 @@
+"""When rounds are due, at which noise level they run, and how much CFG follows them.
+
+Noise levels are ratios of noise to signal: infinite for pure noise, 0 for a clean image. What an
+image shows is decided near the ratio `Rounds.level` x sqrt(D), for latents of D numbers, since the
+noise that hides an image grows with its size. The short schedules of distilled networks often skip
+that level; there the rounds insert it.
+"""
+
+import math
+
+from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.step import Denoiser, Level, Step
+
+FEW = 9
+"""A call without CFG of up to this many steps is taken to use a distilled network. Z-Image Turbo
+takes 9."""
+
+DUE_BELOW = 0.5
+"""Rounds of distilled networks follow the first step that ends below this share of the wanted
+level. A next step nearer to that level would undo much of them."""
+
+SHORTER = 2
+"""Where a schedule begins below the wanted level, moves are scaled by this power of the share of
+the level that it reaches: the network undoes less of a move at lower noise."""
+
+CFG_STOP = 0.75
+"""After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
+only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
+
+CFG_EVERY = 2
+"""After rounds, the difference that CFG adds is computed at every N-th step and reused in between:
+it changes little from step to step."""
+
+
+def is_due(step: Step, settings: Rounds) -> bool:
+    """Whether rounds follow this step, or should have followed an earlier one.
+
+    With a distilled network: the first step that ends well below the wanted level. Otherwise: the
+    first step whose start is nearer to the wanted level, in log ratio, than its end; at the latest,
+    the last step. A first step from pure noise counts only if it ends where everything is decided
+    and further steps follow, as in a flow model's call of two steps.
+    """
+    if step.network is None:
+        return False
+    start, end = step.network.levels
+    wanted = wanted_ratio(step, settings)
+    if is_distilled(step):
+        return end.ratio < DUE_BELOW * wanted
+    if start.ratio == math.inf:
+        return end.ratio < CFG_STOP and not step.is_last
+    return step.is_last or start.ratio * end.ratio <= wanted**2
+
+
+def is_distilled(step: Step) -> bool:
+    """Whether the step's network is taken to be distilled: few steps, without CFG."""
+    return step.network is not None and (
+        step.network.evaluations_per_step == 1 and max(step.count, step.scheduled) <= FEW
+    )
+
+
+def level_of_rounds(step: Step, settings: Rounds) -> Level:
+    """The level at which the step began. After pure noise, and with a distilled network, the wanted
+    level instead, if that is lower."""
+    network = network_of(step)
+    start = network.levels[0]
+    if not is_distilled(step) and start.ratio < math.inf:
+        return start
+    return network.at(min(wanted_ratio(step, settings), start.ratio))
+
+
+def wanted_ratio(step: Step, settings: Rounds) -> float:
+    """The noise-to-signal ratio where looks are decided: `settings.level` x sqrt(D)."""
+    return settings.level * step.latents[0].numel() ** 0.5
+
+
+def shortening(step: Step, start: Level, settings: Rounds) -> float:
+    """The factor by which moves are shorter because the schedule, or what its distilled network
+    knows, begins at a level `start` below the wanted one; 1 elsewhere."""
+    begins = step.index == 0 or is_distilled(step)
+    share = start.ratio / wanted_ratio(step, settings)
+    return min(share, 1.0) ** SHORTER if begins else 1.0
+
+
+def share_of_cfg(ratio: float, settings: Rounds) -> float:
+    """The share of CFG at a step after the rounds that begins at this noise-to-signal ratio."""
+    return settings.cfg if ratio > CFG_STOP else 0.0
+
+
+def cfg_every(settings: Rounds) -> int:
+    """At every how many steps after the rounds CFG is computed: `CFG_EVERY`, or 1 where the
+    settings fix the number of rounds, so that saved evaluations could not be spent."""
+    return CFG_EVERY if settings.rounds is None else 1
+
+
+def network_of(step: Step) -> Denoiser:
+    """The step's network; RuntimeError if it has none."""
+    if step.network is None:
+        raise RuntimeError("rounds need the network")
+    return step.network
