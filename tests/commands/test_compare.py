@@ -207,7 +207,7 @@ def test_what_a_model_cannot_do_is_left_out_or_refused_if_asked_for(words, tmp_p
     assert "limited-interval-0.3 is left out" in said
     assert "limited-interval-0.3" not in rows_of(tmp_path / "out")
     refused = compared(bare, tmp_path / "other", "--method", "limited-interval")
-    assert_refused(refused, "--method limited-interval", "called without CFG, or")
+    assert_refused(refused, "--method limited-interval", "CFG is off, or")
     assert not (tmp_path / "other").exists()
 
 

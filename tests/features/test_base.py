@@ -63,5 +63,5 @@ def test_any_function_is_an_embedder_that_gives_a_row_for_each_item():
     assert features.shape == (3, 2) and not features.requires_grad
     for shape in ((3,), (2, 4)):
         wrong = FromFunction(lambda _items, shape=shape: torch.ones(shape), "f")
-        with pytest.raises(ValueError, match=r"f returned features of shape .* for 3 items"):
+        with pytest.raises(ValueError, match=r"f returned shape .* for 3 items"):
             wrong.embed("abc")

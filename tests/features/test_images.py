@@ -75,8 +75,8 @@ def test_timm_models_see_what_timm_shows_them(lite):
     ("spec", "error", "words"),
     [
         ("magic", ValueError, "no image embedder 'magic': use one of probe, dinov2"),
-        ("clip:ViT-B-32/magic", ValueError, "no ViT-B-32/magic: for ViT-B-32 use one of openai"),
-        ("clip:magic", ValueError, "no weights for a model named magic"),
+        ("clip:ViT-B-32/magic", ValueError, "no ViT-B-32/magic: use one of openai"),
+        ("clip:magic", ValueError, "OpenCLIP has no weights for magic: see"),
         ("clip:ViTamin-S", ValueError, "only as the pickle .*bin in jienengchen/ViTamin-S: use"),
         ("timm:magic", ValueError, "timm has no weights for a model named 'magic'"),
         ("pixels:0", ValueError, "at least 1, got '0'"),

@@ -1,1 +1,1 @@
-"""Vendi guidance beside other ways to get different images of one prompt, on any model."""
+"""Compares Vendi guidance with other ways to get diverse images of a prompt, on any model."""

@@ -1,10 +1,10 @@
-"""What people use today to get different images of one prompt: the baselines.
+"""Baselines: other ways to get diverse images of a prompt.
 
 Each method is a dataclass of its settings.
 
 Sources: Kynkäänniemi et al. (NeurIPS 2024), Corso et al. (ICLR 2024), and Gandikota & Bau
-(arXiv:2503.10637). Methods that add noise to the prompts' embeddings are in `embedding_noise`,
-those that generate more images than are needed in `selection`.
+(arXiv:2503.10637). Methods that add noise to prompt embeddings are in `embedding_noise`, methods
+that select from a larger pool of images in `selection`.
 """
 
 import math
@@ -28,22 +28,22 @@ from vendi_guidance.comparison.network import Evaluation, PerStep
 from vendi_guidance.scores.groups import rows_by_label
 
 LEAST_SIGMA = 1.0
-"""Particle guidance leaves samples alone that are less noisy than this."""
+"""Particle guidance is off below this noise level (noise over signal)."""
 
 
 @dataclass(frozen=True)
 class LimitedInterval(PerStep):
-    """Classifier-free guidance in the middle of the steps, the conditional prediction elsewhere.
+    """Classifier-free guidance in an interval of the steps, the conditional prediction elsewhere.
 
-    As in the paper, the unconditional prediction is not computed where it is not needed.
+    As in the paper, the unconditional prediction is computed only inside the interval.
 
     Args:
-        start, stop: shares of the steps between which guidance is on. The paper gives noise levels,
-            for SDXL 0.28 to 5.42: from 0.18 to 0.92 of 50 Euler steps, and from 0.28 to 0.96 of
-            the 25 of the demo model.
+        start, stop: the interval, as fractions of the steps. The paper uses noise levels, for SDXL
+            0.28 to 5.42. That is 0.18 to 0.92 for 50 Euler steps, and 0.28 to 0.96 for the demo
+            model's 25.
 
     Raises:
-        ValueError: not 0 <= start <= stop <= 1; on use, the pipeline is called without CFG.
+        ValueError: not 0 <= start <= stop <= 1; when used, the pipeline runs without CFG.
     """
 
     start: float = 0.2
@@ -59,17 +59,17 @@ class LimitedInterval(PerStep):
 
 @dataclass(frozen=True)
 class UndistilledFirst(PerStep):
-    """The undistilled network at the first steps, then the one distilled to few steps.
+    """The undistilled network at the first steps, then the distilled (few-step) one.
 
-    A distilled network settles at its first step what an image shows; the other leaves it open. The
-    evaluations are as many as without it, and CFG is the call's, mostly none.
+    A distilled network decides at its first step what the image shows; the undistilled one does
+    not. The number of evaluations and the scale of CFG (usually off) stay those of the call.
 
     Args:
-        steps: how many.
+        steps: number of steps with the undistilled network.
 
     Raises:
-        ValueError: steps < 1; on use, the pipeline has no LoRA to switch off, and no undistilled
-            network is given, or one that does not fit.
+        ValueError: steps < 1; when used, the given undistilled network does not fit, or none is
+            given and the pipeline has no LoRA to switch off.
     """
 
     steps: int = 1
@@ -84,25 +84,24 @@ class UndistilledFirst(PerStep):
 
 @dataclass(frozen=True)
 class ParticleGuidance(Method):
-    """The samples of a prompt in a batch repel one another, but not those of other batches.
+    """The samples of a prompt repel each other, within a batch only.
 
-    The paper adds the gradient of a fixed log potential, `repulsion`, to the score; its authors'
-    code for Stable Diffusion subtracts scale x sigma x repulsion from the predicted noise, only
-    at sigma >= 1: sigma is noise over signal, and latents are compared at unit variance. So here.
+    The paper adds the gradient of a fixed log potential (`repulsion`) to the score. The authors'
+    code for Stable Diffusion, followed here, subtracts scale x sigma x repulsion from the predicted
+    noise while sigma >= 1, with latents scaled to unit variance; sigma is noise over signal.
 
-    A callback cannot change a prediction. Instead, before each step but the first, it moves the
-    latents so that the step ends where the changed noise would end it, assuming that the predicted
-    noise stays the same. The first step is unchanged; sigma may be infinite there.
+    A callback cannot change the predicted noise. Instead, it moves the latents before each step so
+    that the step's result is the one the changed noise would give, provided that the prediction
+    itself stays the same. The first step is unchanged, because sigma may be infinite there.
 
-    From d numbers a latent, the gradient is about log(n) / sqrt(d) long for n samples, so that
-    latents twice as high and wide need four times the scale for the same share of their norm.
+    For n samples of d values, the gradient's norm is about log(n) / sqrt(d) and the latents' norm
+    grows with sqrt(d): at twice the height and width, the same effect takes four times the scale.
 
     Args:
         scale: the authors' coefficient.
 
     Raises:
-        ValueError: scale < 0 or not finite; on use, a scheduler other than DDIM's and Euler's,
-            whose noise levels are not known here.
+        ValueError: scale < 0 or not finite; when used, the scheduler is neither DDIM's nor Euler's.
     """
 
     scale: float = 3.0
@@ -115,11 +114,11 @@ class ParticleGuidance(Method):
         kind = type(call.pipe.scheduler)
         if not issubclass(kind, DDIMScheduler | EulerDiscreteScheduler):
             raise ValueError(
-                "particle guidance takes a DDIMScheduler or an EulerDiscreteScheduler, "
+                "particle guidance needs a DDIMScheduler or an EulerDiscreteScheduler, "
                 f"got {kind.__name__}"
             )
-        of_prompts = rows_by_label(call.prompts, len(call.prompts)).values()
-        crowds = [rows for rows in of_prompts if len(rows) > 1]
+        rows_by_prompt = rows_by_label(call.prompts, len(call.prompts))
+        groups = [rows for rows in rows_by_prompt.values() if len(rows) > 1]
 
         def repel(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
             if step + 1 == pipe.num_timesteps:
@@ -128,31 +127,32 @@ class ParticleGuidance(Method):
             if noise < LEAST_SIGMA * signal:
                 return {}
             next_signal, next_noise = _level(pipe.scheduler, step + 2)
-            length = self.scale * noise * (noise / signal - next_noise / next_signal)
+            step_size = self.scale * noise * (noise / signal - next_noise / next_signal)
             latents = tensors["latents"]
-            dtype = torch.promote_types(latents.dtype, torch.float32)  # distances overflow in half
+            # squared distances overflow in half precision
+            dtype = torch.promote_types(latents.dtype, torch.float32)
             x = latents.flatten(1).to(dtype) / math.hypot(signal, noise)
-            push = torch.zeros_like(x)
-            for rows in crowds:
-                push[rows] = repulsion(x[rows])
-            moved = latents + length * push.view_as(latents)
+            gradient = torch.zeros_like(x)
+            for rows in groups:
+                gradient[rows] = repulsion(x[rows])
+            moved = latents + step_size * gradient.view_as(latents)
             return {"latents": moved.to(latents.dtype)}
 
-        given = {"callback_on_step_end": repel, "callback_on_step_end_tensor_inputs": ["latents"]}
-        yield given if crowds else {}
+        hook = {"callback_on_step_end": repel, "callback_on_step_end_tensor_inputs": ["latents"]}
+        yield hook if groups else {}
 
 
 def repulsion(x: Tensor) -> Tensor:
-    """The gradient of log Phi = -sum over pairs exp(-|a - b|^2 / h), h held.
+    """The gradient of log Phi = -sum over pairs exp(-|a - b|^2 / h), with h held constant.
 
-    The bandwidth h is the median squared distance over log n, as in the paper; its authors' code
-    has one for each sample, over log(n - 1).
+    The bandwidth h is the median squared distance divided by log n, as in the paper. The authors'
+    code has a bandwidth for each sample and divides by log(n - 1).
 
     Args:
         x: (n, d), n > 1.
 
     Returns:
-        (n, d); 0 where half of all pairs are duplicates.
+        (n, d); 0 if half of all pairs are duplicates, so that h is 0.
     """
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     first, second = torch.triu_indices(len(x), len(x), offset=1)
@@ -164,7 +164,7 @@ def repulsion(x: Tensor) -> Tensor:
 
 
 def _level(scheduler: DDIMScheduler | EulerDiscreteScheduler, step: int) -> tuple[float, float]:
-    """(a, s) before a step, or after the last: latents there are a x0 + s eps."""
+    """(a, s) of the latents a x0 + s eps before a step; `step` may be the number of steps."""
     if isinstance(scheduler, EulerDiscreteScheduler):
         return 1.0, float(scheduler.sigmas[step])
     if step == len(scheduler.timesteps):

@@ -1,4 +1,4 @@
-"""Methods that add noise to the prompts' embeddings.
+"""Methods that add noise to prompt embeddings.
 
 Sources: Sadat et al. (ICLR 2024), and the ComfyUI node SeedVarianceEnhancer
 (github.com/ChangeTheConstants).
@@ -19,17 +19,17 @@ from vendi_guidance.comparison.network import Evaluation, PerStep
 
 @dataclass(frozen=True)
 class CADS(PerStep):
-    """Condition-annealed sampling: decreasing noise on the prompt's embeddings.
+    """Condition-annealed diffusion sampling: decreasing noise on the prompt's embeddings.
 
-    Time t falls from 1 at the first step, linearly in the steps, towards 0. The tokens and the
-    pooled embedding y of each sample become sqrt(gamma) y + scale sqrt(1 - gamma) n, with n drawn
-    from N(0, 1) at each step, rescaled to the mean and standard deviation of y; the negative ones
-    are unchanged. At t >= tau2 nothing is left of the prompt, for any scale above 0.
+    Time t decreases linearly in the steps, from 1 at the first step towards 0. Embeddings y (tokens
+    and pooled) become sqrt(gamma) y + scale sqrt(1 - gamma) n, with new n ~ N(0, 1) at each step,
+    rescaled to the mean and standard deviation that y has in each sample. Embeddings of negative
+    prompts are unchanged. At t >= tau2 nothing is left of the prompt, for any scale above 0.
 
     Args:
-        scale: of the noise, beside entries of the embeddings; 0 is no noise and no annealing.
-        tau1: the time from which on gamma is 1 and y is left alone.
-        tau2: the time until which gamma is 0; linear between the two.
+        scale: standard deviation of the noise at gamma = 0; 0 turns noise and annealing off.
+        tau1: at t <= tau1, gamma is 1 and embeddings are unchanged.
+        tau2: at t >= tau2, gamma is 0; it is linear in between.
 
     Raises:
         ValueError: scale < 0 or not finite; not 0 <= tau1 <= tau2 <= 1.
@@ -44,7 +44,7 @@ class CADS(PerStep):
         check_shares(tau1=self.tau1, tau2=self.tau2)
 
     def gamma(self, t: float) -> float:
-        """How much of the condition is left at time t, 0 to 1."""
+        """The weight of the prompt at time t, from 0 to 1."""
         if t <= self.tau1:
             return 1.0
         if t >= self.tau2:
@@ -52,7 +52,7 @@ class CADS(PerStep):
         return (self.tau2 - t) / (self.tau2 - self.tau1)
 
     def anneal(self, y: Tensor, noise: Tensor, gamma: float) -> Tensor:
-        """The annealed embeddings y: (n, ...), each sample rescaled by its own statistics."""
+        """Anneal (n, ...) embeddings y; each sample is rescaled by its own statistics."""
         if gamma == 1:
             return y
         noised = math.sqrt(gamma) * y + self.scale * math.sqrt(1 - gamma) * noise
@@ -64,27 +64,28 @@ class CADS(PerStep):
         if self.scale == 0:
             return evaluation.output()
         gamma = self.gamma(1 - evaluation.done)
-        own = _own(evaluation.call, evaluation.step)
+        generators = _noise_generators(evaluation.call, evaluation.step)
         return evaluation.output_for(
-            lambda y, sample: self.anneal(y, _random(torch.randn, y, own[sample]), gamma)
+            lambda y, sample: self.anneal(y, _random(torch.randn, y, generators[sample]), gamma)
         )
 
 
 @dataclass(frozen=True)
 class SeedVariance(PerStep):
-    """The same noise on the prompt's embeddings at each of the first steps, then none.
+    """Constant noise on the prompt's embeddings at the first steps, then none.
 
-    What users of Z-Image do. In the node, `strength` is in the units of the embeddings, 15 to 30
-    for Z-Image; here in their standard deviations, of the tokens and of the pooled embedding each.
+    Popular among users of Z-Image. The node's `strength` is in units of the embeddings (15 to 30
+    for Z-Image); here it is in standard deviations, of the tokens and the pooled embedding each.
+    The node's other names are in parentheses.
 
     Args:
         strength: noise is uniform between -strength and strength standard deviations.
-        share: of the entries that get noise, chosen at random; the node's randomize_percent.
-        stop: the share of the steps after which there is none; its steps_switchover_percent.
-            Steps count by their beginning: of 4, 0.2 is the first and 0.5 the first two.
-        tokens_from, tokens_to: shares of the tokens, with those that pad the prompt, between which
-            there is noise; the rest is what the node calls masked.
-        pooled: noise on the pooled embedding too, which the node leaves as it is.
+        share: fraction of the entries that get noise, chosen at random (randomize_percent).
+        stop: noise is on in steps that begin before this fraction of the call
+            (steps_switchover_percent): of 4 steps, 0.2 is the first and 0.5 the first two.
+        tokens_from, tokens_to: the part of the token sequence, including padding, that gets noise,
+            as fractions of its length (the rest is masked).
+        pooled: also add noise to the pooled embedding, which the node leaves unchanged.
 
     Raises:
         ValueError: strength < 0 or not finite; a share outside [0, 1]; tokens_from > tokens_to.
@@ -106,35 +107,34 @@ class SeedVariance(PerStep):
     def evaluate(self, evaluation: Evaluation) -> Any:
         if evaluation.done >= self.stop:
             return evaluation.output()
-        own = _own(evaluation.call)
-        return evaluation.output_for(lambda y, sample: y + self._noise(y, own[sample]))
+        generators = _noise_generators(evaluation.call)
+        return evaluation.output_for(lambda y, sample: y + self._noise(y, generators[sample]))
 
-    def _noise(self, y: Tensor, own: torch.Generator) -> Tensor:
-        uniform = 2 * _random(torch.rand, y, own) - 1
-        chosen = _random(torch.rand, y, own) < self.share
-        if y.ndim == 2:
-            chosen &= bool(self.pooled)
-        else:
-            first, end = (round(share * y.shape[1]) for share in (self.tokens_from, self.tokens_to))
-            chosen[:, :first] = chosen[:, end:] = False
-        return self.strength * _moments(y)[1] * uniform * chosen
-
-
-def _own(call: PipelineCall, *key: int) -> list[torch.Generator]:
-    """A generator for each sample, seeded by its seed and the key, independent of the one given."""
-    states = [
-        np.random.SeedSequence(one.initial_seed(), spawn_key=key).generate_state(1, np.uint64)
-        for one in call.generators
-    ]
-    return [torch.Generator().manual_seed(int(state[0])) for state in states]
+    def _noise(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        uniform = 2 * _random(torch.rand, y, generator) - 1
+        mask = _random(torch.rand, y, generator) < self.share
+        if y.ndim > 2:  # tokens
+            count = y.shape[1]
+            mask[:, : round(self.tokens_from * count)] = False
+            mask[:, round(self.tokens_to * count) :] = False
+        elif not self.pooled:
+            mask[:] = False
+        return self.strength * _moments(y)[1] * uniform * mask
 
 
-def _random(distribution: Callable[..., Tensor], y: Tensor, own: torch.Generator) -> Tensor:
-    """Random numbers in the shape of a row of y, from a sample's own generator, float32."""
-    return distribution((1, *y.shape[1:]), generator=own).to(y.device)
+def _noise_generators(call: PipelineCall, *key: int) -> list[torch.Generator]:
+    """A new generator for each sample, seeded by the sample's seed and `key`."""
+    sequences = (np.random.SeedSequence(g.initial_seed(), spawn_key=key) for g in call.generators)
+    seeds = [int(sequence.generate_state(1, np.uint64)[0]) for sequence in sequences]
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def _random(distribution: Callable[..., Tensor], y: Tensor, generator: torch.Generator) -> Tensor:
+    """float32 random numbers in the shape of one row of y."""
+    return distribution((1, *y.shape[1:]), generator=generator).to(y.device)
 
 
 def _moments(y: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and standard deviation of each sample, in shapes that broadcast with y."""
+    """The mean and standard deviation of each sample, broadcastable with y."""
     dims = tuple(range(1, y.ndim))
     return y.mean(dim=dims, keepdim=True), y.std(dim=dims, keepdim=True)

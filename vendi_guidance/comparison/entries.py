@@ -1,4 +1,4 @@
-"""What is compared: methods at their strengths."""
+"""The entries of a comparison: methods at their strengths."""
 
 import json
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ UNDISTILLED = "undistilled-first"
 
 @dataclass(frozen=True)
 class MethodFamily:
-    """A method, which is a curve over its strength.
+    """A method at any strength.
 
     Attributes:
-        title: for people.
-        knob: the setting that is its strength.
-        strengths: what is compared unless other ones are asked for, from weak to strong.
-        kind: its class.
-        fixed: its other settings, where they are not the defaults of the class.
+        title: display name.
+        knob: the setting that serves as the strength.
+        strengths: the strengths compared by default, ascending.
+        kind: the method's class.
+        fixed: other settings whose values differ from the class's defaults.
     """
 
     title: str
@@ -47,7 +47,7 @@ class MethodFamily:
 
     @property
     def settings(self) -> list[str]:
-        """The names of all but its strength."""
+        """The names of all settings except the strength."""
         return [one.name for one in fields(self.kind) if one.name != self.knob]
 
 
@@ -65,19 +65,19 @@ FAMILIES = {
     "particle-guidance": MethodFamily("particle guidance", "scale", (5.0, 20.0), ParticleGuidance),
     UNDISTILLED: MethodFamily("undistilled at first", "steps", (1,), UndistilledFirst),
 }
-"""By their names on the command line; the unguided is always compared."""
+"""By name on the command line. The unguided run is always part of the comparison."""
 
 USUAL = (OURS, "seed-variance", "limited-interval", "select")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method at a strength: one run.
+    """A method at a strength, which is one run.
 
     Attributes:
-        family: one of `FAMILIES`, or `UNGUIDED`.
-        strength: None for the unguided.
-        settings: other ones than the family's own, (name, value) each.
+        family: a key of `FAMILIES`, or `UNGUIDED`.
+        strength: None for `UNGUIDED`.
+        settings: (name, value) of each setting that overrides the family's.
     """
 
     family: str
@@ -86,35 +86,35 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Of its run's folder."""
+        """The name of the run's folder."""
         if self.strength is None:
             return self.family
-        words = [self.family, f"{self.strength:.10g}"]
-        return "-".join(words + [f"{name}-{value:.10g}" for name, value in self.settings])
+        settings = [f"{name}-{value:.10g}" for name, value in self.settings]
+        return "-".join([self.family, f"{self.strength:.10g}", *settings])
 
     @property
     def curve(self) -> str:
-        """For people: a method and its settings, whatever its strength."""
+        """Display name of the method with its settings, without the strength."""
         settings = [f"{name} {value:g}" for name, value in self.settings]
         return ", ".join([FAMILIES[self.family].title, *settings])
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Display name of the entry."""
         if self.strength is None:
             return UNGUIDED
         return f"{self.curve} ({FAMILIES[self.family].knob} {self.strength:g})"
 
     @property
     def diversity(self) -> dict[str, Any]:
-        """Settings of guidance."""
+        """Settings of `VendiGuidance`."""
         return {"strength": self.strength if self.family == OURS else 0.0}
 
     def build(self) -> Method:
-        """The method.
+        """Create the method.
 
         Raises:
-            ValueError: the strength or a setting is out of its range, or not the method's.
+            ValueError: the strength or a setting is out of range, or the method lacks the setting.
         """
         if self.strength is None:
             return Method()
@@ -130,7 +130,7 @@ class Entry:
             raise ValueError(f"{self.family}={self.strength:g}: {error}") from None
 
     def sampler(self) -> Sampler:
-        """How its images are made."""
+        """How a run generates the images of this entry."""
         about: dict[str, Any] = {"method": self.family}
         if self.strength is not None:
             about["method_strength"] = self.strength
@@ -139,20 +139,20 @@ class Entry:
 
 
 def _generate(method: Method, pipe: Any, arguments: dict[str, Any]) -> Generated:
-    """The images of a method, for the arguments of a pipeline's call."""
+    """Generate images with a method, given the arguments of a pipeline call."""
     undistilled = pipe.guidance.undistilled
-    # where it is not the scale that networks with distilled guidance are given: see `sampling_of`
+    # if both exist, guidance_scale is an input of a guidance-distilled network (see `sampling_of`)
     scale_name = "true_cfg_scale" if "true_cfg_scale" in arguments else "guidance_scale"
 
     def generate(samples: Sequence[Sample], steps: int | None = None) -> list[Image]:
         prompts = [sample.prompt for sample in samples]
         generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
         call = PipelineCall(pipe, prompts, generators, undistilled, scale_name)
-        changed: dict[str, Any] = {"prompt": prompts, "generator": generators}
+        options: dict[str, Any] = {**arguments, "prompt": prompts, "generator": generators}
         if steps is not None:
-            changed["num_inference_steps"] = steps
-        with method.attached(call) as given:
-            return pipe(**{**arguments, **changed, **given}).images
+            options["num_inference_steps"] = steps
+        with method.attached(call) as extra:
+            return pipe(**options | extra).images
 
     seeds = [generator.initial_seed() for generator in arguments["generator"]]
     with rows_counted(pipe, undistilled) as rows:
@@ -161,49 +161,50 @@ def _generate(method: Method, pipe: Any, arguments: dict[str, Any]) -> Generated
 
 
 def entries_of(methods: Sequence[str]) -> list[Entry]:
-    """The unguided, then the methods asked for.
+    """The unguided entry, followed by those of the methods given by `--method`.
 
     Args:
-        methods: names in `FAMILIES`, with strengths and settings if not the usual ones:
+        methods: names in `FAMILIES`, optionally with strengths and settings, such as
             "ours=0.25,0.5" or "seed-variance=8:stop=0.5:tokens_from=0.25".
 
     Raises:
-        ValueError: there is no such method, strength or setting.
+        ValueError: a method, strength or setting is invalid.
     """
     found = [Entry(UNGUIDED)]
-    for asked in methods:
-        head, *texts = asked.split(":")
-        name, _, given = head.partition("=")
+    for spec in methods:
+        head, *assignments = spec.split(":")
+        name, _, values = head.partition("=")
         if name not in FAMILIES:
             raise ValueError(
-                f"--method must be one of {', '.join(FAMILIES)}, got {asked!r}"
+                f"--method must be one of {', '.join(FAMILIES)}, got {spec!r}"
                 f"{nearest(name, FAMILIES)}"
             )
-        try:
-            strengths = [float(text) for text in given.split(",")] if given else []
-        except ValueError:
-            raise ValueError(f"--method {asked!r}: strengths are numbers, such as 4,8") from None
-        settings = tuple(sorted(_setting(asked, name, text) for text in texts))
+        strengths: Sequence[float] = FAMILIES[name].strengths
+        if values:
+            try:
+                strengths = [float(value) for value in values.split(",")]
+            except ValueError:
+                raise ValueError(f"--method {spec!r}: strengths are numbers, such as 4,8") from None
+        settings = tuple(sorted(_setting(spec, name, text) for text in assignments))
         if len(dict(settings)) < len(settings):
-            raise ValueError(f"--method {asked!r} gives a setting more than once: give it once")
-        found += [
-            Entry(name, strength, settings) for strength in strengths or FAMILIES[name].strengths
-        ]
+            raise ValueError(f"--method {spec!r} gives a setting more than once: give it once")
+        found += [Entry(name, strength, settings) for strength in strengths]
     for entry in found:
         entry.build()
     return list(dict.fromkeys(found))
 
 
-def _setting(asked: str, family: str, text: str) -> tuple[str, float]:
-    """The setting that a part of `--method` names; ValueError if it is none of the method's."""
-    (name, _, given), known = text.partition("="), FAMILIES[family].settings
+def _setting(spec: str, family: str, assignment: str) -> tuple[str, float]:
+    """Parse the part NAME=VALUE of a `--method`; ValueError if the family has no such setting."""
+    name, _, text = assignment.partition("=")
+    known = FAMILIES[family].settings
     if name not in known:
         has = f"the settings of {family} are {', '.join(known)}" if known else "it has no settings"
-        raise ValueError(f"--method {asked!r}: {has}, got {name!r}{nearest(name, known)}")
+        raise ValueError(f"--method {spec!r}: {has}, got {name!r}{nearest(name, known)}")
     try:
-        value = json.loads(given)
+        value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, int | float):
-        raise ValueError(f"--method {asked!r}: {name} is a number, true or false, got {given!r}")
+        raise ValueError(f"--method {spec!r}: {name} is a number, true or false, got {text!r}")
     return name, value

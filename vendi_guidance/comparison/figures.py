@@ -1,4 +1,4 @@
-"""The figures of a comparison: each method as a curve over its strength."""
+"""The figures of a comparison, with a curve over the strength for each method."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,49 +11,50 @@ from vendi_guidance.comparison.study import Compared, Results
 from vendi_guidance.evaluation.report.figures import INK, WIDTH, style
 from vendi_guidance.tuning.frontier import DIVERSITY, GREY, mark_floor, plot_interval
 
-# distinct in any colour vision, on white and on black, with a marker for each too
+# Distinguishable with color vision deficiencies, on white and on black; markers differ as well.
 COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b", "#8c6d4f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 FILLS = ("full", "none", "left", "top")
-"""Of a method's marks at its first settings, its second, ..."""
+"""Marker fill styles of a method's curves, one for each choice of other settings."""
 STYLES = dict(zip(FAMILIES, zip(COLOURS, MARKERS, strict=True), strict=True))
 
 
 def draw_curves(results: Results) -> dict[str, Figure]:
-    """Diversity over faithfulness, and over the network's evaluations, by name."""
-    plain = results.unguided.evaluations
+    """Plot diversity over faithfulness ("curves") and over the network's evaluations ("costs")."""
+    unguided = results.unguided.evaluations
     with style():
-        kept, cost = (Figure(figsize=(WIDTH, 4), layout="constrained") for _ in range(2))
-        of_kept, of_cost = kept.subplots(), cost.subplots()
-        mark_floor(of_kept, results.keep, [run.outcome for run in results.runs])
-        _plot_curves(of_kept, results, lambda run: run.outcome.kept)
+        curves, costs = (Figure(figsize=(WIDTH, 4), layout="constrained") for _ in range(2))
+        axes = curves.subplots()
+        mark_floor(axes, results.keep, [run.outcome for run in results.runs])
+        _plot_curves(axes, results, lambda run: run.outcome.kept)
         for run in results.runs[1:]:
             heights = [run.outcome.diversity] * 2
             colour, _ = STYLES[run.entry.family]
-            plot_interval(of_kept, run.outcome.kept_interval, heights, colour)
-        _plot_curves(of_cost, results, lambda run: run.evaluations / plain)
-        of_cost.set_xscale("log", base=2)
-        of_cost.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        of_cost.set_xlabel("evaluations of the network, multiple of unguided")
-    return {"curves": kept, "costs": cost}
+            plot_interval(axes, run.outcome.kept_interval, heights, colour)
+        axes = costs.subplots()
+        _plot_curves(axes, results, lambda run: run.evaluations / unguided)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("evaluations of the network, multiple of unguided")
+    return {"curves": curves, "costs": costs}
 
 
-def _plot_curves(axes: Axes, results: Results, across: Callable[[Compared], float]) -> None:
-    """A line for each method from the unguided on, with the intervals of diversity."""
-    start, drawn = (across(results.unguided), 1.0), list[str]()
+def _plot_curves(axes: Axes, results: Results, x_of: Callable[[Compared], float]) -> None:
+    """Plot a line from the unguided run for each method, with intervals of the diversity."""
+    start, plotted = (x_of(results.unguided), 1.0), list[str]()
     others = results.runs[1:]
     for curve in dict.fromkeys(run.entry.curve for run in others):
         runs = [run for run in others if run.entry.curve == curve]
         family = runs[0].entry.family
         colour, marker = STYLES[family]
-        drawn.append(family)
-        fill = FILLS[(drawn.count(family) - 1) % len(FILLS)]
-        points = [start, *((across(run), run.outcome.diversity) for run in runs)]
+        fill = FILLS[plotted.count(family) % len(FILLS)]
+        plotted.append(family)
+        points = [(x_of(run), run.outcome.diversity) for run in runs]
         width, size = (2, 8) if family == OURS else (1, 6)
-        axes.plot(*zip(*points, strict=True), color=colour, lw=width)
-        [marks] = axes.plot(*zip(*points[1:], strict=True), marker, color=colour)
+        axes.plot(*zip(start, *points, strict=True), color=colour, lw=width)
+        [marks] = axes.plot(*zip(*points, strict=True), marker, color=colour)
         marks.set(markersize=size, label=curve, fillstyle=fill)
-        for run, (x, y) in zip(runs, points[1:], strict=True):
+        for run, (x, y) in zip(runs, points, strict=True):
             plot_interval(axes, [x, x], run.outcome.diversity_interval, colour)
             at: Any = {"xy": (x, y), "xytext": (5, 4), "textcoords": "offset points"}
             axes.annotate(f"{run.entry.strength:g}", **at, color=colour, fontsize=8)

@@ -1,4 +1,4 @@
-"""The base of all methods: what is asked for, and how a method generates it."""
+"""The base class of all methods, and the samples and pipeline calls it works on."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,28 +8,28 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from PIL import Image
+from PIL.Image import Image
 
 from vendi_guidance.adapter.undistilled import Undistilled
 
 
 class Sample(NamedTuple):
-    """An image to generate, from the noise of its seed."""
+    """An image to generate; the seed determines its initial noise."""
 
     prompt: str
     seed: int
 
 
 class PipelineCall(NamedTuple):
-    """A call of a pipeline, without its number of steps.
+    """A pipeline call of any number of steps.
 
     Attributes:
-        pipe: of a class with one network, as `adapter.denoiser.NETWORKS` names it.
-        prompts: one for each sample.
-        generators: one for each sample, from which only the pipeline draws. A method's own noise
-            is seeded by their `initial_seed()`, so it depends on the sample alone.
-        undistilled: what the pipeline's network was distilled from: see `VendiGuidance`.
-        scale_name: the pipeline's argument for the scale of CFG.
+        pipe: a pipeline with exactly one network, under a name in `adapter.denoiser.NETWORKS`.
+        prompts: one per sample.
+        generators: one per sample, used by the pipeline only. Methods seed their own noise with
+            `initial_seed()`, so that it depends on the sample alone.
+        undistilled: the network that the pipeline's was distilled from; see `VendiGuidance`.
+        scale_name: the pipeline's argument for the CFG scale.
     """
 
     pipe: Any
@@ -40,24 +40,22 @@ class PipelineCall(NamedTuple):
 
 
 class Generate(Protocol):
-    """Calls the pipeline with the method's arguments, and all steps if no number is given."""
+    """Calls the pipeline with the method's arguments, by default with all steps."""
 
-    def __call__(
-        self, samples: Sequence[Sample], steps: int | None = None
-    ) -> list[Image.Image]: ...
+    def __call__(self, samples: Sequence[Sample], steps: int | None = None) -> list[Image]: ...
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to sample; the base is the pipeline's own, with classifier-free guidance only."""
+    """A sampling method. The base class is the stock pipeline, with classifier-free guidance."""
 
     @contextmanager
     def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        """Change what a pipeline does meanwhile; yields further keyword arguments of the call."""
+        """Context in which the method changes the pipeline; yields extra arguments of the call."""
         yield {}
 
-    def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
-        """The images of one batch, one a sample; with more than one call if the method selects."""
+    def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image]:
+        """Generate one image per sample; methods that select call `generate` more than once."""
         return generate(samples)
 
 
@@ -67,7 +65,7 @@ def check_not_negative(name: str, value: float) -> None:
 
 
 def check_shares(**shares: float) -> None:
-    """Raise ValueError unless these are shares, none smaller than the one before it."""
+    """Raise ValueError unless the values are in [0, 1] and in ascending order."""
     if not all(low <= high for low, high in pairwise((0, *shares.values(), 1))):
         names, values = " <= ".join(shares), " and ".join(map(str, shares.values()))
         raise ValueError(f"0 <= {names} <= 1 must hold, got {values}")

@@ -1,10 +1,10 @@
-"""How methods change what a pipeline's network is given, whatever the pipeline.
+"""Lets methods change the evaluations of a pipeline's network, whatever the pipeline.
 
-A pipeline evaluates its UNet or transformer for the prompts, and under classifier-free guidance in
-the same batch, mostly before these rows, without them.
+A pipeline evaluates its UNet or transformer on rows for the prompts. Under classifier-free guidance
+(CFG), the same batch has unconditional rows too, usually before those of the prompts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import in_form_of, tensor_of
-from vendi_guidance.adapter.cfg import Evaluation as Asked
+from vendi_guidance.adapter.cfg import Evaluation as NetworkCall
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.nearby import with_tokens
@@ -21,151 +21,147 @@ from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO, Undistilled, answ
 from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.patching import Patch
 
-ADDED, POOLED = "added_cond_kwargs", ("text_embeds", "pooled_projections")
-"""What networks call the prompts' pooled embeddings; the first name is in `added_cond_kwargs`."""
-
 
 class Evaluation(NamedTuple):
-    """An evaluation of the network that a pipeline asks for.
+    """One evaluation of the network during a pipeline call.
 
     Attributes:
-        call: of the pipeline.
-        asked: the network, and its arguments.
-        step: its number in the call, from 0.
-        done: the share of the steps before it.
+        call: the pipeline call.
+        network_call: the network and its arguments.
+        step: index of the step, from 0.
+        done: the fraction of the steps that is completed.
     """
 
     call: PipelineCall
-    asked: Asked
+    network_call: NetworkCall
     step: int
     done: float
 
     def output(self) -> Any:
         """The network's output."""
-        return self.asked.forward(*self.asked.args, **self.asked.kwargs)
+        return self.network_call.forward(*self.network_call.args, **self.network_call.kwargs)
 
     def output_without_cfg(self) -> Any:
-        """The output for the prompts, for rows without them too: the pipeline's classifier-free
-        guidance has no effect. Only the prompts' rows are evaluated.
+        """The output for the prompts in all rows, so that CFG has no effect and no cost.
 
         Raises:
-            ValueError: there are no others.
+            ValueError: there are no unconditional rows.
         """
         own = self._prompt_rows()
-        times = self.asked.rows // len(own)
+        times = self.network_call.rows // len(own)
         if times == 1:
             raise ValueError(
-                f"{_name(self.call.pipe)} gives its network the rows of the prompts alone: it is "
-                "called without CFG, or evaluates that apart, where this method cannot change it"
+                f"{_name(self.call.pipe)} evaluates its network on the prompts' rows only: CFG is "
+                "off, or runs as a separate evaluation, which this method does not support"
             )
-        raw = self._replace(asked=self.asked.of_rows(slice(own.start, own.stop))).output()
+        conditional = self.network_call.of_rows(slice(own.start, own.stop))
+        raw = conditional.forward(*conditional.args, **conditional.kwargs)
         return in_form_of(raw, torch.cat([tensor_of(raw)] * times))
 
     def output_for(self, change: Callable[[Tensor, int], Tensor]) -> Any:
-        """The output where `change` is made to each sample's embeddings of the prompt: to the
-        tokens, (1 or more rows, tokens, ..., width), then to the pooled ones, (1, width), where
-        the network takes any.
+        """The output with changed prompt embeddings.
 
         Args:
-            change: of embeddings, and the number of their sample.
+            change: maps embeddings and the index of their sample to new embeddings: first tokens,
+                (1 or more rows, tokens, ..., width), then the pooled embedding, (1, width), if any.
 
         Raises:
-            ValueError: the network is given no embeddings that are known here.
+            ValueError: the network gets no token embeddings under a known name.
         """
-        asked, own = self.asked, self._prompt_rows()
+        original, own = self.network_call, self._prompt_rows()
         args, kwargs = with_tokens(
-            *(asked.module, asked.args, asked.kwargs, own, asked.rows),
+            *(original.module, original.args, original.kwargs, own, original.rows),
             lambda tokens, sample, _: change(tokens, sample),
         )
-        if kwargs.get(ADDED):
-            kwargs[ADDED] = dict(kwargs[ADDED])
-        for place, name in ((kwargs.get(ADDED) or {}, POOLED[0]), (kwargs, POOLED[1])):
-            if (pooled := place.get(name)) is not None:
-                place[name] = pooled.clone()
+        added = dict(kwargs.get("added_cond_kwargs") or {})
+        for arguments, name in ((added, "text_embeds"), (kwargs, "pooled_projections")):
+            pooled = arguments.get(name)
+            if pooled is not None:
+                arguments[name] = pooled.clone()
                 for sample, row in enumerate(own):
-                    place[name][row] = change(pooled[row : row + 1], sample)[0]
-        return asked.forward(*args, **kwargs)
+                    arguments[name][row] = change(pooled[row : row + 1], sample)[0]
+        if added:
+            kwargs["added_cond_kwargs"] = added
+        return original.forward(*args, **kwargs)
 
     def output_of_undistilled(self) -> Any:
-        """The output of the network that this one was distilled from: `call.undistilled`, or this
-        one without its LoRAs.
+        """The output of `call.undistilled`, or by default of the network without its LoRAs.
 
         Raises:
-            ValueError: there is none, or it does not fit the pipeline.
+            ValueError: the network has no LoRAs, or the undistilled one does not fit the pipeline.
         """
         given = self.call.undistilled
         undistilled = ADAPTERS if given in (None, AUTO) else given
-        if not self.step:
-            check_fits(undistilled, self.call.pipe, [self.asked.module])
-        return answer(undistilled, *self.asked[:4])
+        if self.step == 0:
+            check_fits(undistilled, self.call.pipe, [self.network_call.module])
+        return answer(undistilled, *self.network_call[:4])
 
     def _prompt_rows(self) -> range:
-        rows, count = self.asked.rows, len(self.call.prompts)
+        rows, count = self.network_call.rows, len(self.call.prompts)
         if rows not in (count, 2 * count):
             raise ValueError(
-                f"{_name(self.call.pipe)} gives its network {rows} rows for {count} prompts"
+                f"{_name(self.call.pipe)} evaluates its network on {rows} rows for {count} prompts"
             )
         first = 0 if family_of(self.call.pipe).prompts_first else rows - count
         return range(first, first + count)
 
 
 class PerStep(Method):
-    """A method that answers for the network, in pipelines that evaluate one network once a step."""
+    """A method that replaces the network's output; the network must run once per step."""
 
     def evaluate(self, evaluation: Evaluation) -> Any:
-        """What the pipeline gets for an evaluation."""
+        """The output that the pipeline gets for an evaluation."""
         raise NotImplementedError
 
     @contextmanager
     def attached(self, call: PipelineCall) -> Iterator[dict[str, Any]]:
-        """Meanwhile `evaluate` answers for the network, in one call of the pipeline.
+        """Context for one pipeline call, in which `evaluate` replaces the network.
 
         Raises:
-            ValueError: the pipeline has no network, or two, or evaluates it more than once a step.
+            ValueError: the pipeline has no network or two, or runs it more than once per step.
         """
         pipe, numbers = call.pipe, count()
         networks = _networks(pipe)
         if len(networks) != 1:
-            raise ValueError(f"{_name(pipe)} has {len(networks)} networks that denoise, not one")
+            raise ValueError(f"{_name(pipe)} has {len(networks)} denoising networks, not one")
 
-        def changed(asked: Asked) -> Any:
+        def replaced(network_call: NetworkCall) -> Any:
             step, steps = next(numbers), len(pipe.scheduler.timesteps)
             if step >= steps:
-                raise ValueError(f"{_name(pipe)} evaluates its network more than once a step")
-            return self.evaluate(Evaluation(call, asked, step, step / steps))
+                raise ValueError(f"{_name(pipe)} evaluates its network more than once per step")
+            return self.evaluate(Evaluation(call, network_call, step, step / steps))
 
-        with _answered(networks, changed):
+        with _patched(networks, replaced):
             yield {}
 
 
 @contextmanager
 def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[int]]:
-    """How many rows the pipeline's networks are given meanwhile, evaluation by evaluation, and the
-    one that its network was distilled from."""
+    """Context that yields a list which receives the number of rows of each evaluation, by the
+    pipeline's networks and the undistilled one (if it is a module)."""
     counts: list[int] = []
     others = [undistilled] if isinstance(undistilled, nn.Module) else []
 
-    def counted(asked: Asked) -> Any:
-        counts.append(asked.rows)
-        return asked.forward(*asked.args, **asked.kwargs)
+    def counted(call: NetworkCall) -> Any:
+        counts.append(call.rows)
+        return call.forward(*call.args, **call.kwargs)
 
-    with _answered(_networks(pipe) + others, counted):
+    with _patched(_networks(pipe) + others, counted):
         yield counts
 
 
 @contextmanager
-def _answered(networks: Sequence[nn.Module], evaluate: Callable[[Asked], Any]) -> Iterator[None]:
-    """Meanwhile `evaluate` answers for these networks."""
+def _patched(networks: list[nn.Module], evaluate: Callable[[NetworkCall], Any]) -> Iterator[None]:
+    """Context in which `evaluate` replaces the networks' `forward`."""
 
-    def wrapped(module: nn.Module) -> Patch:
-        return Patch(
-            module,
-            "forward",
-            lambda forward: lambda *args, **kwargs: evaluate(Asked(module, forward, args, kwargs)),
-        )
+    def patch_of(module: nn.Module) -> Patch:
+        def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **kwargs: evaluate(NetworkCall(module, forward, args, kwargs))
+
+        return Patch(module, "forward", wrap)
 
     with ExitStack() as stack:
-        for patch in map(wrapped, networks):
+        for patch in map(patch_of, networks):
             patch.apply()
             stack.callback(patch.remove)
         yield

@@ -1,4 +1,4 @@
-"""A comparison as files: one self-contained HTML page, every number as JSON, and the figures."""
+"""Writes a comparison to files: a self-contained HTML page, all numbers as JSON, and figures."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,19 +19,19 @@ from vendi_guidance.storage.files import whole_file
 FORMAT = "vendi-guidance comparison"
 JSON_FILE = "comparison.json"
 PAGE = "comparison.html"
-SHOWN = 4  # prompts
-ALSO = ("looks_per_prompt", "fidelity")
-"""Scores of the table, beside the two of the curves, where the judges know them."""
+SHOWN_PROMPTS = 4
+EXTRA_SCORES = ("looks_per_prompt", "fidelity")
+"""Further scores in the table, if the judges provide them."""
 
 
 def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) -> Path:
     """Write `comparison.html`, `comparison.json`, `curves.png` and `costs.png`.
 
     Args:
-        settings: what all runs share, JSON values.
+        settings: the settings shared by all runs, JSON values.
 
     Returns:
-        The path of the page, which needs none of the other files.
+        The path of the page, which does not depend on the other files.
 
     Raises:
         OSError: the folder cannot be written.
@@ -49,19 +49,19 @@ def save_comparison(folder: Path, results: Results, settings: dict[str, Any]) ->
         results=results,
         runs=[(run, Run(run.report)) for run in results.runs],
         faithfulness=faithfulness_in(results.unguided.report),
-        also=[name for name in ALSO if name in results.unguided.report.scores],
+        extra=[name for name in EXTRA_SCORES if name in results.unguided.report.scores],
         prompts=_prompts(results),
         settings=settings,
         between=between,
     )
     with whole_file(folder / PAGE) as temporary:
-        # a prompt may hold half a character, which no encoding has
+        # prompts may contain unpaired surrogates, which UTF-8 cannot encode
         temporary.write_bytes(text.encode("utf-8", "replace"))
     return folder / PAGE
 
 
 def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
-    """Every number, as JSON values."""
+    """All numbers of a comparison, as JSON values."""
     return {
         "made_with": f"vendi-guidance {version('vendi-guidance')}",
         "verdict": results.verdict(),
@@ -84,12 +84,12 @@ def as_json(results: Results, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prompts(results: Results) -> list[tuple[str, list[tuple[Compared, Sequence[int]]]]]:
-    """Some prompts, evenly spread, each with the rows of its images in every run."""
-    by_run: list[dict[str, Sequence[int]]] = [
-        {str(group.label): group.rows for group in run.report.analysis.groups}
+    """Some evenly spaced prompts, each with the rows of its images in every run."""
+    rows_by_prompt: list[tuple[Compared, dict[str, Sequence[int]]]] = [
+        (run, {str(group.label): group.rows for group in run.report.analysis.groups})
         for run in results.runs
     ]
     return [
-        (label, [(run, of.get(label, [])) for run, of in zip(results.runs, by_run, strict=True)])
-        for label in evenly_spaced(list(by_run[0]), SHOWN)
+        (prompt, [(run, rows.get(prompt, [])) for run, rows in rows_by_prompt])
+        for prompt in evenly_spaced(list(rows_by_prompt[0][1]), SHOWN_PROMPTS)
     ]

@@ -1,7 +1,7 @@
-"""Selection: generate more images than are needed and keep the most diverse ones.
+"""Selection: generate a larger pool of images and keep the most diverse ones, as users do by hand.
 
-It is what users do by hand. The subset has, found greedily, the largest determinant of a Gaussian
-kernel between thumbnails.
+The subset greedily maximizes the determinant of a Gaussian kernel between thumbnails (Chen et al.,
+NeurIPS 2018).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,24 +25,24 @@ from vendi_guidance.comparison.methods import (
 from vendi_guidance.kernels.subsets import greedy_subset
 
 THUMBNAIL = 16
-"""Width and height in pixels of what is compared: not the features that results are judged by."""
+"""Width and height of the thumbnails, in pixels. The features that judge results are others."""
 
 POOL_SEED_STEP = 10_000_000
-"""Between a sample's seed and those of the further candidates for its place."""
+"""Difference between the seeds of a sample's consecutive candidates."""
 
 
 @dataclass(frozen=True)
 class Select(Method):
-    """Generates `pool` times as many images of each prompt of a batch, and keeps the most diverse.
+    """Generates `pool` candidates for each image of a batch and keeps each prompt's most diverse.
 
-    The first candidate for each place has the sample's own seed.
+    The first candidate for an image has the sample's own seed.
 
     Args:
-        pool: candidates for each image.
-        preview_steps: select among previews of so few steps, and generate with all steps what was
-            selected, from the same noise. None: the candidates are generated with all steps.
-        guidance_scale: of classifier-free guidance, by which candidates are less alike if it is
-            low. None: the call's.
+        pool: number of candidates per image.
+        preview_steps: generate the candidates with this number of steps, then the selected ones
+            again from the same noise with all steps. None generates candidates with all steps.
+        guidance_scale: CFG scale of all images; candidates differ more if it is low. None uses
+            the call's.
 
     Raises:
         ValueError: pool or preview_steps < 1, or guidance_scale is negative or not finite.
@@ -64,47 +64,48 @@ class Select(Method):
         yield {} if self.guidance_scale is None else {call.scale_name: self.guidance_scale}
 
     def images(self, generate: Generate, samples: Sequence[Sample]) -> list[Image.Image]:
-        parts = [
-            [Sample(prompt, seed + k * POOL_SEED_STEP) for prompt, seed in samples]
-            for k in range(self.pool)
-        ]
-        images = [image for part in parts for image in generate(part, self.preview_steps)]
+        candidates: list[Sample] = []
+        images: list[Image.Image] = []
+        for k in range(self.pool):
+            batch = [Sample(prompt, seed + k * POOL_SEED_STEP) for prompt, seed in samples]
+            candidates += batch
+            images += generate(batch, self.preview_steps)
         rows = most_diverse(images, [sample.prompt for sample in samples])
         if self.preview_steps is None:
             return [images[row] for row in rows]
-        return generate([parts[row // len(samples)][row % len(samples)] for row in rows])
+        return generate([candidates[row] for row in rows])
 
 
 def most_diverse(images: Sequence[Image.Image], prompts: Sequence[str]) -> list[int]:
-    """The rows of a diverse subset of a pool: for each prompt as many images as are asked for.
+    """Select a diverse subset of a pool, separately for each distinct prompt.
 
     Args:
-        images: p x n images; image i shows prompt i mod n.
-        prompts: the n prompts asked for; each is selected by itself.
+        images: the pool of p x n images; image i belongs to prompt i mod n.
+        prompts: n prompts, one for each image to keep.
 
     Returns:
-        n rows of `images`, in the order of `prompts`.
+        n indices of `images`, in the order of `prompts`.
     """
     small = [image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)) for image in images]
     features = torch.from_numpy(np.stack([np.asarray(image) for image in small])).double() / 255
-    taken = {}
+    selected = {}
     for prompt in dict.fromkeys(prompts):
         rows = [row for row in range(len(images)) if prompts[row % len(prompts)] == prompt]
         kernel = median_gaussian(features[rows].flatten(1))
-        best = greedy_subset(kernel, torch.arange(len(rows)), prompts.count(prompt))
-        taken[prompt] = iter([rows[place] for place in best])
-    return [next(taken[prompt]) for prompt in prompts]
+        subset = greedy_subset(kernel, torch.arange(len(rows)), prompts.count(prompt))
+        selected[prompt] = iter([rows[place] for place in subset])
+    return [next(selected[prompt]) for prompt in prompts]
 
 
 def median_gaussian(x: Tensor) -> Tensor:
-    """(n, n) Gaussian kernel exp(-|a - b|^2 / 2 s^2), its bandwidth s the median distance.
+    """The (n, n) Gaussian kernel exp(-|a - b|^2 / (2 s^2)), where s is the median distance.
 
     Args:
-        x: (n, d). Distances of 0 do not count for the median; if all are, the kernel is ones.
+        x: (n, d). The median ignores distances of 0; if all are 0, the kernel is all ones.
     """
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
-    apart = torch.pdist(x)
-    apart = apart[apart > 0]
-    if not len(apart):
+    pairwise = torch.pdist(x)
+    positive = pairwise[pairwise > 0]
+    if not len(positive):
         return torch.ones_like(distances)
-    return (-distances.square() / (2 * apart.median() ** 2)).exp()
+    return (-distances.square() / (2 * positive.median() ** 2)).exp()

@@ -1,7 +1,7 @@
-"""The comparison: a run for each entry, judged beside the unguided one.
+"""The comparison: one run per entry, scored relative to the unguided run.
 
-Every run is a folder as `vendi-guidance generate` writes, so a comparison that is killed goes on
-where it was, and other judges need no new images.
+Every run is a folder as written by `vendi-guidance generate`. An interrupted comparison therefore
+resumes, and other judges can score the images that exist.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +28,12 @@ SHORT = 2  # steps
 
 @dataclass(frozen=True)
 class Compared:
-    """An entry's run.
+    """The scored run of an entry.
 
     Attributes:
         report: its scores.
-        outcome: beside the unguided run.
-        evaluations, seconds: of the network and of time, for each image on average.
+        outcome: diversity and faithfulness relative to the unguided run.
+        evaluations, seconds: evaluations of the network and time per image, on average.
     """
 
     entry: Entry
@@ -45,11 +45,11 @@ class Compared:
 
 @dataclass(frozen=True)
 class Results:
-    """All runs.
+    """The runs of a comparison.
 
     Attributes:
-        runs: the unguided one first.
-        keep: the least share of the unguided faithfulness that is acceptable.
+        runs: all runs, the unguided one first.
+        keep: the share of the unguided faithfulness that an acceptable run keeps at least.
     """
 
     runs: list[Compared]
@@ -60,7 +60,7 @@ class Results:
         return self.runs[0]
 
     def best(self, *, ours: bool) -> Compared | None:
-        """The most diverse run that keeps enough, of ours or of the others; None if none does."""
+        """The most diverse acceptable run, of Vendi guidance or of other methods; None if none."""
         kept = [
             run
             for run in self.runs[1:]
@@ -69,32 +69,34 @@ class Results:
         return max(kept, key=lambda run: run.outcome.diversity, default=None)
 
     def verdict(self) -> str:
-        """What is best, in sentences."""
+        """A summary in sentences: Vendi guidance against the best other method."""
         floor = f"at least {self.keep:g} of the unguided faithfulness"
         ours, other = self.best(ours=True), self.best(ours=False)
-        if ours is None and other is None:
+        best = ours or other
+        if best is None:
             return f"No method keeps {floor}."
         if ours is None or other is None:
-            [best] = [run for run in (ours, other) if run is not None]
-            rest = "other method" if ours is not None else "strength of Vendi guidance"
-            compared = len({run.entry.family == OURS for run in self.runs[1:]}) > 1
-            return f"{_in_words(best)} and keeps {floor}." + (
-                f" No {rest} that was compared keeps as much." if compared else ""
-            )
-        found = compare(other.report, ours.report).differences["conditional_vendi"]
-        interval = _in_brackets(found.interval)
-        decided = "" if found.is_significant else ", a difference that is not significant"
+            text = f"{_summary(best)} and keeps {floor}."
+            if len({run.entry.family == OURS for run in self.runs[1:]}) > 1:
+                missing = "strength of Vendi guidance" if ours is None else "other method"
+                text += f" No {missing} in this comparison keeps as much."
+            return text
+        difference = compare(other.report, ours.report).differences["conditional_vendi"]
+        interval = _in_brackets(difference.interval)
+        significance = "" if difference.is_significant else "; the difference is not significant"
         return (
-            f"Of what keeps {floor}, {_in_words(ours)}, and {found.change:.2f} times that of the "
-            f"best other method, {other.entry.title}{interval}{decided}. Both were chosen on these "
-            "images, which the interval does not count: compare the two again with another --seed."
+            f"Among runs that keep {floor}, {_summary(ours)}, and {difference.change:.2f} times "
+            f"that of the best other method, {other.entry.title}{interval}{significance}. Both "
+            "were selected on these images, which the interval does not account for: compare the "
+            "two again with another --seed."
         )
 
 
 def refusal(runs: Sweep, entry: Entry, prompt: str) -> str | None:
-    """Why the model cannot be sampled in this way, by two steps of two images; None if it can.
+    """Why the model does not support an entry; None if it does.
 
-    An entry with a run has shown it.
+    Tries it with two images and two steps, unless the entry's run has begun. For Vendi guidance,
+    checks only that the pipeline exposes its prompts.
 
     Raises:
         ValueError: the model cannot be loaded.
@@ -117,22 +119,20 @@ def refusal(runs: Sweep, entry: Entry, prompt: str) -> str | None:
 
 
 def judged(folder: Path, entries: Sequence[Entry], judging: Judging) -> Iterator[Compared]:
-    """The finished runs of these entries in a folder, of which the first is the unguided one."""
+    """Score the finished runs of these entries in a folder; the first is the unguided one."""
     unguided, settings = judging.unguided(folder / entries[0].name)
     for entry in entries:
         run = folder / entry.name
         report = unguided if entry is entries[0] else evaluate(run, **settings)
-        evaluations, seconds = (
-            fmean(read_timings(run, cost).values()) for cost in ("evaluations", "seconds")
-        )
         outcome = Outcome.of(compare(unguided, report))
+        evaluations = fmean(read_timings(run, "evaluations").values())
+        seconds = fmean(read_timings(run, "seconds").values())
         yield Compared(entry, report, outcome, evaluations, seconds)
 
 
-def _in_words(run: Compared) -> str:
-    found = run.outcome
-    times = f"{found.diversity:.2f} times the unguided Conditional-Vendi"
-    return f"{run.entry.title} has {times}{_in_brackets(found.diversity_interval)}"
+def _summary(run: Compared) -> str:
+    times = f"{run.outcome.diversity:.2f} times the unguided Conditional-Vendi"
+    return f"{run.entry.title} has {times}{_in_brackets(run.outcome.diversity_interval)}"
 
 
 def _in_brackets(interval: tuple[float, float] | None) -> str:

@@ -72,10 +72,7 @@ class FromFunction(Generic[Item]):
         features = torch.as_tensor(self.function(items)).detach().cpu().float()
         shape, n = tuple(features.shape), len(items)
         if len(shape) != 2 or shape[0] != n:
-            raise ValueError(
-                f"{self.name} returned features of shape {shape} for {n} items: "
-                "return one row for each"
-            )
+            raise ValueError(f"{self.name} returned shape {shape} for {n} items: return ({n}, d)")
         return features
 
 

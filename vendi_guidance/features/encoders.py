@@ -17,8 +17,6 @@ from torchvision.transforms.functional import pil_modes_mapping
 from vendi_guidance.features.images import image_features, load_dinov2
 from vendi_guidance.features.open_clip import load_open_clip
 
-_MODES = {pil_mode: mode for mode, pil_mode in pil_modes_mapping.items()}
-
 
 class ImageEncoder(torch.nn.Module):
     """A frozen model in eval mode, with its preprocessing: resize, crop, normalize.
@@ -28,7 +26,7 @@ class ImageEncoder(torch.nn.Module):
         mean, std: normalization of the three channels, for pixels in [0, 1].
         size: length of the shorter edge after resizing, or (height, width).
         crop: (height, width) of the center crop; None does not crop.
-        interpolation: interpolation mode of resizing, which is antialiased.
+        interpolation: mode of resizing, which is antialiased.
         read: extracts (b, m) features from the model's output; None returns the output as it is.
     """
 
@@ -115,8 +113,8 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
             f"the preprocessing of {name_or_path} is not supported (size {processor.size}): use "
             "`ImageEncoder` or your own module"
         )
-    crop = None
-    if processor.do_center_crop:
-        crop = processor.crop_size["height"], processor.crop_size["width"]
-    mean, std, mode = processor.image_mean, processor.image_std, _MODES[processor.resample]
-    return ImageEncoder(model, mean, std, edge, crop, mode, attrgetter("pooler_output"))
+    crop = processor.crop_size if processor.do_center_crop else None
+    crop = crop and (crop["height"], crop["width"])
+    mode = {number: mode for mode, number in pil_modes_mapping.items()}[processor.resample]
+    settings = processor.image_mean, processor.image_std, edge, crop, mode
+    return ImageEncoder(model, *settings, attrgetter("pooler_output"))

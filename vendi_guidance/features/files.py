@@ -86,15 +86,12 @@ def file_features(
     decode = partial(_decode, transform=transform, cached=cached)
     files: Any = list(enumerate(paths))
     loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode)
-    rows: list[Tensor] = []
-    kept: list[int] = []
+    found: dict[int, Tensor] = {}
     bad: list[BadImage] = []
     with tqdm(total=len(paths), disable=None if progress else True) as bar:
         try:
             for batch in loader:
-                found = _features_of(batch, embedder, store)
-                rows += found.values()
-                kept += found
+                found |= _features_of(batch, embedder, store)
                 bad += [file for file in batch if isinstance(file, BadImage)]
                 if bad and on_bad_image == "fail":
                     raise ValueError(": ".join(bad[0]))
@@ -102,10 +99,10 @@ def file_features(
         finally:
             if store is not None:
                 store.flush()
-    if not kept:
+    if not found:
         first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
-    return FileFeatures(torch.stack(rows), kept, bad)
+    return FileFeatures(torch.stack(list(found.values())), list(found), bad)
 
 
 class _Cache:

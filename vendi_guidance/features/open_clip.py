@@ -21,8 +21,7 @@ class OpenClip(NamedTuple):
         name: the name it was requested by, with PRETRAINED filled in.
         source: the name to pass to `open_clip.get_tokenizer`.
         model: has `visual` and `encode_text`.
-        transform: the preprocessing of an image.
-        preprocessing: its settings, JSON values.
+        transform, preprocessing: the preprocessing of an image, and its settings as JSON values.
     """
 
     name: str
@@ -73,13 +72,9 @@ def _pretrained(open_clip: Any, model: str, tag: str = "") -> tuple[str, Path]:
     """`MODEL/PRETRAINED` of a model that OpenCLIP lists, and its folder in the hub's cache."""
     tags = open_clip.list_pretrained_tags_by_model(model)
     if not tags:
-        raise ValueError(
-            f"OpenCLIP has no weights for a model named {model}: "
-            "open_clip.list_pretrained() lists its models"
-        )
+        raise ValueError(f"OpenCLIP has no weights for {model}: see open_clip.list_pretrained()")
     if tag and not open_clip.is_pretrained_cfg(model, tag):
-        known = ", ".join(tags)
-        raise ValueError(f"OpenCLIP has no {model}/{tag}: for {model} use one of {known}")
+        raise ValueError(f"OpenCLIP has no {model}/{tag}: use one of {', '.join(tags)}")
     tag = tag or tags[0]
     repository, _, file = open_clip.get_pretrained_cfg(model, tag)["hf_hub"].rpartition("/")
     if file:

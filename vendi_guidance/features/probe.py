@@ -1,7 +1,4 @@
-"""The demo's embedder and labeler: a classifier of an image's concept and attributes.
-
-The features are the activations of its last hidden layer.
-"""
+"""The demo's embedder and labeler, a small classifier. Its last hidden layer is the feature."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -153,8 +150,8 @@ class Probe(nn.Module, PyTorchModelHubMixin):
 class ProbeLabeler:
     """Labels images with a probe (see `Labeler`).
 
-    The label asked for is the part of a look that the prompt names; the label shown is the same
-    part of the image's look. The variant is the image's values of all attributes.
+    Both labels are the part of a look that the prompt names, as asked for and as the image shows
+    it. The variant is the image's values of all attributes.
     """
 
     probe: Probe
