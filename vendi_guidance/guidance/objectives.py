@@ -1,14 +1,14 @@
-"""What guidance ascends: a diversity score of remembered and in-flight samples, and its gradient.
+"""The objectives of guidance: diversity scores of remembered and in-flight samples, and gradients.
 
-Features z (latents, or what another space compares) are flattened and scaled to unit length, u,
-where a kernel is a function of the inner product g = <u, u_i>. With K_Z and K_T the kernel matrices
-of features and prompts and A = K_Z∘K_T/n, the gradient of a score in z is
+Features z (latents, or what another space compares) are flattened and scaled to unit length, u.
+There a kernel is a function of the inner product g = <u, u_i>. With K_Z and K_T the kernel matrices
+of features and prompts, and A = K_Z∘K_T/n, the gradient of a score in z is
 
     (I - u u^T) sum_i w_i u_i / |z|,    w_i = (dScore/dk_i + its mirror image) dk/dg,
 
 so it costs two passes over the window. All gradients are closed forms: Jalali et al. (AISTATS
 2026), appendix C, equations (24)-(27) for the Vendi pair, and the one after (27) for the RKE pair.
-Derivatives of eigenvectors, which diverge for repeated eigenvalues, never occur.
+Derivatives of eigenvectors, which diverge for repeated eigenvalues, are not needed.
 """
 
 import math
@@ -43,7 +43,7 @@ class Gradient(NamedTuple):
 
 
 class _Similarities(NamedTuple):
-    """Kernel values of the b samples in flight with all N + b samples, themselves last."""
+    """Kernel values between the b samples in flight and all N + b samples, themselves last."""
 
     inner: Tensor  # (b, N + b) inner products of the features
     latent: Tensor  # (b, N + b)
@@ -56,7 +56,7 @@ class MedianGaussian:
     """A Gaussian kernel whose bandwidth follows the distances between samples of similar prompts.
 
     Attributes:
-        share: the bandwidth as a share of their median distance, > 0.
+        share: of their median distance, > 0.
     """
 
     share: float
@@ -66,15 +66,15 @@ class MedianGaussian:
         others = _with_diagonal(similarity.clone(), 0) > 0.5
         squared = (2 - 2 * inner[others]).clamp(min=0)  # exactly 0 for duplicates
         median = float(squared.median().sqrt()) if len(squared) else 1.0
-        # of duplicates no bandwidth is right
+        # duplicates give no bandwidth
         return Gaussian(self.share * median if math.isfinite(median) and median > 0 else 1.0)
 
 
 NEAREST = 256
-"""Of a large window, the samples most similar to a candidate decide which one is taken."""
+"""`choose` compares candidates with this many samples of the window, the most similar ones."""
 
 RIDGE = 1e-4
-"""Added to a kernel's diagonal: a window may hold duplicates."""
+"""Added to a kernel's diagonal, since a window may hold duplicates."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ class Objective(ABC):
     """A score of all samples so far, as a function of the features in flight.
 
     Attributes:
-        kernel_latent: of features. The gradient takes a bandwidth that follows them as constant.
-        kernel_prompt: of prompts, or None if they are not compared: then K_T is 1 throughout.
+        kernel_latent: of features. The gradient treats an automatic bandwidth as constant.
+        kernel_prompt: of prompts. None does not compare them: all entries of K_T are 1.
     """
 
     kernel_latent: SphereKernel | MedianGaussian
     kernel_prompt: SphereKernel | None = None
 
     def of_latents_alone(self) -> "Objective":
-        """The same whatever the prompts."""
+        """The objective without its prompt kernel."""
         return replace(self, kernel_prompt=None)
 
     @torch.no_grad()
@@ -106,7 +106,7 @@ class Objective(ABC):
             Finite values for finite input; float64 for float64 features and float32 otherwise.
 
         Raises:
-            ValueError: samples that do not fit one another or the window.
+            ValueError: the samples do not fit one another or the window.
         """
         self._check(features, prompts, window)
         z, n = as_rows(features), len(window)
@@ -125,19 +125,19 @@ class Objective(ABC):
 
     @torch.no_grad()
     def choose(self, candidates: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
-        """Which candidate to take of each sample, so that they differ from one another and from the
-        window's: greedily, the determinant of the joint kernel matrix is made large.
+        """Choose a candidate for each sample, so that they differ from one another and from the
+        window: greedily, by the largest determinant of the joint kernel matrix.
 
         Args:
             candidates: (c, b, ...) features, c for each sample in flight.
             prompts: (b, m) embeddings of the samples' prompts, or None.
-            window: the samples remembered; the nearest of them count.
+            window: the samples remembered; only the nearest count.
 
         Returns:
-            (b,) numbers below c.
+            (b,) indices of candidates, each below c.
 
         Raises:
-            ValueError: samples that do not fit one another or the window.
+            ValueError: the samples do not fit one another or the window.
         """
         count, b = candidates.shape[:2]
         self._check(candidates[0], prompts, window)
@@ -146,7 +146,7 @@ class Objective(ABC):
         finite = unit.isfinite().all(dim=1, keepdim=True)
         unit = unit.where(finite, 0)
         similar, kernel = self._similarities(unit, repeated, window)
-        # what is not finite is like nothing, itself included, so that it is taken last
+        # candidates with NaN get similarity 0, also to themselves, so that they are taken last
         joint = similar.latent * similar.prompt * finite
         border, among = joint.split([len(window), count * b], dim=1)
         among = among * finite.T
@@ -159,16 +159,17 @@ class Objective(ABC):
         places = torch.arange(count * b, device=among.device) % b
         taken = torch.tensor(greedy_subset(among.double(), places, b), device=among.device)
         rows = taken[places[taken].argsort()]
-        # the next gradient is at what is taken: one reading of the window less
+        # the next gradient is at these samples: saves a pass over the window
         window.cache["taken"] = unit[rows], similar.inner[rows, : len(window)]
         return rows // b
 
     @torch.no_grad()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
-        """(b, b) similarity of the prompts of samples in flight, as `like`: 1 for the same.
+        """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`. Equal
+        prompts have 1.
 
         Raises:
-            ValueError: the objective compares prompts and gets none.
+            ValueError: the objective compares prompts, and there are none.
         """
         self._check(like, prompts, SlidingWindow(1))
         one = like.new_empty(len(like), len(like))
@@ -186,7 +187,7 @@ class Objective(ABC):
     def _similarities(
         self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
     ) -> tuple[_Similarities, SphereKernel]:
-        """Of (b, D) unit-length features, and the kernel that compares them."""
+        """The similarities of (b, D) unit-length features, and their kernel."""
         rows, products = window.cache.get("taken", (None, None))
         if not _same(rows, unit):
             products = exact_ones(window.products(unit), unit.shape[1], window.dtype)
@@ -201,7 +202,7 @@ class Objective(ABC):
     def _prompt_similarities(
         self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
     ) -> tuple[Tensor | None, Tensor]:
-        """(b, m) unit-length prompts, and (b, N + b) their kernel with all, as `like`."""
+        """(b, m) unit-length prompts, and (b, N + b) their kernel, in the dtype of `like`."""
         if self.kernel_prompt is None or prompts is None:
             return None, torch.ones_like(like)
         rows = unit_rows(as_rows(prompts))
@@ -238,7 +239,7 @@ class Vendi(Objective):
     """exp(H(K_Z∘K_T / n) - H(K_T / n)): one eigendecomposition of n = N + b rows.
 
     Attributes:
-        truncation: to so many of the largest eigenvalues, of both matrices; None is all.
+        truncation: number of largest eigenvalues kept of both matrices; None keeps all.
 
     Raises:
         ValueError: truncation < 1.
@@ -247,7 +248,7 @@ class Vendi(Objective):
     truncation: int | None = None
 
     def __post_init__(self) -> None:
-        truncate(torch.ones(1), self.truncation)  # refuses what is no rank, before any image
+        truncate(torch.ones(1), self.truncation)  # raises for an invalid rank, before any image
 
     def _score_and_weights(
         self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
@@ -270,7 +271,7 @@ class Vendi(Objective):
     def _prompt_entropy(
         self, prompt: Tensor, similar: _Similarities, cache: dict[Hashable, Any]
     ) -> Tensor | float:
-        """H(K_T / n), computed once for a batch."""
+        """H(K_T / n), cached for a batch."""
         if similar.prompts is None:
             return 0.0
         key = ("prompt entropy", self.kernel_prompt, self.truncation, prompt.dtype, prompt.device)
@@ -284,11 +285,15 @@ class Vendi(Objective):
 
 
 def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
-    """rows: (b, n), those zeroed that are only what rounding leaves of terms: (b, m), weights of
-    unit rows in the dtype `stored`.
+    """Set rows that are mere rounding errors to zero.
 
     A guidance step uses the gradient's direction alone. Where the gradient is zero, rounding must
     not decide the direction.
+
+    Args:
+        rows: (b, n) sums of weighted unit rows.
+        terms: (b, m) their weights.
+        stored: the dtype of the unit rows.
     """
     scaled = torch.promote_types(stored, torch.float32)
     share = rounding(coarser(rows.dtype, scaled), max(rows.shape[1], terms.shape[1]))
@@ -303,7 +308,7 @@ def _same(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def _with_diagonal(border: Tensor, value: float) -> Tensor:
-    """border: (b, N + b), the diagonal of its last b columns set to a value."""
+    """border: (b, N + b), with the diagonal of its last b columns set to a value, in place."""
     border[:, -len(border) :].fill_diagonal_(value)
     return border
 

@@ -1,9 +1,9 @@
-"""Finished samples of one shape, and how alike they are.
+"""Finished samples of one shape, and their similarities.
 
 Features (latents, or what another space compares) are flattened and scaled to unit length (Jalali
-et al., AISTATS 2026, section 6 and appendix E), so kernels need only inner products. Those among
-the samples change only when one enters or leaves; they are kept, and so is what is derived from
-them.
+et al., AISTATS 2026, section 6 and appendix E), so kernels need only inner products. The inner
+products among the samples are stored, and values derived from them cached: they change only when a
+sample enters or leaves.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -17,7 +17,7 @@ from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.rounding import exact_ones
 
 ROWS_AT_ONCE = 64
-"""Samples enter in groups of this size, which bounds the memory that entering takes."""
+"""Samples enter in groups of this size, which bounds the memory needed."""
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class Samples:
         self.cache: dict[Hashable, Any] = {}
 
     def show(self, other: "Samples") -> None:
-        """Hold the samples of another in place of these."""
+        """Replace the samples by those of another."""
         for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
             setattr(self, name, getattr(other, name))
 
@@ -70,7 +70,7 @@ class Samples:
         return min(self._entered, self.size)
 
     def enter(self, features: Tensor, prompts: Tensor | None) -> None:
-        """Remember finite samples that fit: see `check`."""
+        """Add finite samples that passed `check`."""
         kept = slice(-self.size, None)
         if self._features is None:
             self.latent_shape = tuple(features.shape[1:])
@@ -86,7 +86,7 @@ class Samples:
         self.cache.clear()
 
     def check(self, features: Tensor, prompts: Tensor | None) -> None:
-        """Raise ValueError if such samples do not fit beside those that the window shows."""
+        """Raise ValueError if these samples do not fit those remembered."""
         if prompts is not None and len(prompts) != len(features):
             raise ValueError(
                 f"got {counted(len(features), 'latent')} but {counted(len(prompts), 'prompt')}"
@@ -106,7 +106,7 @@ class Samples:
                 )
 
     def check_shape(self, features: Tensor) -> None:
-        """Raise ValueError if features, (b, ...), have another shape than the window's."""
+        """Raise ValueError if features, (b, ...), have another shape than those remembered."""
         shape = tuple(features.shape[1:])
         if self.latent_shape not in (None, shape):
             raise ValueError(
@@ -165,7 +165,8 @@ class Samples:
         return self._cached("squared norms", (kernel_latent, kernel_prompt), compute)
 
     def _cached(self, name: str, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """One value a name: bandwidths that follow the features differ from step to step."""
+        """The value for a key. Only the last key of each name is kept, since automatic bandwidths
+        differ from step to step."""
         known, value = self.cache.get(name, (None, None))
         if known != key:
             value = compute()
@@ -225,10 +226,10 @@ class _Ring:
             start += len(rows)
 
     def _chunks(self, like: Tensor, filled: int, few: bool = False) -> Iterator[Tensor]:
-        """The first rows, some at a time, in the precision and on the device of `like`.
+        """The first rows in chunks, in the dtype and on the device of `like`.
 
-        Each chunk is valid until the next. On a CPU it has 16 rows, which stay in cache, if `few`
-        or stored in another precision; else enough rows to outlast the launch of a GPU's kernel.
+        A chunk is valid until the next one. On a CPU it has 16 rows, which stay in cache, if `few`
+        or stored in another dtype; else enough rows to outlast the launch of a GPU kernel.
         """
         as_stored = (like.dtype, like.device) == (self.rows.dtype, self.rows.device)
         few = like.device.type == "cpu" and (few or not as_stored)

@@ -1,4 +1,4 @@
-"""The sliding window: the most recent finished samples and their prompts, shape by shape."""
+"""The sliding window: the most recent finished samples and their prompts, for each shape."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -13,27 +13,27 @@ from vendi_guidance.guidance.samples import Samples
 from vendi_guidance.guidance.window_files import read_window, write_window
 
 WINDOW = 300
-"""How many samples are remembered if nothing is said."""
+"""The default size of the window."""
 
 
 class SlidingWindow(Samples):
     """The last `size` finished samples, with their prompt embeddings.
 
-    Samples of one shape, such as latents of images of one size, are compared with one another
-    only, and each shape has `size` samples of its own. The window shows those of the shape that
-    entered last; `of_shape` has the others.
+    Only samples of the same shape, such as latents of images of one size, are compared, and each
+    shape has room for `size` samples. The window's attributes are those of the shape that entered
+    last; `of_shape` gives the others.
 
-    Memory of each shape: size x (feature elements + prompt width) in `dtype`, plus size^2 in
+    Memory per shape: size x (feature elements + prompt width) numbers in `dtype`, plus size^2 in
     float32.
 
     Args:
-        size: how many samples of each shape to remember.
+        size: number of samples of each shape to remember.
         dtype: of the stored features; kernels are computed in float32 or float64.
-        device: where they are stored; None is where the first ones come from.
+        device: where features are stored; None is the device of the first ones.
 
     Attributes:
-        latent_shape: of one sample's features; None while the window is empty.
-        cache: values derived from the samples, by key; emptied when a sample enters.
+        latent_shape: shape of one sample's features; None while the window is empty.
+        cache: values derived from the samples; emptied when a sample enters.
 
     Raises:
         ValueError: size < 1.
@@ -58,11 +58,11 @@ class SlidingWindow(Samples):
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of which there are samples, the one that entered last first."""
+        """The shapes of the samples, that of the last sample first."""
         return [*([] if self.latent_shape is None else [self.latent_shape]), *self._others]
 
     def of_shape(self, shape: Sequence[int]) -> "SlidingWindow":
-        """The samples of one shape, as a window; an empty one where there are none."""
+        """The samples of one shape as a window, which may be empty."""
         shape = tuple(shape)
         if self.latent_shape == shape:
             return self
@@ -70,19 +70,19 @@ class SlidingWindow(Samples):
         return self._others.get(shape, empty)
 
     def adopt(self, other: "SlidingWindow") -> None:
-        """Also remember another window's samples, of the shapes that this one has none of."""
+        """Add another window's samples of the shapes that this one does not have."""
         for shape in other.shapes:
             if shape not in self.shapes:
                 self._others[shape] = other.of_shape(shape)._alone()
 
     def _alone(self) -> "SlidingWindow":
-        """The samples that the window shows, without those of other shapes."""
+        """The window without the samples of other shapes."""
         alone = copy.copy(self)
         alone._others = {}
         return alone
 
     def _show(self, shape: tuple[int, ...]) -> None:
-        """Let the samples of this shape be those that the window shows."""
+        """Make this shape the current one."""
         if shape == self.latent_shape or (self.latent_shape is None and shape not in self._others):
             return
         known, others = self.of_shape(shape), self._others
@@ -92,17 +92,17 @@ class SlidingWindow(Samples):
         self.show(known)
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
-        """Remember finished samples; the oldest leave when there is no room.
+        """Add finished samples; the oldest leave if there is no room.
 
-        O(b N D) for b samples that enter a window of N.
+        O(b N D) for b samples and a window of N.
 
         Args:
-            features: (b, ...), of any length: latents as the sampler left them, for one.
+            features: (b, ...) of any length, such as the sampler's last latents.
             prompts: (b, m) embeddings, or None in a window without prompts.
 
         Raises:
-            ValueError: other prompts than those of this shape have, prompts given once and missing
-                another time, or NaN or infinity. The window stays as it was.
+            ValueError: prompts of another width than before, prompts given only sometimes, or NaN
+                or infinity. The window stays as it was.
         """
         self.of_shape(features.shape[1:]).check(features, prompts)
         if not features.isfinite().all() or not (prompts is None or prompts.isfinite().all()):
@@ -111,7 +111,7 @@ class SlidingWindow(Samples):
         self.enter(features, prompts)
 
     def resize(self, size: int) -> None:
-        """Remember up to `size` samples from now on; the oldest leave when there is no room.
+        """Set the number of samples to remember; the oldest leave if there is no room.
 
         Raises:
             ValueError: size < 1.
@@ -131,7 +131,7 @@ class SlidingWindow(Samples):
 
     @contextmanager
     def resized(self, size: int) -> Iterator[None]:
-        """`resize`, which also holds after the block unless that raises: what left then comes back.
+        """`resize` as a context, undone if the block raises.
 
         Raises:
             ValueError: size < 1.
@@ -146,8 +146,8 @@ class SlidingWindow(Samples):
             raise
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file, whole or not at all: the oldest sample first, and a JSON header
-        with format, version, size, dtype and latent shape.
+        """Write a safetensors file: samples, the oldest first, and a JSON header with format,
+        version, size, dtype and latent shape. A failed write leaves no file.
 
         Raises:
             OSError: the file cannot be written.
@@ -166,11 +166,11 @@ class SlidingWindow(Samples):
         """Read what `save` wrote.
 
         Args:
-            largest: refuse more samples than this, of all shapes together, as a size that files of
-                strangers may have.
+            largest: the most samples accepted, of all shapes together: a limit for files of unknown
+                origin.
 
         Raises:
-            ValueError: the file is damaged, no window, or of a newer version; the message says why.
+            ValueError: the file is damaged, not a window, or of a newer version.
             FileNotFoundError: there is no such file.
         """
         size, dtype, samples = read_window(Path(path), largest)

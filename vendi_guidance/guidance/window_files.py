@@ -1,6 +1,6 @@
 """Files of windows: safetensors with a JSON header.
 
-`latents` and `prompts` are the samples of the shape that the window shows, the oldest first, and
+`latents` and `prompts` have the samples of the window's current shape, the oldest first;
 `latents_1`, `prompts_1` and so on those of its other shapes.
 """
 
@@ -16,15 +16,15 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 FORMAT = "vendi-guidance window"
 VERSION = 1
 VERSION_OF_SHAPES = 2
-"""Of a file with samples of several shapes."""
+"""The version of files with samples of several shapes."""
 
 
 OfShape = tuple[tuple[int, ...], Tensor, Tensor | None]
-"""A shape, and of its samples (n, D) features and (n, m) prompt embeddings or None."""
+"""A shape with (n, D) features and (n, m) prompt embeddings, or None, of its samples."""
 
 
 def write_window(path: Path, size: int, dtype: torch.dtype, samples: list[OfShape]) -> None:
-    """Write a window's size, the dtype of its features and its samples."""
+    """Write a window: its size, the dtype of its features, and its samples."""
     shapes: list[Any] = [shape for shape, *_ in samples]
     first, others = next(iter(shapes), None), shapes[1:]
     header = {
@@ -42,7 +42,7 @@ def write_window(path: Path, size: int, dtype: torch.dtype, samples: list[OfShap
 
 
 def read_window(path: Path, largest: int | None) -> tuple[int, torch.dtype, list[OfShape]]:
-    """Read what `write_window` wrote; for the errors see `SlidingWindow.load`."""
+    """Read what `write_window` wrote. Raises as `SlidingWindow.load` does."""
     header, tensors = load_tensors(path)
     if reason := _misfit(header, tensors):
         raise ValueError(f"{path} is not a window this version can read: {reason}")
@@ -59,18 +59,18 @@ def read_window(path: Path, largest: int | None) -> tuple[int, torch.dtype, list
 
 
 def _names(number: int) -> tuple[str, str]:
-    """The tensors of a file that hold the samples of its shapes, the one shown first."""
+    """The names of the tensors of a file's n-th shape."""
     return (f"latents_{number}", f"prompts_{number}") if number else ("latents", "prompts")
 
 
 def _shapes(header: dict[str, Any]) -> list[Any]:
-    """Those of which a file holds samples."""
+    """The shapes of a file's samples."""
     shapes = [header.get("latent_shape"), *header.get("other_shapes", [])]
     return [] if shapes == [None] else shapes
 
 
 def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
-    """Why a file's content is not a window, or None where it is one."""
+    """Why a file's content is not a window, or None."""
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         return f"its header does not say {FORMAT!r}"
     if header.get("version") not in (VERSION, VERSION_OF_SHAPES):
