@@ -148,15 +148,15 @@ def test_without_weights_pixels_and_words_are_compared_and_their_price_is_said_f
     result = evaluated(save_run(tmp_path / "castles", ["a castle", "a moat"]))
     assert result.exit_code == 0, result.output
     said, table = result.output.split(" score ", 1)
-    for words in ("DINOv2 is not at hand", "not what is shown", "cannot be compared with scores"):
+    for words in ("DINOv2 is not available", "not what is shown", "cannot be compared with scores"):
         assert words in said and words not in table
     assert "hf download facebook/dinov2-large" in said
-    assert "CLIP is not at hand, so prompts are compared by their words" in said
+    assert "CLIP is not available, so prompts are compared by their words" in said
     [run] = content(tmp_path / "report")["runs"]
     names = [run["settings"][f"{what}_embedder"]["name"] for what in ("image", "prompt")]
     assert names == ["pixels", "words"]
     assert {"conditional_vendi", "in_batch_similarity"} <= set(run["scores"])
-    assert "DINOv2 is not at hand" in (tmp_path / "report" / "report.html").read_text()
+    assert "DINOv2 is not available" in (tmp_path / "report" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("named", ["--image-embedder dinov2", "--prompt-embedder clip"])
@@ -247,7 +247,7 @@ def test_it_ends_with_an_answer_and_what_the_rest_needs(evaluated, tmp_path):
         "convergence curves (40 images)."
     ) in said
     answer = said.splitlines()[-2]
-    assert answer.startswith("“few” has ") and "(Conditional-Vendi), of 16 images" in answer
+    assert answer.startswith("“few” has ") and "(Conditional-Vendi) among 16 images" in answer
     assert "1 prompts" not in (tmp_path / "report" / "report.html").read_text()
 
 

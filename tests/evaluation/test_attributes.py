@@ -87,7 +87,7 @@ def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
 
 @pytest.mark.parametrize("said", [torch.ones(2, 2), [[1, 0]], [[0.5]] * 2, [[-0.5, 1.5]] * 2])
 def test_a_judge_has_to_return_a_distribution_for_each_image(said):
-    words = r"judge of 'light' .* \(2, 2\), probabilities of dark, bright, rows that sum to 1"
+    words = r"judge of 'light' .* \(2, 2\) probabilities of dark, bright, with rows that sum to 1"
     with pytest.raises(ValueError, match=words):
         scored([0, 255], ["a room"] * 2, judge=lambda *_: said)
 
@@ -169,7 +169,7 @@ def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
     attribute = Attribute("light", LIGHT.values, "a room")
     [found] = scored([0, 255], ["a room", "a cave"], attribute).by_prompt
     assert found.prompt == "a room"
-    with pytest.raises(ValueError, match="'a hall', of which there are no images"):
+    with pytest.raises(ValueError, match="'a hall', but there are no images of it"):
         scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
 
 
@@ -204,5 +204,5 @@ def test_labels_that_are_none_of_the_values_are_named(folder):
     batch = as_batch(folder)
     with pytest.raises(ValueError, match=r"0\.png has the light 'dark' in .* one of grey, white"):
         attribute_scores(batch, [Attribute("light", ("grey", "white"))], None)
-    with pytest.raises(ValueError, match=r"no metadata\.jsonl with the column 'light'"):
+    with pytest.raises(ValueError, match=r"column 'light' is needed, but there is no metadata"):
         attribute_scores(as_batch(greys(0), ["a"]), [LIGHT], None)

@@ -1,5 +1,7 @@
 """Whether two batches differ, and by more than chance."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES, SECTIONS
 from vendi_guidance.evaluation.results import Difference
+from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Gaussian
 
 
@@ -109,6 +112,28 @@ def test_without_prompts_the_vendi_score_tells_also_where_nothing_varies():
 def test_reports_of_other_settings_are_not_compared(other, what):
     with pytest.raises(ValueError, match=f"{what} evaluate both with"):
         compare(report_of(24), report_of(24, **other))
+
+
+@dataclass(frozen=True)
+class Weighted(Gaussian):
+    weights: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("kernel", "other"),
+    [
+        (Precomputed(torch.eye(24)), Precomputed(torch.ones(24, 24))),
+        (Weighted(1.0, torch.ones(24)), Weighted(1.0, torch.zeros(24))),
+    ],
+)
+def test_kernels_of_one_class_with_other_content_are_not_compared(kernel, other):
+    rows = {"image": torch.arange(24.0)[:, None], "prompts": None}
+    first, same, different = (
+        report_of(24, kernel_image=k, **rows) for k in (kernel, kernel, other)
+    )
+    assert compare(first, same).differences["vendi"].change == 1
+    with pytest.raises(ValueError, match=r"kernel_image is [^;]*; .* \(see Embedding"):
+        compare(first, different)
 
 
 def test_scores_against_other_reference_images_are_not_compared():

@@ -166,7 +166,7 @@ def test_features_that_cannot_be_scored_are_named():
     broken = FromFunction(lambda images: np.full((len(images), 2), np.inf), "broken")
     black = FromFunction(lambda images: np.zeros((len(images), 2)), "black")
     for image, kernel, words in (
-        (x, None, r"the features given cannot be scored.*row 5"),
+        (x, None, r"the given features cannot be scored.*row 5"),
         (broken, None, "broken's features cannot be scored"),
         (torch.randn(7, 3), None, "have 7 rows, but there are 8"),
         (black, Cosine(), "row 0 is a zero vector"),
@@ -175,15 +175,19 @@ def test_features_that_cannot_be_scored_are_named():
             report_of(8, image=image, kernel_image=kernel)
 
 
-def test_given_features_are_taken_as_they_are_and_never_compared_with_images():
-    x = torch.randn(30, 5)
-    given = {"image": x, "prompt": torch.randn(30, 4), "kernel_image": None}
-    report = report_of(30, references=torch.randn(9, 5), **given)
+def test_given_features_are_copied_as_they_are_and_never_compared_with_images():
+    x, real = torch.randn(30, 5), torch.randn(9, 5)
+    copies = {"image": x.clone(), "references": real.clone()}
+    given = {"prompt": torch.randn(30, 4), "kernel_image": None}
+    report = report_of(30, **copies, **given)
+    for features in copies.values():
+        features.zero_()
+    assert torch.equal(report.inputs.x, x) and torch.equal(report.inputs.reference, real)
     assert report.settings["references"] == 9
     expected = scores.vendi(x, report.inputs.kernel_x)
     assert report.scores["vendi"].value == pytest.approx(float(expected))
-    with pytest.raises(ValueError, match="those of reference images are needed, too"):
-        report_of(30, references=sample_images(24), **given)
+    with pytest.raises(ValueError, match="so the reference images must be, too"):
+        report_of(30, image=x, references=sample_images(24), **given)
 
 
 def test_the_spectrum_follows_the_number_of_images():

@@ -22,7 +22,10 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
     assert score.value == pytest.approx(sum(range(32)) / 32**2)
     assert score.low < score.value < score.high
     assert score.basis == "column vqa; n = 32"
-    for name, words in (("hps", "no column 'hps' .* are vqa"), ("by", "column 'by' .* 'me', no n")):
+    for name, words in (
+        ("hps", "no column 'hps' .* are vqa"),
+        ("by", "column 'by' .* 'me', not a"),
+    ):
         with pytest.raises(ValueError, match=words):
             judged_by(name)
 
@@ -48,10 +51,10 @@ def test_numbers_are_taken_as_they_are_and_compared_in_pairs():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([1.0] * 3, r"shape \(3,\): give 64"),
+        ([1.0] * 3, r"64 numbers, .* got shape \(3,\)"),
         ([float("nan")] * 64, "NaN"),
-        (["good"] * 64, "not made of numbers"),
-        (lambda images, prompts: [1.0], "give 64"),
+        (["good"] * 64, "must be numbers"),
+        (lambda images, prompts: [1.0], "64 numbers"),
     ],
 )
 def test_what_is_no_number_for_each_image_is_refused(given, words):

@@ -1,1 +1,1 @@
-"""A finished batch in, results out."""
+"""Evaluation of finished batches: scores, confidence intervals and reports."""

@@ -1,4 +1,4 @@
-"""What a batch consists of: groups, modes, spectra and convergence curves."""
+"""The structure of a batch: groups, modes, spectra and convergence curves."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -14,12 +14,13 @@ from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000
-"""The most images whose eigenvectors are computed: of larger batches, a random sample."""
+"""Most images whose eigenvectors are computed; larger batches are sampled at random."""
 
 CURVES_FROM = 2 * FEWEST
-"""With fewer images, there are no convergence curves."""
+"""Fewest images for convergence curves."""
 
 EIGENVALUES = 100
+"""Most eigenvalues of a spectrum."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class Group:
     """Images that belong together, such as those of one prompt.
 
     Attributes:
-        label: the prompt.
-        rows: the numbers of its images.
-        vendi: their Vendi score, from 1 to their number.
-        similarity: mean cosine of two of them; None for a single one.
-        looks: how many distinct correct variants their labels have; None without labels.
+        label: the label that the images share, such as their prompt.
+        rows: row numbers of the images.
+        vendi: Vendi score of the images, from 1 to their number.
+        similarity: mean cosine of two of the images; None for a single one.
+        looks: number of distinct correct variants among their labels; None without labels.
     """
 
     label: Hashable
@@ -43,15 +44,15 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What a batch consists of.
+    """The structure of a batch.
 
     Attributes:
-        groups: the least diverse first; none where every image has a label of its own.
-        modes: the leading ones, by row numbers of the whole batch.
-        spectra: eigenvalues, largest first, of K_X/n ("pictures"), and where there are prompts of
+        groups: the groups, least diverse first; empty if every image has a label of its own.
+        modes: the leading modes, with row numbers of the whole batch.
+        spectra: eigenvalues, largest first, of K_X/n ("pictures") and, if there are prompts, of
             K_T/n ("prompts") and K_X∘K_T/n ("joint").
-        convergence: "conditional_vendi" and "vendi" as images are added.
-        looked_at: of how many images the "modes" and spectra are.
+        convergence: "conditional_vendi" and "vendi" against the number of images.
+        looked_at: the number of images that "modes" and spectra are computed from.
     """
 
     groups: list[Group]
@@ -63,21 +64,21 @@ class Analysis:
 
 @torch.no_grad()
 def analyse(inputs: ScoreInputs) -> Analysis:
-    """Analyse a batch."""
-    drawn = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0), device="cpu")
-    some = drawn[:DENSE_UP_TO].sort().values
-    part = inputs.take(some)
+    """Compute the analysis of a batch."""
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0), device="cpu")
+    sample = order[:DENSE_UP_TO].sort().values
+    part = inputs.take(sample)
     modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())
     return Analysis(
         groups=_groups(inputs),
-        modes=[replace(mode, rows=tuple(some[list(mode.rows)].tolist())) for mode in modes],
+        modes=[replace(mode, rows=tuple(sample[list(mode.rows)].tolist())) for mode in modes],
         spectra={
-            # without eigenvalues of 0, which K_T has where prompts repeat
+            # without zeros, which K_T has as eigenvalues if prompts repeat
             name: values[values > ROUNDING * values[0]][:EIGENVALUES].tolist()
             for name, values in part.eigenvalues().items()
         },
         convergence=_convergence(inputs),
-        looked_at={"modes": len(some)},
+        looked_at={"modes": len(sample)},
     )
 
 
@@ -91,16 +92,16 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
     scored = [row for rows in members.values() for row in rows[:DENSE_UP_TO]]
     labels = [inputs.groups[row] for row in scored]
     groups = []
-    for one in group_scores(inputs.x[scored], inputs.kernel_x, labels):
-        rows = members[one.label]
+    for group in group_scores(inputs.x[scored], inputs.kernel_x, labels):
+        label, rows = group.label, members[group.label]
         x = inputs.x[rows[:DENSE_UP_TO]]
         similarity = in_batch_similarity(x, [""] * len(x)) if x.any(1).all() else None
-        groups.append(Group(one.label, tuple(rows), one.score, similarity, looks.get(one.label)))
+        groups.append(Group(label, tuple(rows), group.score, similarity, looks.get(label)))
     return groups
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:
-    n = min(len(inputs), 1000)  # where curves end
+    n = min(len(inputs), 1000)  # the curves' last size
     if n < CURVES_FROM:
         return {}
     sizes = [round(FEWEST * (n / FEWEST) ** (step / 7)) for step in range(8)]

@@ -1,13 +1,13 @@
-"""Attribute diversity: how a prompt's images spread over the values of attributes.
+"""Attribute diversity: how the images of a prompt spread over the values of attributes.
 
-A prompt that names a value asks whether it is shown (*can it*); one that leaves an attribute open
-asks whether its values vary (*does it*), after DIMCIM (Teotia et al., 2025). Effective values are
-the exponential of the entropy, from 1 to the number of values. Looks are the different combinations
-of all attributes that a prompt leaves open. Both grow with the number of images, so a run is shown
-beside as many draws from its model's training images, and from even values.
+After DIMCIM (Teotia et al., 2025), prompts that name a value test whether the model can show it,
+and prompts that leave an attribute open test whether its values vary. Effective values are the
+exponential of the entropy, from 1 to the number of values. Looks are the distinct combinations of
+all attributes that a prompt leaves open. Both grow with the number of images, so a run is shown
+beside the same number of samples of the model's training images, and of equally likely values.
 
-Values are drawn by a judge's probabilities, and scores are means over the draws: what the true
-values give on average, if the judge is right.
+Values are sampled from a judge's probabilities, and scores are means over these samples: their
+expectation over the true values if the judge is calibrated.
 """
 
 import json
@@ -30,21 +30,21 @@ from vendi_guidance.evaluation.attributes import (
     judged,
 )
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.intervals import Interval, draw_parts
+from vendi_guidance.evaluation.intervals import Interval, subsample
 from vendi_guidance.scores.groups import rows_by_label
 
-DRAWN = 50
-"""Draws of the values."""
+SAMPLES = 50
+"""Number of samples of each image's value."""
 
 FROM_MIX = 20_000
-"""Images are drawn from a mix as often as makes so many in all, or `DRAWN` times."""
+"""Fewest images sampled from a mix in all, at least `SAMPLES` for each image of the batch."""
 
 LOOKS = "looks (combinations)"
 MIX = "training_mix.json"
 
 Mix: TypeAlias = Sequence[tuple[float, Mapping[str, Mapping[str, float]]]]
-"""Kinds of training images: the share of each kind, and in it, by attribute, the shares of values
-where captions leave it open. Within a kind, attributes are independent of one another."""
+"""Kinds of training images: the share of each kind, and the shares of values by attribute within
+it, for captions that leave the attribute open. Within a kind, attributes are independent."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ class Shares:
     """One attribute in the images of one prompt.
 
     Attributes:
-        count: the number of images.
-        shares: of each value, as the judge believes.
+        prompt: the prompt.
+        count: number of images.
+        shares: share of each value, by the judge's probabilities.
         named: the value that the prompt names, or None.
     """
 
@@ -68,13 +69,14 @@ class AttributeScores:
     """One attribute in all images.
 
     Attributes:
-        by_prompt: of each prompt.
+        attribute: the attribute.
+        by_prompt: the shares of its values for each prompt.
         named_kept: the share of images that show the value that their prompt names, mean over
-            prompts, with low and high of the 95% confidence interval, None where there are too few
-            prompts. The interval covers both the mean over prompts of this kind and what the true
-            values of these very images give. None if no prompt names a value.
-        drawn: (n, draws) places of values, of all images of the batch; 0 of those of prompts that
-            the attribute is not for.
+            prompts, with the low and high end of its 95% confidence interval (None if there are too
+            few prompts). The interval accounts for the choice of prompts and for the judge's
+            uncertainty about these images. None if no prompt names a value.
+        drawn: (n, samples) indices of sampled values for all images of the batch; 0 for images of
+            prompts that the attribute does not apply to.
     """
 
     attribute: Attribute
@@ -83,7 +85,7 @@ class AttributeScores:
     drawn: Tensor = field(repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values, without what was drawn; named as files always did."""
+        """JSON values without the samples, under the names that `report.json` has always used."""
         return {
             "attribute": asdict(self.attribute),
             "spreads": [asdict(one) for one in self.by_prompt],
@@ -93,16 +95,16 @@ class AttributeScores:
 
 @dataclass(frozen=True)
 class Spread:
-    """How many values of an attribute a prompt's images show, or how many looks, mean over prompts.
+    """The effective number of an attribute's values, or of looks, in the images of a prompt.
 
     Attributes:
-        title: of the attribute, or `LOOKS`.
-        most: the number of values; of looks, the most that so many images can show.
-        by_prompt: entropies in nats, or looks, of the prompts that leave the attribute open.
-        value: the effective number of values, or looks.
+        title: the attribute's title, or `LOOKS`.
+        most: the number of values, or the most looks that a prompt's images can show.
+        by_prompt: entropy in nats, or looks, of each prompt that leaves the attribute open.
+        value: the effective number of values, or of looks; mean over prompts.
         interval: the 95% confidence interval of `value`, for as many new prompts.
-        even, training: what as many draws show from even values, and from the training images
-            where these are known.
+        even: `value` for as many images whose values are equally likely.
+        training: `value` for as many training images; None if these are not known.
     """
 
     title: str
@@ -115,7 +117,7 @@ class Spread:
 
 
 def read_mix(folder: Path) -> Mix | None:
-    """The mix of the training images that a probe's folder tells of; None if it does not.
+    """Read the mix of the training images from a probe's folder; None if it has none.
 
     Raises:
         ValueError: the file is damaged.
@@ -140,16 +142,18 @@ def attribute_scores(
     judge: AttributeJudge | None,
     features: Tensor | None = None,
 ) -> list[AttributeScores]:
-    """What the images of each prompt show of each attribute.
+    """The values of each attribute in the images of each prompt.
 
     Args:
-        judge: None takes labels, a person's or another model's, from the columns of
-            `metadata.jsonl` with the attributes' names.
-        features: (n, d) what the judge itself would read off the images, if that is known.
+        batch: the images and their prompts.
+        attributes: the attributes.
+        judge: None uses labels (of people or another model) from the columns of `metadata.jsonl`
+            with the attributes' names.
+        features: (n, d) features by `judge.embed`, if known.
 
     Raises:
-        ValueError: there is no image of a prompt that an attribute is for, or the judge does not
-            return a distribution for each image.
+        ValueError: an attribute applies to no image's prompt, or the judge does not return a
+            distribution for each image.
     """
     if attributes and features is None and isinstance(judge, FeatureJudge):
         features = torch.cat([judge.embed(images) for images in batch.images.chunks()])
@@ -158,20 +162,21 @@ def attribute_scores(
         rows = [row for row, prompt in enumerate(batch.prompts or []) if attribute.is_for(prompt)]
         if not rows:
             raise ValueError(
-                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, of which "
-                "there are no images"
+                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, but there "
+                "are no images of it"
             )
         some = batch.take(rows)
+        prompts = some.prompts or []
         p = judged(some, attribute, judge, None if features is None else features[rows])
-        # once, not for each part: intervals scale parts as sampled without replacement
-        values = draw_values(p, DRAWN, torch.Generator().manual_seed(0))
-        drawn = values.new_zeros(len(batch.images), DRAWN)
+        # sampled once for all subsamples: intervals assume subsampling without replacement
+        values = sample_values(p, SAMPLES, torch.Generator().manual_seed(0))
+        drawn = values.new_zeros(len(batch.images), SAMPLES)
         drawn[rows] = values
         by_prompt = [
-            Shares(prompt, len(of), tuple(p[of].mean(0).tolist()), attribute.named(prompt))
-            for prompt, of in _rows_of(some.prompts or [])
+            Shares(prompt, len(own), tuple(p[own].mean(0).tolist()), attribute.named(prompt))
+            for prompt, own in _rows_by_prompt(prompts)
         ]
-        kept = _named_kept(attribute, some.prompts or [], values)
+        kept = _named_kept(attribute, prompts, values)
         results.append(AttributeScores(attribute, by_prompt, kept, drawn))
     return results
 
@@ -179,40 +184,47 @@ def attribute_scores(
 def attribute_spreads(
     scores: Sequence[AttributeScores], prompts: Sequence[str], mix: Mix | None = None
 ) -> list[Spread]:
-    """A row for each attribute that some prompt leaves open, then one for looks if there are two.
+    """The spread over each attribute that a prompt leaves open, and looks if one leaves two open.
 
     Args:
-        scores: with the values that were drawn for each image.
-        prompts: of the n images.
-        mix: of the training images, if it is known.
+        scores: the scores of each attribute, with the values sampled for each image.
+        prompts: the n images' prompts.
+        mix: the mix of the training images, if known.
     """
     attributes = [one.attribute for one in scores]
     found = _counts(attributes, prompts, [one.drawn for one in scores])
-    alike: dict[str, dict[str, float]] = {}
-    for one in attributes:  # those of different prompts may share a name
-        alike.setdefault(one.name, {}).update(dict.fromkeys(one.values, 1.0))
-    even = _counts_of_mix(attributes, prompts, [(1.0, alike)])
+    uniform: dict[str, dict[str, float]] = {}
+    for one in attributes:  # attributes of different prompts may share a name
+        uniform.setdefault(one.name, {}).update(dict.fromkeys(one.values, 1.0))
+    even = _counts_of_mix(attributes, prompts, [(1.0, uniform)])
     known = [one for one in attributes if mix and all(_knows(kind, one) for _, kind in mix)]
     training = _counts_of_mix(known, prompts, mix or [])
     if known != attributes:
         training.pop(LOOKS, None)
     most = {one.title: len(one.values) for one in attributes}
-    images = max((len(rows) for _, rows in _rows_of(prompts)), default=0)
+    images = max((len(rows) for _, rows in _rows_by_prompt(prompts)), default=0)
     most[LOOKS] = min(images, prod(most.values()))
     spreads = []
     for title, by_prompt in found.items():
-        mean, at_most = partial(_mean, title), float(most[title])
+        mean, limit = partial(_mean, title), float(most[title])
         ends = _interval([*by_prompt], partial(mean, by_prompt))
-        ends = None if ends is None else (max(1.0, ends[0]), min(at_most, ends[1]))
-        trained = mean(training[title], by_prompt) if title in training else None
-        value, drawn = mean(by_prompt, by_prompt), mean(even[title], by_prompt)
-        spreads.append(Spread(title, at_most, by_prompt, value, ends, drawn, trained))
+        spreads.append(
+            Spread(
+                title,
+                most=limit,
+                by_prompt=by_prompt,
+                value=mean(by_prompt, by_prompt),
+                interval=None if ends is None else (max(1.0, ends[0]), min(limit, ends[1])),
+                even=mean(even[title], by_prompt),
+                training=mean(training[title], by_prompt) if title in training else None,
+            )
+        )
     return spreads
 
 
 def change(first: Spread, second: Spread) -> tuple[float, Interval | None] | None:
-    """The ratio of `value` of two runs and its 95% confidence interval, by the prompts of both;
-    None where there are none."""
+    """The ratio of two runs' `value` over their common prompts, with its 95% confidence interval;
+    None without common prompts."""
     prompts = [prompt for prompt in first.by_prompt if prompt in second.by_prompt]
     if not prompts:
         return None
@@ -224,105 +236,106 @@ def change(first: Spread, second: Spread) -> tuple[float, Interval | None] | Non
     return ratio(prompts), _interval(prompts, ratio)
 
 
-def draw_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """(n, count) places of values, as a judge's probabilities p (n, values) have it.
+def sample_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """(n, count) indices of values, sampled from probabilities p: (n, values).
 
-    Each image shows a value in p of its draws, up to rounding: a Latin hypercube, whose means vary
-    less than those of independent draws.
+    Samples are stratified (a Latin hypercube): each value occurs in a share p of an image's samples
+    up to rounding, so means vary less than with independent samples.
     """
     order = torch.rand(
         len(p), count, generator=generator, dtype=torch.float32, device="cpu"
     ).argsort(1)
     within = torch.rand(len(p), count, generator=generator, dtype=p.dtype, device="cpu")
     edges = (p / p.sum(1, keepdim=True)).cumsum(1)
-    places = torch.searchsorted(edges, (order + within) / count, right=True)
-    return places.clamp(max=p.shape[1] - 1)  # a sum may round to less than 1
+    indices = torch.searchsorted(edges, (order + within) / count, right=True)
+    return indices.clamp(max=p.shape[1] - 1)  # the last edge may round to less than 1
 
 
 def _named_kept(
     attribute: Attribute, prompts: Sequence[str], values: Tensor
 ) -> tuple[float, float | None, float | None] | None:
-    """`AttributeScores.named_kept` of images whose values (n, draws) were drawn."""
+    """`AttributeScores.named_kept` of n images with sampled values: (n, samples)."""
 
     def kept(rows: Sequence[int]) -> Tensor | None:
-        """(draws,) of some images."""
-        some = values[rows]
-        shares = [
-            (some[of] == attribute.values.index(named)).double().mean(0)
-            for prompt, of in _rows_of([prompts[row] for row in rows])
-            if (named := attribute.named(prompt)) is not None
-        ]
+        """(samples,) shares for some of the images; None if no prompt names a value."""
+        some, shares = values[rows], []
+        for prompt, own in _rows_by_prompt([prompts[row] for row in rows]):
+            named = attribute.named(prompt)
+            if named is not None:
+                shares.append((some[own] == attribute.values.index(named)).double().mean(0))
         return torch.stack(shares).mean(0) if shares else None
 
     of_all = kept(range(len(prompts)))
     if of_all is None:
         return None
-    draws, value, ends = draw_parts([prompts], [len(prompts)]), float(of_all.mean()), None
-    parts = [] if draws is None else [kept(rows.tolist()) for (rows,) in draws.parts]
+    subsamples, value, ends = subsample([prompts], [len(prompts)]), float(of_all.mean()), None
+    parts = [] if subsamples is None else [kept(rows.tolist()) for (rows,) in subsamples.parts]
     of_parts = [float(part.mean()) for part in parts if part is not None]
-    if draws is not None and len(of_parts) == len(parts):
-        doubts = float(of_all.std())
-        ends = draws.interval(value, of_parts, is_ratio=False, common=doubts)
+    if subsamples is not None and len(of_parts) == len(parts):
+        judge_error = float(of_all.std())
+        ends = subsamples.interval(value, of_parts, is_ratio=False, common=judge_error)
     return (value, None, None) if ends is None else (value, max(0.0, ends[0]), min(1.0, ends[1]))
 
 
 def _counts_of_mix(
     attributes: Sequence[Attribute], prompts: Sequence[str], mix: Mix
 ) -> dict[str, dict[str, float]]:
-    """`_counts` of as many images drawn from a mix."""
+    """`_counts` for the same prompts with as many images sampled from a mix."""
     if not attributes:
         return {}
-    generator, draws = torch.Generator().manual_seed(0), max(DRAWN, FROM_MIX // len(prompts))
+    generator, count = torch.Generator().manual_seed(0), max(SAMPLES, FROM_MIX // len(prompts))
 
-    def drawn(shares: Iterable[float]) -> Tensor:
+    def sample(shares: Iterable[float]) -> Tensor:
         p = torch.tensor([*shares], dtype=torch.float64, device="cpu").expand(len(prompts), -1)
-        return draw_values(p, draws, generator)
+        return sample_values(p, count, generator)
 
-    kind, places = drawn(share for share, _ in mix)[None], []
+    kind, sampled = sample(share for share, _ in mix)[None], []
     for one in attributes:
-        of_kinds = [drawn(values[one.name].get(v, 0.0) for v in one.values) for _, values in mix]
-        places.append(torch.stack(of_kinds).gather(0, kind)[0])
-    return _counts(attributes, prompts, places)
+        of_kinds = [sample(values[one.name].get(v, 0.0) for v in one.values) for _, values in mix]
+        sampled.append(torch.stack(of_kinds).gather(0, kind)[0])
+    return _counts(attributes, prompts, sampled)
 
 
 def _knows(kind: Mapping[str, Mapping[str, float]], attribute: Attribute) -> bool:
+    """Whether a kind of training images has shares for an attribute, and for no other values."""
     return attribute.name in kind and {*kind[attribute.name]} <= {*attribute.values}
 
 
 def _counts(
-    attributes: Sequence[Attribute], prompts: Sequence[str], drawn: Sequence[Tensor]
+    attributes: Sequence[Attribute], prompts: Sequence[str], sampled: Sequence[Tensor]
 ) -> dict[str, dict[str, float]]:
     """By title and prompt: entropies of open attributes, and the number of looks."""
     titles = [*(one.title for one in attributes), LOOKS]
     found: dict[str, dict[str, float]] = {title: {} for title in titles}
-    for prompt, rows in _rows_of(prompts):
-        place, opened = torch.zeros((), dtype=torch.long, device="cpu"), 0
-        for one, values in zip(attributes, drawn, strict=True):
+    for prompt, rows in _rows_by_prompt(prompts):
+        # `look` numbers the combinations of the open attributes' values
+        look, n_open = torch.zeros((), dtype=torch.long, device="cpu"), 0
+        for one, values in zip(attributes, sampled, strict=True):
             if not one.is_for(prompt) or one.named(prompt) is not None:
                 continue
             shares = F.one_hot(values[rows], len(one.values)).double().mean(0)
             found[one.title][prompt] = float(torch.special.entr(shares).sum(1).mean())
-            place, opened = place * len(one.values) + values[rows], opened + 1
-        if opened > 1:
-            ordered = place.sort(dim=0).values
+            look, n_open = look * len(one.values) + values[rows], n_open + 1
+        if n_open > 1:
+            ordered = look.sort(dim=0).values
             found[LOOKS][prompt] = 1 + float((ordered.diff(dim=0) != 0).sum(0).double().mean())
     return {title: by_prompt for title, by_prompt in found.items() if by_prompt}
 
 
 def _mean(title: str, by_prompt: Mapping[str, float], prompts: Iterable[str]) -> float:
-    """Effective values, or looks, over some prompts."""
+    """Effective values, or looks, averaged over some prompts."""
     mean = fmean(by_prompt[prompt] for prompt in prompts)
     return mean if title == LOOKS else exp(mean)
 
 
 def _interval(prompts: list[str], value: Callable[[list[str]], float]) -> Interval | None:
-    """Of a value of some prompts, by parts of them; None where there are too few prompts."""
-    draws = draw_parts([prompts], [len(prompts)])
-    if draws is None or draws.unit != "prompts":
+    """The confidence interval of a value over prompts; None if there are too few prompts."""
+    subsamples = subsample([prompts], [len(prompts)])
+    if subsamples is None or subsamples.unit != "prompts":
         return None
-    parts = [value([prompts[row] for row in rows.tolist()]) for (rows,) in draws.parts]
-    return draws.interval(value(prompts), parts, is_ratio=True)
+    of_parts = [value([prompts[row] for row in rows.tolist()]) for (rows,) in subsamples.parts]
+    return subsamples.interval(value(prompts), of_parts, is_ratio=True)
 
 
-def _rows_of(prompts: Sequence[str]) -> list[tuple[str, list[int]]]:
+def _rows_by_prompt(prompts: Sequence[str]) -> list[tuple[str, list[int]]]:
     return [(str(one), rows) for one, rows in rows_by_label(prompts, len(prompts)).items()]

@@ -1,4 +1,4 @@
-"""Attributes, such as hair: black, brown, blond; and what judges or labels say of them."""
+"""Attributes, such as hair (black, brown, blond), and judges of which value an image shows."""
 
 import json
 import re
@@ -23,19 +23,22 @@ TEMPLATES = (
     "{attribute}: {value}",
     "a picture, {value} {attribute}",
 )
-"""Their embeddings are averaged for each value, which a single phrase would decide by chance."""
+"""Phrases for a value; their embeddings are averaged, because single phrases are unreliable."""
 
 TEMPERATURE = 0.01
-"""CLIP's own: cosines are divided by it."""
+"""The softmax temperature of cosines, as in CLIP."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """What may vary, and its values; of one prompt, or of all where `prompt` is None.
+    """An attribute that images may vary in, and its values.
 
     Attributes:
-        asked: the value that each prompt names, or None, by prompt; without it, values are looked
-            for in the prompts' texts.
+        name: name of the attribute.
+        values: its possible values.
+        prompt: the only prompt that the attribute applies to; None applies it to all prompts.
+        asked: for each prompt that the attribute applies to, the value that it names, or None;
+            without this mapping, values are looked up in the text of prompts.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -49,15 +52,15 @@ class Attribute:
 
     @property
     def title(self) -> str:
-        """Its name, and the prompt if it is for one only."""
+        """The name, and the prompt if the attribute applies to one only."""
         return self.name if self.prompt is None else f"{self.name} ({self.prompt})"
 
     def is_for(self, prompt: str) -> bool:
-        """Whether it may vary in images of a prompt."""
+        """Whether the attribute applies to a prompt."""
         return self.prompt in (None, prompt) and (self.asked is None or prompt in self.asked)
 
     def named(self, prompt: str) -> str | None:
-        """The value that a prompt names, as whole words in any case; the longest of several."""
+        """The value that a prompt names in whole words, ignoring case; the longest if several."""
         if self.asked is not None:
             return self.asked.get(prompt)
         text = prompt.casefold()
@@ -70,21 +73,21 @@ class Attribute:
 
 
 AttributeJudge: TypeAlias = Callable[[Sequence[Image], Sequence[str], Attribute], Tensor]
-"""Says which value of an attribute images show, given them and their prompts: (n, values)
-probabilities, rows that sum to 1."""
+"""A function of n images, their prompts and an attribute that returns (n, values) probabilities of
+the attribute's values; each row sums to 1."""
 
 
 def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
-    """Attributes from a JSON file.
+    """Read attributes from a JSON file.
 
     Args:
-        path: `{"hair": ["black", "brown"]}`, values also as "black, brown"; or
-            `{"attributes": {...}, "prompts": {"a doctor": {"gender": [...]}}}`, where the first
-            hold for all prompts and the others for one each.
+        path: a file with `{"hair": ["black", "brown"]}`, where values may also be one string,
+            "black, brown"; or with `{"attributes": {...}, "prompts": {"a doctor": {...}}}`, where
+            "attributes" apply to all prompts and those in "prompts" to one prompt each.
 
     Raises:
-        ValueError: it is no such file.
-        FileNotFoundError: there is none.
+        ValueError: the file has another format.
+        FileNotFoundError: the file does not exist.
 
     Example:
         >>> import tempfile
@@ -103,10 +106,10 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} must be an object such as {{"hair": ["black", "brown"]}}')
-    is_split = content.keys() <= {"attributes", "prompts"}
-    of_all = content.get("attributes", {}) if is_split else content
-    of_prompts = content.get("prompts", {}) if is_split else {}
-    groups = [(None, of_all), *_items(of_prompts, f"{path}: prompts")]
+    if not content.keys() <= {"attributes", "prompts"}:
+        content = {"attributes": content}
+    by_prompt = _items(content.get("prompts", {}), f"{path}: prompts")
+    groups = [(None, content.get("attributes", {})), *by_prompt]
     found = [
         Attribute(name, _values(values, f"{path}: {name}"), prompt)
         for prompt, attributes in groups
@@ -118,44 +121,49 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
 
 
 def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]:
-    """What a probe tells, for the prompts that it knows; their captions say what they name."""
-    asked = dict(zip(prompts, probe.asked(prompts), strict=True))
-    known = {prompt: named for prompt, named in asked.items() if named is not None}
+    """The attributes that a probe recognizes, for those of the prompts that it can parse."""
+    parsed = zip(prompts, probe.asked(prompts), strict=True)
+    known = {prompt: named for prompt, named in parsed if named is not None}
     return [
-        Attribute(name, tuple(values), asked={prompt: one[place] for prompt, one in known.items()})
-        for place, (name, values) in enumerate(probe.attributes.items(), 1)
+        Attribute(name, tuple(values), asked={prompt: named[i] for prompt, named in known.items()})
+        for i, (name, values) in enumerate(probe.attributes.items(), 1)
     ]
 
 
 def judged(
     batch: Batch, attribute: Attribute, judge: Any, features: Tensor | None = None
 ) -> Tensor:
-    """(n, values) float64 probabilities, as an `AttributeJudge` gives them, of the images or of the
-    features that it has of them; without a judge, by the labels in `metadata.jsonl`."""
+    """(n, values) float64 probabilities of an attribute's values.
+
+    Args:
+        judge: an `AttributeJudge`; None uses the labels in `metadata.jsonl`.
+        features: (n, d) features that a `FeatureJudge` computed from the images, if known.
+    """
     if judge is None:
         return _labelled(batch, attribute)
     if features is not None:
         return _checked(judge.from_features(features, attribute), attribute, len(features))
-    chunks = batch.chunks()
-    return torch.cat(
-        [_checked(judge(*both, attribute), attribute, len(both[0])) for both in chunks]
-    )
+    parts = [
+        _checked(judge(images, prompts, attribute), attribute, len(images))
+        for images, prompts in batch.chunks()
+    ]
+    return torch.cat(parts)
 
 
 def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
-    p, wanted = torch.as_tensor(given).detach().cpu().double(), (n, len(attribute.values))
-    is_sum = p.shape == wanted and torch.allclose(p.sum(1), p.new_ones(n), atol=1e-3)
-    if not is_sum or (p < 0).any():
+    p, shape = torch.as_tensor(given).detach().cpu().double(), (n, len(attribute.values))
+    sums_to_1 = p.shape == shape and torch.allclose(p.sum(1), p.new_ones(n), atol=1e-3)
+    if not sums_to_1 or (p < 0).any():
         raise ValueError(
-            f"the judge of {attribute.name!r} returned shape {tuple(p.shape)}: it has to "
-            f"return {wanted}, probabilities of {', '.join(attribute.values)}, rows that sum to 1"
+            f"the judge of {attribute.name!r} returned shape {tuple(p.shape)}: it must return "
+            f"{shape} probabilities of {', '.join(attribute.values)}, with rows that sum to 1"
         )
     return p
 
 
 def _labelled(batch: Batch, attribute: Attribute) -> Tensor:
     if not batch.rows:
-        raise ValueError(f"there is no metadata.jsonl with the column {attribute.name!r}")
+        raise ValueError(f"column {attribute.name!r} is needed, but there is no metadata.jsonl")
     for row in batch.rows:
         if row.get(attribute.name) not in attribute.values:
             raise ValueError(
@@ -166,28 +174,28 @@ def _labelled(batch: Batch, attribute: Attribute) -> Tensor:
 
 
 def one_hot(labels: Sequence[str], attribute: Attribute) -> Tensor:
-    """(n, values) with 1 for each label."""
-    places = [attribute.values.index(label) for label in labels]
-    return torch.eye(len(attribute.values), dtype=torch.float64, device="cpu")[places]
+    """(n, values) one-hot encoding of n labels."""
+    indices = [attribute.values.index(label) for label in labels]
+    return torch.eye(len(attribute.values), dtype=torch.float64, device="cpu")[indices]
 
 
-def _items(given: Any, where: str) -> list[tuple[str, Any]]:
+def _items(given: Any, name: str) -> list[tuple[str, Any]]:
     if not isinstance(given, Mapping):
-        raise ValueError(f"{where} must be an object, got {given!r:.80}")
+        raise ValueError(f"{name} must be an object, got {given!r:.80}")
     return list(given.items())
 
 
-def _values(given: Any, where: str) -> tuple[str, ...]:
+def _values(given: Any, name: str) -> tuple[str, ...]:
     if isinstance(given, str):
         given = [value.strip() for value in given.split(",")]
-    is_list = isinstance(given, list) and all(isinstance(it, str) and it.strip() for it in given)
-    if not is_list or len({it.casefold() for it in given}) != len(given) or len(given) < 2:
-        raise ValueError(f"{where} must have at least two different values, got {given!r:.80}")
+    is_text = isinstance(given, list) and all(isinstance(v, str) and v.strip() for v in given)
+    if not is_text or len({v.casefold() for v in given}) != len(given) or len(given) < 2:
+        raise ValueError(f"{name} must have at least two different values, got {given!r:.80}")
     return tuple(given)
 
 
 class FeatureJudge(ABC):
-    """A judge that reads all attributes off the same features of an image."""
+    """A judge that computes features of an image once and predicts all attributes from them."""
 
     def __call__(
         self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
@@ -200,15 +208,15 @@ class FeatureJudge(ABC):
 
     @abstractmethod
     def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
-        """(n, values) probabilities by (n, d) features."""
+        """(n, values) probabilities of the attribute's values, from (n, d) features."""
 
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot(FeatureJudge):
-    """A CLIP or SigLIP: the probability of each value, by its similarity with phrases of it.
+    """Zero-shot classification with CLIP or SigLIP: the softmax over cosines of image and phrases.
 
     Attributes:
-        images, texts: the two halves, of unit length.
+        images, texts: the model's image and text embedder.
     """
 
     images: ImageEmbedder
@@ -232,7 +240,7 @@ class ZeroShot(FeatureJudge):
 
 @dataclass(frozen=True, eq=False)
 class ProbeJudge(FeatureJudge):
-    """The demo's probe, for its own attributes."""
+    """A judge for the attributes of a demo model, by the demo's probe."""
 
     probe: Probe
 
@@ -246,6 +254,5 @@ class ProbeJudge(FeatureJudge):
             raise ValueError(
                 f"the probe does not know these values of {attribute.name!r}, only {about}"
             )
-        place = [*known].index(attribute.name) + 1
-        seen = [look[place] for look in self.probe.looks_of(features)]
-        return one_hot(seen, attribute)
+        index = [*known].index(attribute.name) + 1  # looks begin with the concept
+        return one_hot([look[index] for look in self.probe.looks_of(features)], attribute)

@@ -23,18 +23,18 @@ Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
 AT_ONCE = 256
-"""The most images that are in memory at a time."""
+"""Most images in memory at a time."""
 
 PROMPT_COLUMNS = ("prompt", "text", "caption")
-"""The columns that a prompt is looked for in, in this order."""
+"""Columns that may hold prompts, in order of preference."""
 
 
 @dataclass(frozen=True, eq=False)
 class LazyImages(Sequence[Image.Image]):
-    """RGB images, each read when it is asked for.
+    """RGB images that are read on access.
 
     Attributes:
-        read: gives the path, PIL image, array or tensor of a row number.
+        read: returns the path, PIL image, array or tensor of a row number.
         rows: the row number of each image.
     """
 
@@ -50,15 +50,15 @@ class LazyImages(Sequence[Image.Image]):
         return _as_image(self.read(self.rows[index]))
 
     def chunks(self) -> Iterator[list[Image.Image]]:
-        """All of them in order, some at a time."""
+        """All images in order, in lists of at most `AT_ONCE`."""
         return (self[start : start + AT_ONCE] for start in range(0, len(self), AT_ONCE))
 
     def take(self, rows: Sequence[int]) -> "LazyImages":
-        """Some of them."""
+        """A subset of the images, by position."""
         return LazyImages(self.read, [self.rows[row] for row in rows])
 
     def paths(self) -> list[Path] | None:
-        """Their files, if all are files."""
+        """The images' files; None if some images are not files."""
         if not all(isinstance(self.read(row), (str, PathLike)) for row in self.rows):
             return None
         return [Path(self.read(row)) for row in self.rows]
@@ -70,12 +70,12 @@ class Batch:
 
     Attributes:
         images: the images.
-        prompts: one for each, or None.
-        seconds: the time each took, or None.
-        name: of the batch, "" if it has none.
-        rows: the line of each in the folder's `metadata.jsonl`, or None.
-        note: where a folder's prompts are from, and how many images were left out for want of one.
-        groups: a label for each; images of one label belong together. None: those of one prompt do.
+        prompts: n prompts, or None.
+        seconds: n generation times, or None.
+        name: name of the batch, or "".
+        rows: n rows of the folder's `metadata.jsonl`, or None.
+        note: the source of a folder's prompts, and how many images were left out without one.
+        groups: n labels of images that belong together; None groups images by prompt.
     """
 
     images: LazyImages
@@ -87,36 +87,37 @@ class Batch:
     groups: Sequence[Hashable] | None = None
 
     def take(self, rows: Sequence[int]) -> "Batch":
-        """The batch of some of the images, in the order of the rows."""
-        columns: dict[str, Any] = {
-            name: [column[i] for i in rows]
-            for name in ("prompts", "seconds", "rows", "groups")
-            if (column := getattr(self, name)) is not None
-        }
+        """The batch of some of the images, given by positions and in their order."""
+        columns: dict[str, Any] = {}
+        for name in ("prompts", "seconds", "rows", "groups"):
+            column = getattr(self, name)
+            if column is not None:
+                columns[name] = [column[i] for i in rows]
         return replace(self, images=self.images.take(rows), **columns)
 
     def chunks(self) -> Iterator[tuple[list[Image.Image], list[str]]]:
-        """All images in order, some at a time, with their prompts, if there are any."""
+        """All images in order, in lists of at most `AT_ONCE`, with their prompts (if any)."""
         prompts = iter(self.prompts or [])
         return ((images, [*islice(prompts, len(images))]) for images in self.images.chunks())
 
     def column(self, name: str) -> list[float]:
-        """The numbers of a column of `metadata.jsonl`, one for each image.
+        """The numbers in a column of `metadata.jsonl`, one for each image.
 
         Raises:
-            ValueError: there is no such column, or something in it is no finite number.
+            ValueError: there is no such column, or it has values that are not finite numbers.
         """
         if self.rows is None:
-            raise ValueError(f"there is no metadata.jsonl that could have a column {name!r}")
+            raise ValueError(f"column {name!r} is needed, but there is no metadata.jsonl")
         for row in self.rows:
             if name not in row:
-                numeric = [key for key, it in row.items() if _is_number(it)]
+                numeric = [key for key, value in row.items() if _is_number(value)]
                 raise ValueError(
-                    f"{row['file_name']} has no column {name!r} in metadata.jsonl; its columns of "
-                    f"numbers are {', '.join(numeric) or 'none'}"
+                    f"{row['file_name']} has no column {name!r} in metadata.jsonl; its numeric "
+                    f"columns are {', '.join(numeric) or 'none'}"
                 )
-            if not _is_number(found := row[name]):
-                raise ValueError(f"column {name!r} of {row['file_name']} is {found!r}, no number")
+            if not _is_number(row[name]):
+                file, value = row["file_name"], row[name]
+                raise ValueError(f"column {name!r} of {file} is {value!r}, not a finite number")
         return [float(row[name]) for row in self.rows]
 
 
@@ -128,25 +129,29 @@ def as_batch(
     seconds: Sequence[float] | None = None,
     read_prompts: bool = True,
 ) -> Batch:
-    """A batch from any kind of images.
+    """Make a batch of images from any source.
 
     Args:
-        images: a `Batch`; the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`,
-            whose prompts and seconds are read too, or any folder of images, whose prompts are
-            looked for as `storage.captions` says; a `datasets.Dataset` with a column of images and
-            perhaps one of prompts; an array (n, h, w) or (n, h, w, 1 to 4), or a tensor
-            (n, 1 to 4, h, w), of bytes, or of floats in [0, 1]; or a sequence of PIL images, paths,
-            single arrays (h, w, c) or tensors (c, h, w).
-        prompts: n prompts; None takes those that come with the images, if any do. If some images of
-            a folder have one, its other images are left out.
-        groups: n labels of images that belong together; None is the prompts.
-        seconds: the time each image took; None takes it from the folder.
-        read_prompts: whether to look for prompts in a folder. If not, all of its images are taken.
+        images: one of
+
+            * a `Batch`;
+            * the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`, from which
+              prompts and seconds are read too, or any folder of images, with prompts in one of the
+              files that `storage.captions` describes;
+            * a `datasets.Dataset` with a column of images and optionally one of prompts;
+            * an array (n, h, w) or (n, h, w, 1 to 4), or a tensor (n, 1 to 4, h, w), of bytes or of
+              floats in [0, 1];
+            * a sequence of PIL images, paths, arrays (h, w, c) or tensors (c, h, w).
+        prompts: n prompts; None uses those of the folder or dataset, if any. Images of a folder
+            without a prompt are left out if others have one.
+        groups: n labels of images that belong together; None groups images by prompt.
+        seconds: n generation times; None uses those of the folder, if any.
+        read_prompts: whether to look for prompts in a folder. False keeps all of its images.
 
     Raises:
-        ValueError: no images, something else than images, or not one prompt, group label and finite
-            time for each.
-        FileNotFoundError: there is no such folder.
+        ValueError: no images, an unsupported kind of images, or the wrong number of prompts, group
+            labels or finite times.
+        FileNotFoundError: the folder does not exist.
 
     Example:
         >>> batch = as_batch(torch.zeros(4, 3, 8, 8), ["a cat"] * 4, groups=["left", "right"] * 2)
@@ -178,19 +183,19 @@ def as_batch(
     if groups is not None:
         groups = as_keys(groups)
         batch = replace(batch, groups=groups)
-    for what, column in (("group label", groups), ("time", seconds)):
+    for name, column in (("group label", groups), ("time", seconds)):
         if column is not None and len(column) != n:
-            both = f"{counted(n, 'image')} and {counted(len(column), what)}"
+            both = f"{counted(n, 'image')} and {counted(len(column), name)}"
             raise ValueError(f"got {both}: give one for each image")
     times = batch.seconds if seconds is None else [float(time) for time in seconds]
     for time in times or []:
         if not isfinite(time):
-            raise ValueError(f"the time that an image took must be a finite number, got {time}")
+            raise ValueError(f"an image's time must be a finite number, got {time}")
     return replace(batch, prompts=prompts, seconds=times)
 
 
 def _from_sequence(images: Any) -> LazyImages:
-    """From a sequence of arrays, tensors, PIL images or paths, or an array or tensor of all."""
+    """Images from a sequence of them, or from one array or tensor."""
     if isinstance(images, LazyImages):
         return images
     if isinstance(images, (Tensor, np.ndarray)):
@@ -208,7 +213,8 @@ def _from_sequence(images: Any) -> LazyImages:
 
 
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
-    """The images that a `metadata.jsonl` lists, else all; if some have a prompt, only those."""
+    """The images that `metadata.jsonl` lists, or all without one; if some have prompts, only
+    those."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     files, name = image_files(folder), folder.resolve().name
@@ -216,32 +222,31 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     prompts: list[Any] = []
     if (folder / METADATA).is_file():
         listed = read_metadata(folder)
-        found, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
+        paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
         if read_prompts:
-            named = ([row.get(key) for key in PROMPT_COLUMNS] for row in rows)
-            prompts = [next((it for it in row if it is not None), None) for row in named]
+            prompts = [_prompt_of(row) for row in rows]
     elif files:
-        found, captions = files, find_captions(folder, files) if read_prompts else None
+        paths, captions = files, find_captions(folder, files) if read_prompts else None
         if captions is not None:
             source, prompts = captions.source, [captions.of.get(file) for file in files]
     else:
         raise ValueError(f"{folder} contains neither {METADATA} nor images")
-    kept, note = [*range(len(found))], ""
+    kept, note = [*range(len(paths))], ""
     has_prompts = any(prompt is not None for prompt in prompts)
     if has_prompts:
         kept = [i for i in kept if prompts[i] is not None]
-        count, note = len(found) + len({*files} - {*found}), f"Prompts are from {source}"
+        count, note = len(paths) + len({*files} - {*paths}), f"Prompts are from {source}"
         if without := count - len(kept):
             have = "has none and is" if without == 1 else "have none and are"
             note += f"; {without:,} of {counted(count, 'image')} {have} left out"
         note += "."
     elif rows is None:
-        wanted = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
-        note = f"No prompts found ({wanted})."
+        looked_for = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
+        note = f"No prompts found ({looked_for})."
     rows = None if rows is None else [rows[i] for i in kept]
     seconds: list[Any] = [row.get("seconds") for row in rows or []]
     return Batch(
-        _from_sequence([found[i] for i in kept]),
+        _from_sequence([paths[i] for i in kept]),
         [prompts[i] for i in kept] if has_prompts else None,
         seconds if rows and all(map(_is_number, seconds)) else None,
         name,
@@ -250,15 +255,21 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     )
 
 
+def _prompt_of(row: dict[str, Any]) -> Any:
+    """The prompt in a row of `metadata.jsonl`; None without one."""
+    columns = (row.get(name) for name in PROMPT_COLUMNS)
+    return next((value for value in columns if value is not None), None)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _from_dataset(dataset: Any) -> Batch:
-    """From a `datasets.Dataset`: its first columns of images and of prompts."""
-    kinds, names = getattr(dataset, "features", None), dataset.column_names
-    if kinds:
-        images = [name for name in names if type(kinds.get(name)).__name__ == "Image"]
+    """A batch from the first columns of images and of prompts in a `datasets.Dataset`."""
+    types, names = getattr(dataset, "features", None), dataset.column_names
+    if types:
+        images = [name for name in names if type(types.get(name)).__name__ == "Image"]
     else:
         images = [name for name in names if name in ("image", "img")]
     if not images:
@@ -285,11 +296,10 @@ def _as_image(source: Any) -> Image.Image:
     else:
         kind = type(source).__name__
         raise ValueError(f"an image must be a PIL image, a path, an array or a tensor, got {kind}")
-    is_shape = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 2, 3, 4))
-    if not is_shape or not array.size:
+    if not (array.ndim == 2 or (array.ndim == 3 and 1 <= array.shape[2] <= 4)) or not array.size:
         raise ValueError(
-            f"an image has shape (h, w) or (h, w, 1 to 4) as an array, (1 to 4, h, w) as a tensor; "
-            f"got {array.shape}"
+            "an image must have shape (h, w) or (h, w, 1 to 4) as an array, (1 to 4, h, w) as a "
+            f"tensor, got {array.shape}"
         )
     if array.dtype != np.uint8:
         low, high = float(array.min()), float(array.max())
@@ -299,5 +309,5 @@ def _as_image(source: Any) -> Image.Image:
                 "them, or give bytes"
             )
         array = np.round(array * 255).astype(np.uint8)
-    grey = array.ndim == 3 and array.shape[2] == 1
-    return to_rgb(Image.fromarray(array[..., 0] if grey else array))
+    is_grey = array.ndim == 3 and array.shape[2] == 1
+    return to_rgb(Image.fromarray(array[..., 0] if is_grey else array))

@@ -1,4 +1,4 @@
-"""Keyword arguments of `evaluate` in earlier versions, which still work with a warning."""
+"""Deprecated keyword arguments of `evaluate`, which still work with a warning."""
 
 import warnings
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 VALUES: dict[str, type] = {"embedding": Embedding, "judges": Judges, "reader": ImageReader}
-"""The parameters that took their place, besides `references` and what `as_batch` takes."""
+"""The types of the parameters that group the earlier keywords."""
 
 FIELDS = {
     "image_embedder": ("embedding", "image"),
@@ -25,45 +25,45 @@ FIELDS = {
     **{name: ("judges", name) for name in ("attributes", "attribute_judge")},
     **{name: ("reader", name) for name in ("cache", "workers", "on_bad_image", "progress")},
 }
-"""The parameter and the field that took the place of each keyword."""
+"""The parameter and its field that replace each keyword."""
 
 
 def takes_deprecated_keywords(
     evaluate: Callable[Parameters, Result],
 ) -> Callable[Parameters, Result]:
-    """`evaluate` with its earlier keywords too; one warning says what to write instead."""
+    """Make `evaluate` accept deprecated keywords, with one warning that says what to write."""
 
     @wraps(evaluate)
-    def takes_both(*arguments: Any, **given: Any) -> Any:
-        places = [name for name in (*FIELDS, "reference", "groups", "seconds") if name in given]
-        if not places:
+    def wrapper(*arguments: Any, **given: Any) -> Any:
+        old = [name for name in (*FIELDS, "reference", "groups", "seconds") if name in given]
+        if not old:
             return evaluate(*arguments, **given)
-        written: dict[str, list[str]] = {}
-        of_images = {}
-        for name in places:
+        calls: dict[str, list[str]] = {}  # what to write instead: a call and its arguments
+        for_batch = {}
+        for name in old:
             value = given.pop(name)
             if name == "reference":
                 given["references"] = value
-                written["references=..."] = []
+                calls["references=..."] = []
             elif name in FIELDS:
                 parameter, field = FIELDS[name]
                 kind = VALUES[parameter]
                 given[parameter] = replace(given.get(parameter, kind()), **{field: value})
-                written.setdefault(f"{parameter}={kind.__name__}", []).append(f"{field}=...")
+                calls.setdefault(f"{parameter}={kind.__name__}", []).append(f"{field}=...")
             else:
-                of_images[name] = value
-                written.setdefault("as_batch", ["images", "prompts"]).append(f"{name}=...")
-        new = ", ".join(f"{what}({', '.join(it)})" if it else what for what, it in written.items())
-        old = ", ".join(f"{name}=..." for name in places)
+                for_batch[name] = value
+                calls.setdefault("as_batch", ["images", "prompts"]).append(f"{name}=...")
+        new = [f"{call}({', '.join(fields)})" if fields else call for call, fields in calls.items()]
         warnings.warn(
-            f"evaluate({old}) is deprecated and goes with the next version: write evaluate({new})",
+            f"evaluate({', '.join(f'{name}=...' for name in old)}) is deprecated and will be "
+            f"removed in the next version: write evaluate({', '.join(new)})",
             DeprecationWarning,
             stacklevel=2,
         )
         bound = signature(evaluate).bind(*arguments, **given)
-        if of_images:
+        if for_batch:
             prompts = bound.arguments.pop("prompts", None)
-            bound.arguments["images"] = as_batch(bound.arguments["images"], prompts, **of_images)
+            bound.arguments["images"] = as_batch(bound.arguments["images"], prompts, **for_batch)
         return evaluate(*bound.args, **bound.kwargs)
 
-    return takes_both
+    return wrapper

@@ -1,4 +1,4 @@
-"""Features and kernels of a batch, each with a description to print beside the scores."""
+"""Features and kernels of a batch, with the settings that describe them in reports."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -24,28 +24,28 @@ ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
 
 IMAGE_SIGMAS = {"dinov2": 25.0, "probe": 4.0}
-"""Bandwidths by embedder. The papers have 20 to 30 for DINOv2. In the demo probe's features,
-images of two concepts are about 18 apart and two variants of one about 10: at 4, both count as
-different."""
+"""Default bandwidths by embedder. The papers use 20 to 30 for DINOv2. In the demo probe's features,
+images of two concepts are about 18 apart and two variants of one concept about 10, so that a
+bandwidth of 4 tells both apart."""
 
 PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3, "words": 0.4}
-"""For features of unit length. The papers have 0.1 to 0.8 for CLIP."""
+"""Default bandwidths for features of unit length. The papers use 0.1 to 0.8 for CLIP."""
 
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """What images and prompts are compared by.
+    """The features and kernels that images and prompts are compared by.
 
     Attributes:
-        image, prompt: what gives features: its name (see `open_image_embedder` and
-            `open_prompt_embedder`), which computes on the CPU; itself, such as
-            `open_image_embedder("dinov2", device="cuda")`; or the n features.
-        kernel_image, kernel_prompt: the similarity of two images, and of two prompts. None is a
-            Gaussian of the embedder's usual bandwidth, else of the median distance.
-        truncation: how many eigenvalues the truncated scores keep; None leaves these out.
+        image, prompt: embedder of the images and of the prompts: a name (see `open_image_embedder`
+            and `open_prompt_embedder`), which computes on the CPU; an embedder, such as
+            `open_image_embedder("dinov2", device="cuda")`; or (n, d) features computed elsewhere.
+        kernel_image, kernel_prompt: similarity of two images, and of two prompts. None is a
+            Gaussian with the embedder's usual bandwidth, or else the features' median distance.
+        truncation: how many eigenvalues the truncated scores keep; None leaves these scores out.
 
     Raises:
-        ValueError: something else as `image` or `prompt`, or truncation < 1.
+        ValueError: `image` or `prompt` is none of these, or truncation < 1.
 
     Example:
         >>> Embedding("pixels:4", kernel_image=Gaussian(0.5)).prompt
@@ -62,15 +62,15 @@ class Embedding:
         for given in (self.image, self.prompt):
             if not isinstance(given, (str, Tensor, np.ndarray)) and not hasattr(given, "embed"):
                 raise ValueError(
-                    "features come from a name, an embedder such as FromFunction(function, name), "
-                    f"or an (n, d) tensor or array, got {given!r:.80}"
+                    "features must be given by name, by an embedder such as FromFunction(function, "
+                    f"name), or as an (n, d) tensor or array, got {given!r:.80}"
                 )
         if self.truncation is not None:
             check_count("truncation", self.truncation)
             object.__setattr__(self, "truncation", int(self.truncation))  # for JSON
 
     def with_kernels_of(self, inputs: ScoreInputs) -> "Embedding":
-        """The same with the kernels of another batch, such as `report.inputs`, to compare both."""
+        """A copy with the kernels of another batch (its `report.inputs`), to compare both."""
         return replace(self, kernel_image=inputs.kernel_x, kernel_prompt=inputs.kernel_t)
 
 
@@ -79,16 +79,16 @@ DINOV2_AND_CLIP = Embedding()
 
 @dataclass(frozen=True)
 class ImageReader:
-    """How images are read.
+    """How image files are read and embedded.
 
     Attributes:
-        cache: a folder where the features of files are kept between calls; None keeps nothing.
-        workers: how many processes decode files; 0 is this one.
-        on_bad_image: leave out files that cannot be read, or fail at the first.
+        cache: folder that stores the features of files between calls; None stores nothing.
+        workers: number of processes that decode files; 0 decodes in the main process.
+        on_bad_image: "skip" leaves out files that cannot be read, "fail" raises at the first.
         progress: show progress bars.
 
     Raises:
-        ValueError: another `on_bad_image`.
+        ValueError: `on_bad_image` has another value.
 
     Example:
         >>> ImageReader("features", workers=4).on_bad_image
@@ -107,17 +107,17 @@ class ImageReader:
     def embed(
         self, images: LazyImages, embedder: ImageFeatures
     ) -> tuple[FileFeatures, dict[str, Any]]:
-        """Features of the images that can be read, and what gave them, JSON values.
+        """Features of the readable images, and the embedder's settings as JSON values.
 
         Args:
-            embedder: its name, itself, or (n, d) features, which are taken as they are.
+            embedder: an embedder, its name, or (n, d) features, which are copied.
 
         Raises:
-            ValueError: no image can be read, or features that are malformed or hold NaN.
+            ValueError: no image can be read, or the features are malformed or contain NaN.
         """
         every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
-            features = _checked(embedder, "the features given", len(images))
+            features = _checked(embedder, "the given features", len(images))
             return FileFeatures(features, every, []), {"name": "given features"}
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
@@ -137,14 +137,14 @@ READER = ImageReader()
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """A batch and what its scores are computed from.
+    """A batch without its unreadable images, with the inputs of its scores.
 
     Attributes:
-        batch: of the images that could be read.
-        kept: which of the `given` images these are.
-        given: how many images there were.
-        inputs: what scores are computed from.
-        settings: what the scores depend on, JSON values.
+        batch: the images that could be read.
+        kept: their row numbers among all given images.
+        given: the number of given images.
+        inputs: the inputs of the scores.
+        settings: the settings that the scores depend on, as JSON values.
         skipped: the files that could not be read.
     """
 
@@ -158,37 +158,34 @@ class Embedded:
 
 def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embedded:
     """Features and kernels of a batch's images, and of its prompts, if it has any."""
+    given = len(batch.images)
     (x, kept, skipped), embedder = reader.embed(batch.images, embedding.image)
-    some = batch.take(kept)
+    batch = batch.take(kept)
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
     settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
     settings |= {"kernel_image": kernel, "truncation": embedding.truncation}
-    inputs = ScoreInputs(
-        x,
-        kernel_x,
-        groups=some.prompts if some.groups is None else some.groups,
-        truncation=embedding.truncation,
-        seconds=None
-        if some.seconds is None
-        else torch.tensor(some.seconds, dtype=torch.float64, device="cpu"),
-    )
-    if some.prompts is not None:
+    groups = batch.prompts if batch.groups is None else batch.groups
+    inputs = ScoreInputs(x, kernel_x, groups=groups, truncation=embedding.truncation)
+    if batch.seconds is not None:
+        seconds = torch.tensor(batch.seconds, dtype=torch.float64, device="cpu")
+        inputs = replace(inputs, seconds=seconds)
+    if batch.prompts is not None:
         if isinstance(embedding.prompt, (Tensor, np.ndarray)):
-            given = _checked(embedding.prompt, "the prompts' features given", len(batch.images))
-            t, embedder = given[kept], {"name": "given features"}
+            t = _checked(embedding.prompt, "the given features of the prompts", given)[kept]
+            embedder = {"name": "given features"}
         else:
-            t, embedder = embed_prompts(some.prompts, embedding.prompt)
+            t, embedder = embed_prompts(batch.prompts, embedding.prompt)
         kernel_t, kernel = choose_kernel(embedding.kernel_prompt, PROMPT_SIGMAS, embedder, t)
         inputs = replace(inputs, t=t, kernel_t=kernel_t)
-        settings["prompts"] = len(set(some.prompts))
+        settings["prompts"] = len(set(batch.prompts))
         settings |= {"prompt_embedder": embedder, "kernel_prompt": kernel}
-    return Embedded(some, kept, len(batch.images), inputs, settings, skipped)
+    return Embedded(batch, kept, given, inputs, settings, skipped)
 
 
 def embed_prompts(
     prompts: Sequence[str], embedder: str | PromptEmbedder
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(n, m) features of n prompts, and what gave them, JSON values."""
+    """(n, m) features of n prompts, and the embedder's settings as JSON values."""
     if isinstance(embedder, str):
         embedder = open_prompt_embedder(embedder)
 
@@ -201,30 +198,34 @@ def embed_prompts(
 def choose_kernel(
     kernel: Kernel | None, usual: dict[str, float], embedder: dict[str, Any], x: Tensor
 ) -> tuple[Kernel, dict[str, Any]]:
-    """A kernel of (n, d) features, and its settings, JSON values.
+    """A kernel for (n, d) features, and its settings as JSON values.
 
-    None is a Gaussian of the `usual` bandwidth of the embedder's name, else of the features' median
-    distance.
+    Args:
+        kernel: the kernel; None chooses a Gaussian by the features.
+        usual: bandwidths by embedder name; for other embedders, the median distance of `x`.
+        embedder: the settings of the embedder.
+        x: (n, d) features.
     """
     if kernel is None and embedder["name"] in usual:
         kernel = Gaussian(usual[embedder["name"]])
     if kernel is not None:
-        chosen = as_kernel(kernel)
-        fields: dict[str, Any] = asdict(chosen) if is_dataclass(chosen) else {}
+        kernel = as_kernel(kernel)
+        fields: dict[str, Any] = asdict(kernel) if is_dataclass(kernel) else {}
         settings = {k: v for k, v in fields.items() if isinstance(v, (int, float, str))}
-        return chosen, {"name": type(chosen).__name__, **settings}
+        return kernel, {"name": type(kernel).__name__, **settings}
     try:
         sigma = median_distance(x)
-    except ValueError:  # no two items differ: any bandwidth gives the same
+    except ValueError:  # all items are equal, so the bandwidth does not matter
         sigma = 1.0
     return Gaussian(sigma), {"name": "Gaussian", "sigma": sigma, "chosen": "median distance"}
 
 
-def _checked(features: Features, whose: str, n: int) -> Tensor:
+def _checked(features: Features, name: str, n: int) -> Tensor:
+    """A copy of valid (n, d) features on the CPU."""
     try:
         checked = as_features(features)
     except ValueError as error:
-        raise ValueError(f"{whose} cannot be scored: {error}") from None
+        raise ValueError(f"{name} cannot be scored: {error}") from None
     if len(checked) != n:
-        raise ValueError(f"{whose} have {len(checked)} rows, but there are {n}: give one for each")
-    return checked.cpu()
+        raise ValueError(f"{name} have {len(checked)} rows, but there are {n}: give one for each")
+    return checked.to("cpu", copy=True)

@@ -22,7 +22,7 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
-from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Draws, draw_parts
+from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Subsamples, subsample
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images, own_features
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import Report, ScoreResult
@@ -32,8 +32,8 @@ from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 
 MOST_REFERENCES = 1000
-"""For confidence intervals many parts of a batch are scored. To save time they are compared with
-at most this many reference images, the same ones each time."""
+"""Most reference images that the subsamples behind confidence intervals are compared with, to save
+time; the same ones for all subsamples."""
 
 
 @takes_deprecated_keywords
@@ -50,21 +50,21 @@ def evaluate(
     """Score a finished batch.
 
     Args:
-        images: n images: a folder, PIL images, arrays, a tensor or a dataset; or a `Batch` of
-            `as_batch`, which also takes groups of images and the time that each took.
-        prompts: the n prompts; None takes those that come with the folder or dataset. Without
-            prompts there are no conditional scores.
-        name: of the batch; "" is the folder's own name.
-        embedding: features and kernels. To compare two batches, give the second
-            `embedding.with_kernels_of(report.inputs)` of the first.
-        judges: what gives CLIPScore, faithfulness, labels and attributes.
-        references: real images to compare with, as `images`, or their (m, d) features.
+        images: n images: a folder, PIL images, arrays, a tensor or a dataset; or a `Batch` from
+            `as_batch`, which also takes groups of images and generation times.
+        prompts: n prompts; None uses those of the folder or dataset. Conditional scores need
+            prompts.
+        name: name of the batch; "" uses the folder's name.
+        embedding: features and kernels. To compare two batches, evaluate the second with
+            `embedding.with_kernels_of(report.inputs)`, where `report` is that of the first.
+        judges: models or data for CLIPScore, faithfulness, labels and attributes.
+        references: real images to compare with, given like `images`, or their (m, d) features.
         reader: how files are read, and whether progress is shown.
 
     Raises:
-        ValueError: no images, or not one prompt and label for each; features that hold NaN;
-            a CLIP without prompts; or a setting that a kernel or a score refuses.
-        FileNotFoundError: a folder, or an embedder's weights, are missing.
+        ValueError: no images, or the wrong number of prompts or labels; features with NaN; a CLIP
+            without prompts; or a setting that a kernel or a score refuses.
+        FileNotFoundError: a folder or an embedder's weights do not exist.
 
     Example:
         >>> import torch
@@ -90,18 +90,20 @@ def evaluate(
         settings["references"] = len(real)
     spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__, **vars(spectrum)}
-    draws = draw_parts([inputs.groups], [len(inputs)])
-    settings["interval"] = None if draws is None else {"level": LEVEL, "drawn": draws.unit}
+    subsamples = subsample([inputs.groups], [len(inputs)])
+    settings["interval"] = (
+        None if subsamples is None else {"level": LEVEL, "drawn": subsamples.unit}
+    )
     values = inputs.scores(spectrum)
-    [of_parts] = scores_of_parts([inputs], draws, reader.progress)
+    [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
     for score in filter(values.__contains__, MEASURES):
-        ends = _interval(score, values[score], of_parts, draws, inputs.lower_bound(score))
+        ends = _interval(score, values[score], of_parts, subsamples, inputs.lower_bound(score))
         scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
     judge = judges.attribute_judge
     features = own_features(judged, judge)
     attributes = attribute_scores(judged.batch, judges.attributes, judge, features)
-    notes = (judged.batch.note, _too_few(inputs, scores, draws))
+    notes = (judged.batch.note, _left_out(inputs, scores, subsamples))
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
@@ -117,90 +119,92 @@ def evaluate(
 
 
 def spectrum_for(n: int) -> Spectrum:
-    """How the entropies of n images are computed: exactly where that takes only seconds."""
+    """How to compute entropies of n images: exactly if that takes only seconds."""
     if n <= 3000:
         return Exact()
     return Lanczos() if n <= 20_000 else Nystrom(2000)
 
 
-def scores_of_parts(
-    batches: Sequence[ScoreInputs], draws: Draws | None, progress: bool
+def subsample_scores(
+    batches: Sequence[ScoreInputs], subsamples: Subsamples | None, progress: bool
 ) -> list[list[dict[str, float]]]:
-    """For each batch, the scores of its part in every draw; confidence intervals come from these.
-    Without draws there are none."""
+    """For each batch, the scores of every subsample; an empty list without subsamples."""
     smaller = [_with_fewer_references(batch) for batch in batches]
     found: list[list[dict[str, float]]] = [[] for _ in batches]
-    parts = [] if draws is None else draws.parts
+    parts = [] if subsamples is None else subsamples.parts
     for part in tqdm(parts, "intervals", disable=None if progress else True):
         for batch, rows, scores in zip(smaller, part, found, strict=True):
-            scores.append(batch.take(rows).scores(Exact()))  # parts are small: `LARGEST_PART`
+            scores.append(batch.take(rows).scores(Exact()))  # at most `LARGEST_PART` images
     return found
 
 
 def _embed_references(
     references: Images | None, embedder: ImageFeatures, reader: ImageReader
 ) -> tuple[Tensor | None, list[BadImage]]:
-    """(m, d) features of the reference images, and which of their files could not be read."""
+    """(m, d) features of the reference images, and the files that could not be read."""
     if references is None:
         return None, []
     if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
-        return as_features(references).cpu(), []
+        return as_features(references).to("cpu", copy=True), []
     if isinstance(embedder, (Tensor, np.ndarray)):
         raise ValueError(
-            "the images' features are given, so those of reference images are needed, too: "
-            "references must be an (m, d) tensor or array of them"
+            "the images are given as features, so the reference images must be, too: references "
+            "must be an (m, d) tensor or array"
         )
     features, _, unread = reader.embed(as_batch(references, read_prompts=False).images, embedder)[0]
     return features, unread
 
 
 def _with_fewer_references(batch: ScoreInputs) -> ScoreInputs:
-    """The same with `MOST_REFERENCES` drawn from its reference images, if it has more."""
+    """The batch with at most `MOST_REFERENCES` reference images, chosen at random."""
     references = batch.reference
     if references is None or len(references) <= MOST_REFERENCES:
         return batch
-    drawn = torch.randperm(
-        len(references), generator=torch.Generator().manual_seed(0), device="cpu"
-    )
-    return replace(batch, reference=references[drawn[:MOST_REFERENCES]])
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randperm(len(references), generator=generator, device="cpu")[:MOST_REFERENCES]
+    return replace(batch, reference=references[rows])
 
 
 def _interval(
     name: str,
     value: float,
     scores: list[dict[str, float]],
-    draws: Draws | None,
+    subsamples: Subsamples | None,
     lower_bound: float,
 ) -> tuple[float | None, float | None]:
-    """The confidence interval of a score, cut to the values that it can have, by the scores of the
-    batch's parts; None for both ends where one of these is too small for the score."""
-    if draws is None or not all(name in part for part in scores):
+    """The confidence interval of a score, clipped to its range.
+
+    Args:
+        scores: all scores of each subsample.
+        lower_bound: see `ScoreInputs.lower_bound`.
+
+    Returns:
+        Its ends; None for both if a subsample is too small for the score, or nothing varies.
+    """
+    if subsamples is None or not all(name in part for part in scores):
         return None, None
     measure, of_parts = MEASURES[name], [part[name] for part in scores]
     is_ratio = measure.is_ratio and min(value, *of_parts) > 0
-    ends = draws.interval(value, of_parts, is_ratio=is_ratio)
+    ends = subsamples.interval(value, of_parts, is_ratio=is_ratio)
     if ends is None:
         return None, None
     return max(ends[0], lower_bound, measure.low), min(ends[1], measure.high)
 
 
-def _too_few(inputs: ScoreInputs, scores: Collection[str], draws: Draws | None) -> str:
-    """Which results are left out, and how many images these need; "" if none are."""
-    n, has_reference, fewest = len(inputs), inputs.reference is not None, NEIGHBOURS + 1
-    is_left_out = {
-        f"confidence intervals (they need {ENOUGH})": draws is None,
-        f"convergence curves ({CURVES_FROM} images)": n < CURVES_FROM,
-        "in-batch similarity (2 images of a prompt)": inputs.groups is not None
-        and len(set(inputs.groups)) == n,
-        "kernel and Fréchet distance (2 images, and 2 reference images)": has_reference
-        and "kernel_distance" not in scores,
-        f"precision and recall ({fewest} images, and {fewest} reference images)": has_reference
-        and "precision" not in scores,
-    }
-    left_out = [what for what, is_out in is_left_out.items() if is_out]
-    if not left_out:
-        return ""
-    there = counted(n, "image")
-    if inputs.reference is not None and "reference" in left_out[-1]:
-        there += f" and {counted(len(inputs.reference), 'reference image')}"
-    return f"Left out for {there}: {', '.join(left_out)}."
+def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples | None) -> str:
+    """A sentence that lists results left out for lack of images, with how many they need, or ""."""
+    n, size = len(inputs), counted(len(inputs), "image")
+    left_out = []
+    if subsamples is None:
+        left_out.append(f"confidence intervals (they need {ENOUGH})")
+    if n < CURVES_FROM:
+        left_out.append(f"convergence curves ({CURVES_FROM} images)")
+    if inputs.groups is not None and len(set(inputs.groups)) == n:
+        left_out.append("in-batch similarity (2 images of a prompt)")
+    if inputs.reference is not None and "precision" not in scores:
+        size += f" and {counted(len(inputs.reference), 'reference image')}"
+        if "kernel_distance" not in scores:
+            left_out.append("kernel and Fréchet distance (2 images, and 2 reference images)")
+        fewest = NEIGHBOURS + 1
+        left_out.append(f"precision and recall ({fewest} images, and {fewest} reference images)")
+    return f"Left out for {size}: {', '.join(left_out)}." if left_out else ""

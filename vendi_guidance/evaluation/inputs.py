@@ -1,4 +1,4 @@
-"""What the scores of a batch are computed from, one row per image, and the scores."""
+"""Scores of a batch, and the features, kernels and labels that they are computed from."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,24 +19,24 @@ from vendi_guidance.scores.references import frechet_distance, kernel_distance
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 NEIGHBOURS = 5
-"""k of the k-nearest-neighbour balls of precision, recall, density and coverage."""
+"""k of the k-nearest-neighbour balls in precision, recall, density and coverage."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreInputs:
-    """What the scores of n images are computed from.
+    """The inputs of all scores of n images.
 
     Attributes:
         x: (n, d) features of the images.
         kernel_x: the similarity of two images.
-        t: (n, m) features of their prompts, if they have any.
+        t: (n, m) features of the prompts; None without prompts.
         kernel_t: the similarity of two prompts.
-        groups: n labels; images of one label belong together, such as those of one prompt.
-        truncation: of the truncated Vendi scores; None leaves these out.
-        clip: (n,) values 100 max(cos, 0) of each image and its prompt.
+        groups: n labels of images that belong together, such as their prompts.
+        truncation: how many eigenvalues the truncated scores keep; None leaves these scores out.
+        clip: (n,) CLIPScores 100 max(cos, 0) of each image and its prompt.
         faithfulness: (n,) how well each image matches its prompt, in any unit.
         labels: what the images show; at least one prompt asks for a known label.
-        seconds: (n,) the time each image took.
+        seconds: (n,) generation time of each image.
         reference: (m, d) features of real images.
     """
 
@@ -56,7 +56,7 @@ class ScoreInputs:
         return len(self.x)
 
     def take(self, rows: Tensor) -> "ScoreInputs":
-        """The same for some of the images: (b,) row numbers."""
+        """The inputs of a subset of the images, given by (b,) row numbers."""
         columns = {
             name: getattr(self, name) for name in ("x", "t", "clip", "faithfulness", "seconds")
         }
@@ -68,9 +68,9 @@ class ScoreInputs:
         return replace(self, **kept)
 
     def vendi_scores(self, entropy: Entropy, spectrum: Spectrum) -> dict[str, float]:
-        """The Vendi score, exp H(X), and where there are prompts its two factors.
+        """The Vendi score, exp H(X), and its two factors if there are prompts.
 
-        H(X) = H(X|T) + I(X;T): the model's own part, and the part that the prompts explain.
+        H(X) = H(X|T) + I(X;T): what the model adds, and what the prompts explain.
         """
         if self.t is None or self.kernel_t is None:
             [h] = spectrum.entropies(self.x, [Part(self.kernel_x)], entropy)
@@ -78,8 +78,8 @@ class ScoreInputs:
         rows, parts = self._joint(self.t, self.kernel_t)
         h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
         prompts, weights = _distinct(self.t)
-        used = Exact() if len(prompts) <= 4000 else spectrum
-        h_t = float(used.entropy(prompts, self.kernel_t, entropy, weights))
+        spectrum_t = Exact() if len(prompts) <= 4000 else spectrum
+        h_t = float(spectrum_t.entropy(prompts, self.kernel_t, entropy, weights))
         return {
             "vendi": exp(h_x),
             "conditional_vendi": exp(h_joint - h_t),
@@ -87,8 +87,8 @@ class ScoreInputs:
         }
 
     def eigenvalues(self) -> dict[str, Tensor]:
-        """Largest first, of K_X/n ("pictures"), and where there are prompts of K_T/n ("prompts")
-        and K_X∘K_T/n ("joint")."""
+        """Eigenvalues, largest first, of K_X/n ("pictures") and, if there are prompts, of K_T/n
+        ("prompts") and K_X∘K_T/n ("joint")."""
         found = {"pictures": Exact().eigenvalues(self.x, self.kernel_x)}
         if self.t is not None and self.kernel_t is not None:
             prompts, weights = _distinct(self.t)
@@ -105,7 +105,7 @@ class ScoreInputs:
         """All scores that these inputs allow, by their names in `measures.MEASURES`.
 
         Args:
-            spectrum: of the entropies behind the Vendi scores; those of order 2 are always exact.
+            spectrum: how to compute entropies of order 1; those of order 2 are always exact.
         """
         found = self.vendi_scores(Entropy(), spectrum)
         if self.truncation is not None:
@@ -116,10 +116,11 @@ class ScoreInputs:
         return found | dict(self._by_prompt()) | dict(self._against_reference())
 
     def lower_bound(self, name: str) -> float:
-        """What a score cannot fall below with these labels; -infinity if they do not bound it."""
+        """Lower bound of a score that follows from the labels; -infinity if there is none."""
         if name == "looks_per_prompt" and self.groups is not None and self.labels is not None:
             looks = looks_by_group(self.groups, self.labels).values()
-            return sum(look > 0 for look in looks) / len(looks)  # one wherever an image is correct
+            # a prompt with a correct image has at least one look
+            return sum(count > 0 for count in looks) / len(looks)
         return -inf
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
@@ -151,16 +152,16 @@ class ScoreInputs:
 
 
 def _distinct(t: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of t: (n, m), and the share of each; so weighted, they have the eigenvalues
-    of K_T/n, save zeros."""
+    """The distinct rows of t: (n, m), and the share of each. The kernel matrix of these rows,
+    weighted by their shares, has the nonzero eigenvalues of K_T/n."""
     rows, counts = torch.unique(t, dim=0, return_counts=True)
     return rows, counts.double() / len(t)
 
 
 def prompt_fidelity(labels: Labels) -> float | None:
-    """The share of images that show what was asked for, in [0, 1].
+    """The share of images that show what their prompt asks for, in [0, 1].
 
-    Images whose prompt asks for no known label are left out; None if there are no others.
+    Images whose prompt asks for no known label are left out; None if no others remain.
     """
     pairs = zip(labels.asked, labels.shown, strict=True)
     correct = [asked == shown for asked, shown in pairs if asked is not None]
@@ -168,11 +169,11 @@ def prompt_fidelity(labels: Labels) -> float | None:
 
 
 def looks_by_group(groups: Sequence[Hashable], labels: Labels) -> dict[Hashable, int]:
-    """How many distinct correct variants each group of images has.
+    """The number of distinct correct variants in each group of images.
 
     Args:
-        groups: n labels of groups, such as prompts.
-        labels: of the n images; those whose prompt asks for no known label are left out.
+        groups: group labels of n images, such as their prompts.
+        labels: what the n images show. Images whose prompt asks for no known label are left out.
     """
     looks: dict[Hashable, set[Hashable]] = {}
     for group, asked, shown, variant in zip(groups, *labels, strict=True):

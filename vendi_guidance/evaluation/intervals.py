@@ -1,12 +1,12 @@
-"""Confidence intervals by subsampling: from the scores of random parts of a batch.
+"""Confidence intervals by subsampling: from the scores of random subsets of a batch.
 
-Where there are enough prompts, whole prompts are drawn: guided images of one prompt depend on one
-another, so prompts are the independent units. With fewer prompts, images are drawn, the same share
-of each prompt's.
+With enough prompts, whole prompts are drawn: guided images of one prompt depend on one another, so
+prompts are the independent units. With fewer prompts, images are drawn, the same share of each
+prompt's.
 
-Scores of parts of m of n units have (n - m) / m times the variance of scores of n new units,
-exactly so for means. Scores that grow with n vary about in proportion to it, so their intervals are
-computed from logarithms.
+Over subsamples of m of n units, the variance of a score is (n - m) / m times its variance over
+fresh samples of n units; for means this is exact. The deviation of scores that grow with n is about
+proportional to the score, so their intervals are computed from logarithms.
 """
 
 import math
@@ -27,10 +27,10 @@ FEWEST_IMAGES = 20
 """With fewer images of few prompts, there are no intervals."""
 
 ENOUGH = f"{FEWEST_IMAGES} images, or {FEWEST_PROMPTS} prompts"
-"""What confidence intervals need, in words."""
+"""The smallest batch that has confidence intervals, as text."""
 
 LARGEST_PART = 500
-"""The most images scored at a time: exact spectra of more take long."""
+"""Most images of a subsample, because exact spectra of more take long."""
 
 LEVEL = 0.95
 
@@ -38,15 +38,15 @@ Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Random parts of one batch, or of several with the same prompts.
+class Subsamples:
+    """Random subsets of one batch, or of several batches with the same prompts.
 
     Attributes:
-        parts: each a tuple of row numbers, (m,) for each batch.
-        unit: what is drawn, "prompts" or "pictures".
-        scale: factor from the standard deviation over parts to the standard error.
-        degrees: of freedom.
-        paired: whether the batches' parts have the same prompts.
+        parts: for each subsample, the (m,) row numbers of each batch.
+        unit: what was drawn, "prompts" or "pictures".
+        scale: factor from the standard deviation over subsamples to the standard error.
+        degrees: degrees of freedom.
+        paired: whether all batches have the same prompts in each subsample.
     """
 
     parts: list[tuple[Tensor, ...]]
@@ -61,14 +61,14 @@ class Draws:
         """The confidence interval of level `LEVEL` around a value.
 
         Args:
-            value: of the whole batch.
-            of_parts: the same of every part.
-            is_ratio: compute it from logarithms; all values have to be positive then.
-            common: standard error, of the logarithm if `is_ratio`, of what all parts have in
-                common and more prompts would not lessen, such as a judge's doubts.
+            value: the score of the whole batch.
+            of_parts: the score of each subsample.
+            is_ratio: compute the interval from logarithms; all values must be positive.
+            common: a standard error (of the logarithm if `is_ratio`) that all subsamples share and
+                more prompts would not reduce, such as that of an uncertain judge.
 
         Returns:
-            Its ends; None where nothing varies.
+            Its ends; None if nothing varies.
         """
         error = math.hypot(standard_error(of_parts, self.scale, is_ratio), common)
         size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
@@ -77,18 +77,20 @@ class Draws:
         return interval(value, quantile(LEVEL, self.degrees) * error, is_ratio)
 
 
-def draw_parts(
+def subsample(
     batches: Sequence[Sequence[Hashable] | None], sizes: Sequence[int], *, count: int = 50
-) -> Draws | None:
-    """Random parts, at most halves, of batches; with the same prompts if all batches have the same.
+) -> Subsamples | None:
+    """Draw random subsets of at most half of each batch.
+
+    Subsets have the same prompts in all batches if all batches have the same prompts.
 
     Args:
-        batches: for each batch, the labels of its images; None where they have none.
+        batches: for each batch, the labels of its images, such as prompts; None without labels.
         sizes: for each batch, its number of images.
-        count: how many parts.
+        count: number of subsamples.
 
     Returns:
-        None where a batch is too small.
+        None if a batch is too small.
     """
     generator = torch.Generator().manual_seed(0)
     members = [
@@ -100,42 +102,43 @@ def draw_parts(
         len(groups) >= FEWEST_PROMPTS and size / len(groups) * FEWEST_PROMPTS / 2 <= LARGEST_PART
         for groups, size in zip(members, sizes, strict=True)
     ):
-        fewest = min(map(len, members))
-        drawn = max(FEWEST_PROMPTS // 2, math.floor(share * fewest))
+        n = min(map(len, members))
+        m = max(FEWEST_PROMPTS // 2, math.floor(share * n))
         paired = all(groups.keys() == members[0].keys() for groups in members)
-        parts = [_prompts(members, drawn, paired, generator) for _ in range(count)]
-        return Draws(parts, "prompts", math.sqrt(drawn / (fewest - drawn)), fewest - 1, paired)
+        parts = [_draw_prompts(members, m, paired, generator) for _ in range(count)]
+        return Subsamples(parts, "prompts", math.sqrt(m / (n - m)), n - 1, paired)
     if min(sizes) < FEWEST_IMAGES:
         return None
-    parts = [tuple(_images(groups, share, generator) for groups in members) for _ in range(count)]
-    return Draws(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
+    parts = [
+        tuple(_draw_images(groups, share, generator) for groups in members) for _ in range(count)
+    ]
+    return Subsamples(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
 
 
-def _prompts(
-    members: list[dict[Hashable, list[int]]], drawn: int, paired: bool, generator: torch.Generator
+def _draw_prompts(
+    members: list[dict[Hashable, list[int]]], m: int, paired: bool, generator: torch.Generator
 ) -> tuple[Tensor, ...]:
-    """For each batch the rows of some prompts, in order; of the same prompts if paired."""
-    found: list[Tensor] = []
+    """For each batch, the sorted rows of m random prompts; the same prompts if paired."""
+    parts: list[Tensor] = []
     for groups in members:
-        if not found or not paired:
+        if not parts or not paired:
             labels = list(groups)
-            chosen = [
-                labels[i]
-                for i in torch.randperm(len(labels), generator=generator, device="cpu")[:drawn]
-            ]
-        found.append(
-            torch.tensor(sorted(row for label in chosen for row in groups[label]), device="cpu")
-        )
-    return tuple(found)
+            order = torch.randperm(len(labels), generator=generator, device="cpu")
+            chosen = [labels[i] for i in order[:m]]
+        rows = sorted(row for label in chosen for row in groups[label])
+        parts.append(torch.tensor(rows, device="cpu"))
+    return tuple(parts)
 
 
-def _images(groups: dict[Hashable, list[int]], share: float, generator: torch.Generator) -> Tensor:
-    """A share of the rows of every group, in order; at least one row of each."""
+def _draw_images(
+    groups: dict[Hashable, list[int]], share: float, generator: torch.Generator
+) -> Tensor:
+    """A share of the rows of every group, at least one of each, in ascending order."""
     chosen: list[int] = []
     for rows in groups.values():
-        # rounds the share up or down at random
-        lot = float(torch.rand((), generator=generator, dtype=torch.float32, device="cpu"))
-        kept = max(1, min(len(rows), math.floor(share * len(rows) + lot)))
+        # rounds up or down at random, so that the share is met on average
+        rounding = float(torch.rand((), generator=generator, dtype=torch.float32, device="cpu"))
+        kept = max(1, min(len(rows), math.floor(share * len(rows) + rounding)))
         order = torch.randperm(len(rows), generator=generator, device="cpu")[:kept].tolist()
         chosen += [rows[i] for i in order]
     return torch.tensor(sorted(chosen), device="cpu")

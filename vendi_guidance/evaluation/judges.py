@@ -1,4 +1,4 @@
-"""Judges of images: how well they match their prompts, and what they show."""
+"""Judges: models or data that say how well images match their prompts, and what they show."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,26 +19,25 @@ from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys
 
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
-"""A number for each image, given images and their prompts; more is better."""
+"""A function of images and their prompts that returns a number per image; higher is better."""
 
 
 @dataclass(frozen=True, eq=False)
 class Judges:
-    """What says how well images match their prompts, and what they show.
+    """Models or data that say how well images match their prompts, and what they show.
 
     Attributes:
-        clip: what gives the CLIPScore: the name of a CLIP, or its two embedders.
-        faithfulness: how well each image matches its prompt: the name of a column of numbers in
-            `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers,
-            or a function that returns them for some images and their prompts.
+        clip: the CLIP of the CLIPScore: a name, or its image and prompt embedders.
+        faithfulness: how well each image matches its prompt: the name of a numeric column in
+            `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers, or a
+            function that returns them for given images and prompts.
         labels: what each image shows: n labels, or a `Labeler`, which is not called without
             prompts. Prompt fidelity and looks need a prompt that asks for a known label.
-        attributes: what may vary, such as of `load_attributes`: how diverse each prompt's images
-            are in it.
-        attribute_judge: says which value an image shows; None takes labels from columns of the
-            folder's `metadata.jsonl`.
-        mix: of the images that the model was trained on, if it is known: what the report compares
-            the values of open attributes with.
+        attributes: attributes to measure diversity in, such as those of `load_attributes`.
+        attribute_judge: says which value of an attribute each image shows; None uses the labels in
+            columns of the folder's `metadata.jsonl`.
+        mix: distribution of attributes in the model's training images, if known; the report
+            compares open attributes with it.
 
     Example:
         >>> Judges(faithfulness="vqa_score").clip is None
@@ -57,23 +56,24 @@ NO_JUDGES = Judges()
 
 
 def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedded:
-    """A batch with what the judges say of each image; attributes are counted elsewhere.
+    """Add CLIPScores, faithfulness and labels to a batch (attributes: see `attribute_diversity`).
 
     Raises:
-        ValueError: a judge needs prompts and there are none, or does not return one finite number
-            or label for each image.
+        ValueError: a judge needs prompts and there are none, or it does not return one finite
+            number or label for each image.
     """
     batch, inputs, settings = found.batch, found.inputs, dict(found.settings)
     if judges.clip is not None:
-        of_images, of_prompts = (judges.clip,) * 2 if isinstance(judges.clip, str) else judges.clip
-        clip_x, settings["clip"] = reader.embed(batch.images, of_images)
-        clip_t, _ = embed_prompts(batch.prompts or [], of_prompts)
+        clip = (judges.clip,) * 2 if isinstance(judges.clip, str) else judges.clip
+        clip_x, settings["clip"] = reader.embed(batch.images, clip[0])
+        clip_t, _ = embed_prompts(batch.prompts or [], clip[1])
         inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
     if judges.faithfulness is not None:
         values, name = _faithfulness(found, judges.faithfulness)
         inputs, settings["faithfulness"] = replace(inputs, faithfulness=values), {"name": name}
     labels = _labels(found, judges.labels)
-    if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
+    known = 0 if labels is None else sum(asked is not None for asked in labels.asked)
+    if known:
         inputs, settings["labeled"] = replace(inputs, labels=labels), known
     return replace(found, inputs=inputs, settings=settings)
 
@@ -81,7 +81,7 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
 def _faithfulness(
     found: Embedded, given: str | Sequence[float] | Tensor | Judge
 ) -> tuple[Tensor, str]:
-    """(b,) float64 of the images that could be read, and what gave them."""
+    """(n,) float64 faithfulness of the images that could be read, and the name of its source."""
     batch = found.batch
     if isinstance(given, str):
         return _numbers(batch.column(given), len(found.kept), given), f"column {given}"
@@ -90,43 +90,44 @@ def _faithfulness(
     name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
     if batch.prompts is None:
         raise ValueError(f"{name} compares images with prompts: give the prompts too")
-    parts = [_numbers(given(*both), len(both[0]), name) for both in batch.chunks()]
+    parts = [
+        _numbers(given(images, prompts), len(images), name) for images, prompts in batch.chunks()
+    ]
     return torch.cat(parts), name
 
 
-def _numbers(values: Sequence[float] | Tensor, n: int, whose: str) -> Tensor:
+def _numbers(values: Sequence[float] | Tensor, n: int, name: str) -> Tensor:
     try:
         numbers = torch.as_tensor(values).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the faithfulness {whose} is not made of numbers: {error}") from None
-    if (shape := tuple(numbers.shape)) != (n,):
+        raise ValueError(f"faithfulness ({name}) must be numbers: {error}") from None
+    shape = tuple(numbers.shape)
+    if shape != (n,):
         raise ValueError(
-            f"the faithfulness {whose} has shape {shape}: give {n}, one for each image"
+            f"faithfulness ({name}) must be {n} numbers, one for each image, got shape {shape}"
         )
     if not numbers.isfinite().all():
-        raise ValueError(f"the faithfulness {whose} holds NaN or infinity")
+        raise ValueError(f"faithfulness ({name}) must be finite, got NaN or infinity")
     return numbers
 
 
 def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
-    """The labels of the images that could be read.
-
-    A labeler with `from_features` (see `ProbeLabeler`) reads them off its `own_features`.
-    """
+    """The labels of the images that could be read, from a probe's features if they are known."""
     batch = found.batch
     if given is not None and not callable(given):
         return _checked(given, found.given).take(found.kept)
     if given is None or batch.prompts is None:
         return None
-    if (features := own_features(found, given)) is not None:
+    features = own_features(found, given)
+    if features is not None:
         labels = given.from_features(features, batch.prompts)  # type: ignore[attr-defined]
         return _checked(labels, len(features))
-    chunks = [_checked(given(*both), len(both[0])) for both in batch.chunks()]
+    chunks = [_checked(given(images, prompts), len(images)) for images, prompts in batch.chunks()]
     return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
 
 
 def own_features(found: Embedded, judge: Any) -> Tensor | None:
-    """(n, d) the images' features, where the judge's own probe gave them; else None."""
+    """(n, d) features of the images if the judge's own probe computed them, else None."""
     sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
     is_own = isinstance(judge, ProbeLabeler | ProbeJudge) and sha256 == judge.probe.sha256
     return found.inputs.x if is_own else None

@@ -1,4 +1,4 @@
-"""The scores of a report: titles, number formats, ranges, and the settings each depends on."""
+"""The scores of a report: titles, number formats, ranges, and the settings that each depends on."""
 
 from dataclasses import dataclass
 from math import inf
@@ -12,15 +12,15 @@ from vendi_guidance.scores.manifold import ManifoldScores
 
 @dataclass(frozen=True)
 class Measure:
-    """How a score is shown and read.
+    """How a score is displayed and interpreted.
 
     Attributes:
-        title: its name for people.
-        meaning: in a few words.
-        form: the number's format, as `format` takes it.
-        is_ratio: whether two scores compare as a ratio rather than a difference.
-        better: 1 where more is better, -1 where less is, 0 where neither.
-        low, high: its range.
+        title: display name.
+        meaning: short explanation.
+        form: format specification, as `format` takes it.
+        is_ratio: whether two scores are compared by their ratio rather than their difference.
+        better: 1 if higher is better, -1 if lower is better, 0 if neither.
+        low, high: range of the score.
     """
 
     title: str
@@ -37,12 +37,12 @@ class Measure:
         return format(value, form).replace("-", "−")
 
     def format_interval(self, low: float | None, high: float | None) -> str:
-        """Its confidence interval as text, "" if there is none."""
+        """The confidence interval as text, "" without one."""
         return "" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
 
 def between(interval: tuple[float, float] | None, form: str) -> str:
-    """A confidence interval as text, "" if there is none."""
+    """A confidence interval as text, "" without one."""
     return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
 
@@ -54,8 +54,8 @@ def _share(title: str, meaning: str) -> Measure:
     return Measure(title, meaning, low=0, high=1)
 
 
-_TRUNCATED = "the same, from the largest eigenvalues only"
-_ORDER_2 = "as its Vendi counterpart, less sensitive to rare images"
+_TRUNCATED = "from the largest eigenvalues only"
+_ORDER_2 = "like its Vendi counterpart, but less sensitive to rare images"
 
 SECTIONS: dict[str, dict[str, Measure]] = {
     "Diversity": {
@@ -78,26 +78,26 @@ SECTIONS: dict[str, dict[str, Measure]] = {
     "Fidelity": {
         "fidelity": _share("prompt fidelity", "share of images that show what the prompt asks for"),
         "clip_score": Measure(
-            "CLIPScore", "how well images match their prompts, of 100", ".2f", low=0, high=100
+            "CLIPScore", "how well images match their prompts, 0 to 100", ".2f", low=0, high=100
         ),
-        "faithfulness": Measure("faithfulness", "how well images match their prompts, as given"),
+        "faithfulness": Measure("faithfulness", "how well images match their prompts, by a judge"),
     },
     "Against the reference images": {
         "kernel_distance": Measure(
-            "kernel distance", "KD: squared MMD of a cubic kernel", "#.4g", better=-1
+            "kernel distance", "KD: squared MMD with a cubic kernel", "#.4g", better=-1
         ),
         "frechet_distance": Measure(
-            "Fréchet distance", "FID: of means and covariances", "#.4g", better=-1, low=0
+            "Fréchet distance", "FID: distance of means and covariances", "#.4g", better=-1, low=0
         ),
-        "precision": _share("precision", "share of images on the reference's manifold"),
-        "recall": _share("recall", "share of reference images on these images' manifold"),
+        "precision": _share("precision", "share of images on the manifold of the references"),
+        "recall": _share("recall", "share of reference images on the manifold of the images"),
         "density": Measure("density", "how densely references surround images", low=0),
-        "coverage": _share("coverage", "share of reference images with one of these nearby"),
+        "coverage": _share("coverage", "share of reference images with an image nearby"),
         "authenticity": _share("authenticity", "share of images that are not near copies"),
     },
     "Cost": {
         "seconds_per_image": Measure(
-            "seconds per image", "as the run measured", is_ratio=True, better=-1, low=0
+            "seconds per image", "generation time", is_ratio=True, better=-1, low=0
         )
     },
 }
@@ -105,11 +105,16 @@ SECTIONS: dict[str, dict[str, Measure]] = {
 MEASURES = {name: measure for section in SECTIONS.values() for name, measure in section.items()}
 
 HEADLINE = ("conditional_vendi", "vendi")
-"""The score that decides which batch is more diverse: the first of these that there is."""
+"""Candidates for the score that decides which batch is more diverse; the first available one."""
 
 
 def basis(name: str, settings: dict[str, Any]) -> str:
-    """What a score depends on, to print beside it: its name, and the report's settings."""
+    """What a score depends on, as text to print beside it.
+
+    Args:
+        name: the score's name in `MEASURES`.
+        settings: the report's settings.
+    """
     n = f"n = {settings['images']:,}"
     images = describe_embedder(settings["image_embedder"])
     if name == "seconds_per_image":
@@ -126,20 +131,20 @@ def basis(name: str, settings: dict[str, Any]) -> str:
         neighbours = 1 if name == "authenticity" else NEIGHBOURS
         k = f", k = {neighbours}" if name in ManifoldScores._fields else ""
         return f"{images}{k}; {n}, {counted(settings['references'], 'reference')}"
-    words = f"{images}, {describe_kernel(settings['kernel_image'])}"
+    text = f"{images}, {describe_kernel(settings['kernel_image'])}"
     if "conditional" in name or "information" in name:
         prompts = describe_embedder(settings["prompt_embedder"])
-        words += f"; prompts by {prompts}, {describe_kernel(settings['kernel_prompt'])}"
+        text += f"; prompts by {prompts}, {describe_kernel(settings['kernel_prompt'])}"
     if "rke" in name:
-        return f"{words}; order 2, {n}"
+        return f"{text}; order 2, {n}"
     kept = f"t = {settings['truncation']:,}" if name.startswith("truncated") else "all eigenvalues"
     spectrum = settings["spectrum"]
     how = {"Lanczos": " by Lanczos", "Nystrom": f" of {spectrum.get('rank')} landmarks"}
-    return f"{words}; {kept}{how.get(spectrum['name'], '')}, {n}"
+    return f"{text}; {kept}{how.get(spectrum['name'], '')}, {n}"
 
 
 def describe_embedder(embedder: dict[str, Any]) -> str:
-    """Its name and its weights' name, without the folders of a path."""
+    """The embedder's name and that of its weights, without the folders of a path."""
     weights = embedder.get("settings", {}).get("weights")
     if not isinstance(weights, str):
         return str(embedder["name"])
@@ -148,7 +153,7 @@ def describe_embedder(embedder: dict[str, Any]) -> str:
 
 
 def describe_kernel(kernel: dict[str, Any]) -> str:
-    """Its name, and a Gaussian's bandwidth."""
+    """The kernel's name, and the bandwidth of a Gaussian."""
     if kernel["name"] != "Gaussian":
         return str(kernel["name"]).lower()
     chosen = f" ({kernel['chosen']})" if "chosen" in kernel else ""

@@ -1,4 +1,4 @@
-"""The results of an evaluation: scores, their differences, and what is said of both."""
+"""The results of an evaluation: scores, their differences, and a verdict in words."""
 
 from dataclasses import dataclass, field
 from os import PathLike
@@ -14,6 +14,8 @@ from vendi_guidance.evaluation.intervals import ENOUGH
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure
 from vendi_guidance.features.files import BadImage
 
+TIMES = "×\N{NO-BREAK SPACE}"
+
 
 @dataclass(frozen=True)
 class ScoreResult:
@@ -21,9 +23,9 @@ class ScoreResult:
 
     Attributes:
         value: the score.
-        low, high: the 95% confidence interval, for as many new prompts, or images; None where
-            there are too few for one.
-        basis: what the score depends on, as text.
+        low, high: the 95% confidence interval for the same number of new prompts or images; None
+            if there are too few for one.
+        basis: the settings that the score depends on, as text.
     """
 
     value: float
@@ -34,19 +36,20 @@ class ScoreResult:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What `evaluate` returns: the results of one batch, which can be saved as a report.
+    """The results of one batch, as `evaluate` returns them; `save` writes them as a page.
 
     Attributes:
-        name: of the batch.
-        scores: by their names in `measures.MEASURES`.
-        settings: all that the scores depend on, JSON values.
-        skipped: the files that could not be read, of the batch and of its reference.
+        name: name of the batch.
+        scores: scores by their names in `measures.MEASURES`.
+        settings: everything that the scores depend on, as JSON values.
+        skipped: files of the batch and of the reference images that could not be read.
         analysis: groups, modes, spectra and convergence curves.
-        images: the n images that were evaluated.
-        inputs: what the scores are computed from, one row per image.
-        attributes: the shares of each attribute's values by prompt, and what prompts name.
+        images: the n evaluated images.
+        inputs: features, kernels and labels that the scores are computed from, one row per image.
+        attributes: for each attribute, the shares of its values by prompt, and how often images
+            show a value that their prompt names.
         spreads: effective values of each attribute that prompts leave open, and looks.
-        notes: what a reader has to know beside the scores, a sentence each.
+        notes: remarks to show beside the scores, one sentence each.
 
     Example:
         >>> import torch
@@ -77,29 +80,30 @@ class Report:
         Raises:
             OSError: the folder cannot be written.
         """
-        from vendi_guidance.evaluation.report.writer import save_report  # matplotlib takes a second
+        # imported here, because importing matplotlib takes a second
+        from vendi_guidance.evaluation.report.writer import save_report
 
         return save_report(Path(folder), [self])
 
     def answer(self) -> str:
-        """How diverse the batch is, in a sentence."""
+        """A sentence that says how diverse the batch is."""
         name = next(name for name in HEADLINE if name in self.scores)
         score, measure = self.scores[name], MEASURES[name]
         text = f"“{self.name}” has {measure.format(score.value)} {measure.meaning} "
-        text += f"({measure.title}), of {counted(self.settings['images'], 'image')}"
+        text += f"({measure.title}) among {counted(self.settings['images'], 'image')}"
         interval = measure.format_interval(score.low, score.high)
         return f"{text}; 95% confidence interval {interval}." if interval else f"{text}."
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One score of two batches.
+    """The difference in one score between two batches.
 
     Attributes:
-        first, second: the scores of the images that were compared.
+        first, second: the scores of the compared images.
         change: second / first if `is_ratio`, else second - first.
-        low, high: the 95% confidence interval of the change; None where there are too few images.
-        is_ratio: whether the scores compare as a ratio, which they do not if one is 0.
+        low, high: the 95% confidence interval of the change; None if there are too few images.
+        is_ratio: whether the change is a ratio; False for all scores if one of them is 0.
     """
 
     first: float
@@ -110,52 +114,58 @@ class Difference:
     is_ratio: bool
 
     def format_change(self, measure: Measure, value: float | None = None) -> str:
-        """The change, or another value of it, as text: a factor or a difference."""
+        """The change (or `value` in its place) as text: a factor or a difference."""
         value = self.change if value is None else value
         if self.is_ratio:
-            return f"×\N{NO-BREAK SPACE}{value:.2f}"
+            return f"{TIMES}{value:.2f}"
         return ("+" if value >= 0 else "") + measure.format(value)
 
     def format_interval(self, measure: Measure) -> str:
-        """Its confidence interval as text, "" if there is none."""
-        ends = [self.format_change(measure, end) for end in self.interval or ()]
-        return " to ".join(ends[:1] + [end.removeprefix("×\N{NO-BREAK SPACE}") for end in ends[1:]])
+        """The confidence interval of the change as text, "" without one."""
+        if self.interval is None:
+            return ""
+        low, high = (self.format_change(measure, end) for end in self.interval)
+        return f"{low} to {high.removeprefix(TIMES)}"
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% confidence interval, if there is one."""
+        """The 95% confidence interval of the change, if there is one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def is_significant(self) -> bool:
         """Whether the confidence interval excludes "no change"."""
-        same = 1.0 if self.is_ratio else 0.0
-        return self.interval is not None and not self.interval[0] <= same <= self.interval[1]
+        if self.interval is None:
+            return False
+        return not self.interval[0] <= self._no_change <= self.interval[1]
 
     def significance(self, measure: Measure) -> str:
-        """ "yes", "no", or "negligible" where a significant change rounds to none.
-
-        Without a confidence interval "no change" where the scores are equal, else "unknown".
+        """Whether the change is significant: "yes", "no", or "negligible" if it is but rounds to
+        none. Without a confidence interval: "no change" if the scores are equal, else "unknown".
         """
         if self.low is None:
             return "unknown" if self.first != self.second else "no change"
         if not self.is_significant:
             return "no"
-        unchanged = self.format_change(measure, 1.0 if self.is_ratio else 0.0)
+        unchanged = self.format_change(measure, self._no_change)
         return "negligible" if self.format_change(measure) == unchanged else "yes"
+
+    @property
+    def _no_change(self) -> float:
+        return 1.0 if self.is_ratio else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What `compare` returns: the results of two batches, which can be saved side by side.
+    """The results of two batches side by side, as `compare` returns them.
 
     Attributes:
-        first, second: their reports.
-        differences: of each score that both have, by name.
-        compared: how many images of each.
-        drawn: what was resampled for the intervals, "prompts" or "pictures"; None where there are
-            too few images.
-        paired: whether the same prompts were drawn from both.
+        first, second: the two reports.
+        differences: by score name, for each score that both batches have.
+        compared: number of images compared from each batch.
+        drawn: what the intervals resample, "prompts" or "pictures"; None if there are too few
+            images for intervals.
+        paired: whether each resample has the same prompts in both batches.
     """
 
     first: Report
@@ -166,7 +176,7 @@ class Comparison:
     paired: bool
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write both reports side by side, as `Report.save` does one."""
+        """Write both reports side by side, in the files that `Report.save` writes for one."""
         from vendi_guidance.evaluation.report.writer import save_report
 
         return save_report(Path(folder), [self.first, self.second], self)
@@ -177,40 +187,41 @@ class Comparison:
         return next(name for name in HEADLINE if name in self.differences)
 
     def verdict(self) -> str:
-        """Which batch is more diverse, whether that is significant, and what it costs in fidelity,
-        in a sentence or two."""
+        """One or two sentences: which batch is more diverse, whether the difference is significant,
+        and what it costs in fidelity."""
         found, measure = self.differences[self.headline], MEASURES[self.headline]
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
         change, low, high = found.change, found.low, found.high
         if low is None or high is None:
             scores = f"{measure.format(found.second)} against {measure.format(found.first)}"
             if self.drawn is not None:
-                same = "nothing varies that a confidence interval could be computed from"
-                return f"{measure.title} of {second} is {scores} of {first}; {same}."
+                return (
+                    f"{measure.title} of {second} is {scores} of {first}; there is no confidence "
+                    "interval, because nothing varies."
+                )
             return (
                 f"Too few images to tell {second} from {first}: {measure.title} is {scores}. "
                 f"A verdict needs {ENOUGH}, in each run; there are {self.compared}."
             )
-        loss = -1 if change > 1 else 1  # the sign of a change against the more diverse batch
-        if found.is_significant and change < 1:  # the other way round
-            first, second, change, low, high = second, first, 1 / change, 1 / high, 1 / low
-        interval = f"(95% confidence interval {low:.2f} to {high:.2f})"
-        if found.is_significant:
+        if not found.is_significant:
             return (
-                f"{second} is significantly more diverse than {first}: {change:.2f} times the "
-                f"{measure.title} {interval}.{self._lost(loss)}"
+                f"No significant difference in diversity: {second} has {change:.2f} times the "
+                f"{measure.title} of {first} (95% confidence interval {low:.2f} to {high:.2f})."
             )
+        lost = self._lost_fidelity(-1 if change > 1 else 1)
+        if change < 1:
+            first, second, change, low, high = second, first, 1 / change, 1 / high, 1 / low
         return (
-            f"No significant difference in diversity: {second} has {change:.2f} times the "
-            f"{measure.title} of {first} {interval}."
+            f"{second} is significantly more diverse than {first}: {change:.2f} times the "
+            f"{measure.title} (95% confidence interval {low:.2f} to {high:.2f}).{lost}"
         )
 
-    def _lost(self, sign: int) -> str:
-        """A sentence for each score of fidelity with a significant change of that sign."""
-        said = ""
+    def _lost_fidelity(self, sign: int) -> str:
+        """A sentence for each fidelity score with a significant change of this sign."""
+        text = ""
         for name, measure in SECTIONS["Fidelity"].items():
             found = self.differences.get(name)
             if found and found.significance(measure) == "yes" and sign * found.change > 0:
                 low, high = map(measure.format, sorted((found.first, found.second)))
-                said += f" Its {measure.title} is significantly lower: {low} against {high}."
-        return said
+                text += f" Its {measure.title} is significantly lower: {low} against {high}."
+        return text

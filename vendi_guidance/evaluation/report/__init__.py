@@ -1,1 +1,1 @@
-"""Results as a page, text, data and figures."""
+"""Reports: the page, tables, figures and data files of an evaluation."""

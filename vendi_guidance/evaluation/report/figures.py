@@ -1,4 +1,4 @@
-"""The figures of a report, for one run or for several side by side."""
+"""The figures of a report, for one run or for two side by side."""
 
 import re
 import warnings
@@ -27,15 +27,15 @@ from vendi_guidance.storage.images import fitted
 
 WIDTH = 4.8  # inches
 COLOURS = ("#2f81c7", "#d0670f")
-"""Of the first and the second run: distinct in any colour vision, on white and on black."""
+"""Colours of the two runs, distinct to colour-blind readers, on white and on black."""
 
 INK = "#010203"
-"""A placeholder for the text colour of the page, which depends on the reader's settings."""
+"""Placeholder for the text colour of the page, which depends on the reader's colour scheme."""
 
-ATTRIBUTES_UP_TO = 24  # rows of a figure: more are not read at a glance
+ATTRIBUTES_UP_TO = 24  # most rows of the figure of attributes
 
-TILE, COLUMNS = 72, 8  # of the contact sheet: pixels of an image, images in a row
-PROMPTS, IMAGES = 8, 16  # at most, and of one prompt
+TILE, COLUMNS = 72, 8  # contact sheet: size of an image in pixels, images in a row
+PROMPTS, IMAGES = 8, 16  # contact sheet: most prompts, most images of each
 
 STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
@@ -49,48 +49,48 @@ STYLE: dict[Any, Any] = {
 
 
 def draw_figures(reports: Sequence[Report]) -> dict[str, Figure]:
-    """The figures by the name of their file without its suffix."""
+    """The figures by file name without suffix, except those that the reports have no data for."""
     with style():
-        drawn = {
+        figures = {
             "decomposition": _decomposition(reports),
             "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
             "attributes": _spreads(reports),
         }
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure, whole or not at all."""
+    """Write a figure atomically."""
     with style(), whole_file(path) as temporary:
         figure.savefig(temporary, format="png", dpi=160, facecolor="white", bbox_inches="tight")
 
 
 def as_svg(figure: Figure, name: str) -> str:
-    """A figure as an <svg> element in the colour of the text around it."""
-    written = StringIO()
-    with style(), mpl.rc_context({"svg.hashsalt": name}):  # ids that no other figure has
-        figure.savefig(written, format="svg", transparent=True, bbox_inches="tight")
-    text = written.getvalue()
-    text = text[text.index("<svg") :].replace(INK, "currentColor")
-    return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    """A figure as an <svg> element that takes the colour of the surrounding text."""
+    file = StringIO()
+    with style(), mpl.rc_context({"svg.hashsalt": name}):  # ids that are unique on the page
+        figure.savefig(file, format="svg", transparent=True, bbox_inches="tight")
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    return re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
 
 
 @mpl.style.context("default")
 def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
-    """Write a PNG of the runs side by side: the first images of some prompts, evenly spread.
+    """Write a PNG with the first images of evenly spaced prompts, the runs side by side.
 
-    Nothing is written if no two images share a prompt.
+    Writes nothing if no two images share a prompt.
 
     Raises:
         OSError: the file cannot be written.
     """
     by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
-    labels = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
-    known = [label for label in labels if any(label in groups for groups in by_label)]
-    if not known:
+    in_order = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
+    labels = [label for label in in_order if any(label in groups for groups in by_label)]
+    if not labels:
         return
-    chosen = evenly_spaced(known, PROMPTS)
+    chosen = evenly_spaced(labels, PROMPTS)
     columns = [[groups.get(label) for label in chosen] for groups in by_label]
     most = max(len(group.rows[:IMAGES]) for column in columns for group in column if group)
     height = -(-most // COLUMNS) * TILE
@@ -115,9 +115,9 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style of all figures, whatever matplotlib's settings are, as a context."""
+    """Context with the style of all figures, independent of the user's matplotlib settings."""
     with mpl.style.context(["default", STYLE]), warnings.catch_warnings():
-        # prompts may be in any script; the page has the reader's own fonts
+        # prompts may be in any script, and the page uses the reader's own fonts
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
 
@@ -146,16 +146,16 @@ def _decomposition(reports: Sequence[Report]) -> Figure | None:
 
 def _convergence(reports: Sequence[Report]) -> Figure | None:
     curves = [report.analysis.convergence for report in reports]
-    names = [name for name in ("conditional_vendi", "vendi") if any(name in of for of in curves)]
+    names = [name for name in ("conditional_vendi", "vendi") if any(name in run for run in curves)]
     if not names:
         return None
     figure = Figure(figsize=(WIDTH, 0.6 + 2 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, names, strict=True):
-        for of, colour in zip(curves, COLOURS, strict=False):
+        for run, colour in zip(curves, COLOURS, strict=False):
             axes.set_prop_cycle(color=[colour])
-            if name in of:
-                of[name].plot(axes)
+            if name in run:
+                run[name].plot(axes)
         axes.set_ylabel(MEASURES[name].title)
         axes.set_ylim(bottom=0)
     panels[-1].set_xlabel("images")
@@ -180,21 +180,21 @@ def _spectrum(reports: Sequence[Report]) -> Figure:
 
 
 def _spreads(reports: Sequence[Report]) -> Figure | None:
-    """A row for each open attribute, and one for looks: the runs beside the training images and
-    even draws, and how many times as much the second run shows."""
+    """A row for each open attribute and one for looks: the runs' values with those of training
+    images and of even draws, and the ratio of the two runs."""
     rows = reports[0].spreads[-ATTRIBUTES_UP_TO:]
     if not rows:
         return None
     figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.36 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    of_runs = [{one.title: one for one in report.spreads} for report in reports]
+    runs = [{one.title: one for one in report.spreads} for report in reports]
     beside = axes.get_yaxis_transform()
     for place, row in enumerate(rows):
         axes.plot([1, row.most], [place] * 2, color="#8888", lw=1, marker="|", zorder=1)
         axes.plot(row.even, place, "D", mfc="none", mec=INK, ms=7, zorder=2)
         if row.training is not None:
             axes.plot(row.training, place, "s", mfc="none", mec=INK, ms=7, zorder=2)
-        found = [of_run[row.title] for of_run in of_runs if row.title in of_run]
+        found = [run[row.title] for run in runs if row.title in run]
         for number, (one, colour) in enumerate(zip(found, COLOURS, strict=False)):
             height = place + 0.16 * (number - (len(found) - 1) / 2)
             if one.interval is not None:
@@ -209,14 +209,15 @@ def _spreads(reports: Sequence[Report]) -> Figure | None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set(xlim=(0.95, 1.06 * most), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_xlabel("effective values, or different combinations, in the images of a prompt")
+    axes.set_xlabel("effective values, or distinct combinations, in the images of a prompt")
     _name_rows(axes, [one_line(row.title, 24) for row in rows])
-    runs = zip(reports, COLOURS, strict=False)
     handles = [
-        *(_mark("o", one_line(report.name, 24), colour, colour) for report, colour in runs),
-        *([_mark("s", "training images")] if any(row.training for row in rows) else []),
-        _mark("D", "even draws"),
+        _mark("o", one_line(report.name, 24), colour, colour)
+        for report, colour in zip(reports, COLOURS, strict=False)
     ]
+    if any(row.training for row in rows):
+        handles.append(_mark("s", "training images"))
+    handles.append(_mark("D", "even draws"))
     legend = figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -244,7 +245,7 @@ def _grid(report: Report, group: Group | None) -> Image.Image:
 
 
 def _name_runs(axes: Axes, reports: Sequence[Report]) -> None:
-    """The runs' names in their colours, above the axes."""
+    """Print the names of two runs in their colours above the axes."""
     if len(reports) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}
         for x, (report, side) in enumerate(zip(reports, ("left", "right"), strict=True)):
@@ -252,6 +253,6 @@ def _name_runs(axes: Axes, reports: Sequence[Report]) -> None:
 
 
 def one_line(text: str, width: int) -> str:
-    """Text in one line of at most `width` characters."""
+    """Shorten text to one line of at most `width` characters."""
     printable = "".join(c if c.isprintable() else " " for c in text)
     return shorten(printable, width, placeholder="…") or printable[: width - 1] + "…"

@@ -24,16 +24,20 @@ THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
 LIMITS = {"listed": 500, "skipped": 100, "heading": 150}
-"""The most groups and skipped files in lists, and characters of headings. A longer heading may
-scroll, so the keyboard has to reach it."""
+"""Most groups and skipped files in lists, and characters in headings. Longer headings may scroll,
+so they need keyboard focus."""
 
 
 def as_page(
     reports: Sequence[Report], comparison: Comparison | None, figures: Mapping[str, Figure]
 ) -> str:
-    """The page of one report, or of two and their comparison, with `figures.draw_figures`."""
+    """The page of one report, or of two and their comparison.
+
+    Args:
+        figures: as returned by `figures.draw_figures`.
+    """
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
-    # the groups of the first run, its least diverse first, then those that only the second has
+    # the groups of the first run, least diverse first, then those that only the second run has
     by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
     rows = [
         {"label": label, "of_runs": [groups.get(label) for groups in by_label]}
@@ -50,7 +54,8 @@ def as_page(
         least=rows[:GROUPS_AT_EITHER_END],
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
-        some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # the first may differ from the later
+        # the first images of a group may differ from later ones
+        some_of=partial(evenly_spaced, count=OF_EACH_GROUP),
         limits=LIMITS,
     )
 
@@ -63,12 +68,15 @@ def render(
     names: Sequence[str] | None = None,
     **values: Any,
 ) -> str:
-    """A page of a package's template, which may include those of the report.
+    """Render a template of a package, which may extend or include those of the report.
 
     Args:
-        reports: of the table of attributes, with their names if not their own.
-        figures: drawn into the page, by name.
-        values: what else the template needs.
+        template: file name of the template.
+        reports: the reports in the table of attributes.
+        figures: figures to embed as SVG, by name.
+        package: package with the template.
+        names: names to show for the reports; None shows their own.
+        values: further variables of the template.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in (package, PACKAGE)]),
@@ -88,23 +96,23 @@ def render(
 
 
 class Run:
-    """A report with what the page needs to show its images."""
+    """A report with thumbnails and captions of its images."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
         self.name = report.name
-        self.thumbnail = cache(self._thumbnail)  # an image may be shown in several places
+        self.thumbnail = cache(self._thumbnail)  # an image may occur several times on the page
 
     def _thumbnail(self, row: int) -> str:
-        """A small version of an image as a data URI."""
-        written = BytesIO()
+        """A thumbnail of an image as a data URI."""
+        file = BytesIO()
         image = self.report.images[row]
         if max(image.size) > THUMBNAIL:
             image = fitted(image, THUMBNAIL)
-        image.save(written, format="WEBP", quality=82)
-        return f"data:image/webp;base64,{b64encode(written.getvalue()).decode('ascii')}"
+        image.save(file, format="WEBP", quality=82)
+        return f"data:image/webp;base64,{b64encode(file.getvalue()).decode('ascii')}"
 
     def caption(self, row: int) -> str:
-        """The alternative text of an image."""
+        """The alt text of an image."""
         labels = self.report.inputs.groups
         return f"image {row + 1}" if labels is None else f"image {row + 1}: {labels[row]}"

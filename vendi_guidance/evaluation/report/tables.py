@@ -1,4 +1,4 @@
-"""The tables of a report: scores, in the terminal too, and attributes."""
+"""The tables of a report: scores for the terminal, and attributes for the page."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -15,7 +15,7 @@ ATTRIBUTE_TITLES = ("effective values", "training images", "even draws", "named 
 
 
 def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
-    """The scores for the terminal, two runs in 80 columns."""
+    """The scores as a table for the terminal; two runs fit into 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("score", width=None if comparison is None else 18)
     for report in reports:
@@ -28,14 +28,16 @@ def score_table(reports: Sequence[Report], comparison: Comparison | None = None)
         if not any(scores):
             continue
         cells = [
-            (measure.format(it.value), measure.format_interval(it.low, it.high)) if it else NOTHING
-            for it in scores
+            (measure.format(s.value), measure.format_interval(s.low, s.high)) if s else NOTHING
+            for s in scores
         ]
-        if comparison is not None and (found := comparison.differences.get(name)) is not None:
-            cells.append((found.format_change(measure), found.format_interval(measure)))
-            cells.append((found.significance(measure), ""))
-        elif comparison is not None:
-            cells += [NOTHING] * 2
+        if comparison is not None:
+            found = comparison.differences.get(name)
+            if found is None:
+                cells += [NOTHING] * 2
+            else:
+                cells.append((found.format_change(measure), found.format_interval(measure)))
+                cells.append((found.significance(measure), ""))
         texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
         table.add_row(Text(measure.title), *texts)
     return table
@@ -44,17 +46,17 @@ def score_table(reports: Sequence[Report], comparison: Comparison | None = None)
 def attribute_rows(
     reports: Sequence[Report], names: Sequence[str] | None = None
 ) -> list[list[str]]:
-    """The table of attributes and looks: for each its title, then a run's name and what it shows.
+    """The rows of the table of attributes and looks: title, run, and the `ATTRIBUTE_TITLES`.
 
     Args:
-        names: of the runs; None is the reports' own.
+        names: names to show for the runs; None shows the reports' own.
     """
     rows: dict[str, list[list[str]]] = {}
-    for place, report in enumerate(reports):
+    for name, report in zip(names or [one.name for one in reports], reports, strict=True):
         spreads = {one.title: one for one in report.spreads}
         kept = {one.attribute.title: one.named_kept for one in report.attributes}
         for title in dict.fromkeys([*kept, *spreads]):
-            cells, spread = [title, names[place] if names else report.name], spreads.get(title)
+            cells, spread = [title, name], spreads.get(title)
             if spread is None:
                 cells += ["–"] * 3
             else:

@@ -1,4 +1,4 @@
-"""Reports as files: a page, JSON and figures."""
+"""Writes reports as files: a page, JSON and figures."""
 
 import json
 import os
@@ -23,16 +23,16 @@ def save_report(
     comparison: Comparison | None = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
-    """Write `report.html`, `report.json` and PNG figures: all, or none if one fails.
+    """Write `report.html`, `report.json` and PNG figures: all of them, or none on failure.
 
-    They replace files of these names; what an earlier report in the folder has besides is deleted.
+    Files of an earlier report in the folder are replaced or deleted.
 
     Args:
-        reports: one, or two and their comparison.
-        inputs: the folders with the images, which `report.json` names.
+        reports: one report, or two with their comparison.
+        inputs: folders with the images, to be named in `report.json`.
 
     Returns:
-        The path of the page, which needs none of the other files.
+        The path of the page, which is self-contained.
 
     Raises:
         OSError: the folder cannot be written.
@@ -62,7 +62,7 @@ def save_report(
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """The content of the `report.json` in a folder; None if there is none, or not of a report."""
+    """The content of a folder's `report.json`; None without one that is a report's."""
     try:
         content = json.loads((folder / DATA).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -72,32 +72,32 @@ def read_report(folder: Path) -> dict[str, Any] | None:
 
 
 def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
-    """Folders as a report in `folder` names them: seen from there, so that both can be moved.
+    """Paths relative to the report's folder, so that both can be moved together.
 
-    On Windows, folders on another drive are named whole.
+    On Windows, paths on another drive stay absolute.
     """
-    here = folder.resolve()
-    places = [path.resolve() for path in inputs]
-    return [str(p) if p.drive != here.drive else os.path.relpath(p, here) for p in places]
+    base = folder.resolve()
+    paths = [path.resolve() for path in inputs]
+    return [str(p) if p.drive != base.drive else os.path.relpath(p, base) for p in paths]
 
 
 def _run(report: Report) -> dict[str, Any]:
-    shown = report.analysis
+    analysis = report.analysis
     return {
         "name": report.name,
         "settings": report.settings,
         "skipped": [{"name": str(name), "reason": reason} for name, reason in report.skipped],
         "scores": {name: asdict(score) for name, score in report.scores.items()},
-        "groups": [asdict(group) | {"label": str(group.label)} for group in shown.groups],
-        "modes": [asdict(mode) for mode in shown.modes],
-        "looked_at": shown.looked_at,
+        "groups": [asdict(group) | {"label": str(group.label)} for group in analysis.groups],
+        "modes": [asdict(mode) for mode in analysis.modes],
+        "looked_at": analysis.looked_at,
         "attributes": [one.as_json() for one in report.attributes],
         "effective_values": [asdict(one) for one in report.spreads],
         "notes": report.notes,
-        "eigenvalues": shown.spectra,
+        "eigenvalues": analysis.spectra,
         "convergence": {
             name: {key: getattr(curve, key).tolist() for key in ("sizes", "mean", "low", "high")}
-            for name, curve in shown.convergence.items()
+            for name, curve in analysis.convergence.items()
         },
     }
 
@@ -119,5 +119,5 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    # a prompt may hold half a character, which no encoding has
+    # prompts may contain lone surrogates, which UTF-8 cannot encode
     path.write_bytes(text.encode("utf-8", "replace"))
