@@ -90,6 +90,7 @@ NONE = {"sigma_latent": None, "sigma_prompt": None, "truncation": None}
     ("options", "expected"),
     [
         ("--diversity 1 --diversity-rounds 2", dial(1) | {"rounds": 2}),
+        ("--diversity-candidates automatic", dial(0.5) | {"candidates": None}),
         (
             "--diversity-preset published --diversity-every 3",
             PUBLISHED | {"every": 3, "rounds": 0, "level": ..., "cfg": ...},
@@ -100,7 +101,7 @@ NONE = {"sigma_latent": None, "sigma_prompt": None, "truncation": None}
             PUBLISHED | NONE,
         ),
     ],
-    ids=["dial", "preset", "words for None"],
+    ids=["dial", "described None", "preset", "words for None"],
 )
 def test_settings_are_the_dials_or_a_presets_but_for_those_given(run_of, options, expected):
     [row] = run_of("cat", *options.split()).rows
@@ -111,7 +112,8 @@ def test_the_words_for_none_belong_to_their_settings(make):
     for name, word in (("sigma-latent", "all"), ("scale", "none"), ("truncation", "automatic")):
         assert_refused(make("cat", f"--diversity-{name}", word), f"--diversity-{name}", word)
     text = CliRunner().invoke(generate.main, ["--help-all"]).output
-    assert "--diversity-sigma-latent [NUMBER|automatic]" in text
+    for name in ("sigma-latent", "budget", "rounds", "candidates"):
+        assert f"--diversity-{name} [NUMBER|automatic]" in text
     assert "--diversity-truncation [NUMBER|all]" in text
 
 
@@ -315,8 +317,8 @@ def test_undistilled_does_nothing_at_0(run_of):
         ("adapters", "needs a network with a LoRA"),
         ("nothing-here", "nothing-here is neither a folder nor in the cache"),
         ("{}", "has no unet: give the model that this one was distilled from"),
-        ("{}/net", "is a SD3Transformer2DModel, and the model has a UNet2DConditionModel"),
-        ("{}/base", "predicts v_prediction, and the model epsilon"),
+        ("{}/net", "is a SD3Transformer2DModel, but the model has a UNet2DConditionModel"),
+        ("{}/base", "predicts v_prediction, but the model epsilon"),
     ],
 )
 def test_what_is_no_undistilled_network_is_refused(make, base, tmp_path, name, message):

@@ -130,7 +130,8 @@ def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatc
     monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
     folder = tmp_path / "out"
     for _ in range(2):
-        assert search(words, folder).exit_code == 0
+        made = 4 * IMAGES // (TRIALS + 3)  # one trial, and the three other runs
+        assert f"| {made}/{made} " in said_by(search(words, folder))  # the progress bar ends
         assert len(tried(folder)) == 1 and (folder / "settings.json").exists()
 
 

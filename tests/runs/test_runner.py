@@ -378,7 +378,7 @@ def test_without_memory_batches_are_halved_and_the_run_goes_on(
     said_by(make("--batch-size", 8))
     assert sizes == [7, 4, 2, 2, 2, 1]
     warnings = [record.getMessage() for record in caplog.records if "memory" in record.getMessage()]
-    assert warnings == ["out of memory with 8 images at a time: going on with 4, or fewer"]
+    assert warnings == ["out of memory with 8 images at a time: continuing with 4 or fewer"]
     run = read_run(tmp_path / "out")
     assert [row["batch_size"] for row in run.rows] == [BATCH] * IMAGES
     assert np.array_equal(run.pixels, read_run(peace_folder).pixels)

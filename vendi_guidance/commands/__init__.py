@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: the group `vendi-guidance` and its commands."""
 
 from importlib import import_module
 from typing import Any
@@ -12,19 +12,19 @@ except ImportError:
 from vendi_guidance.runs.launcher import end_with_launcher
 
 COMMANDS = {
-    "generate": "Generate images that differ from one another, into a folder.",
+    "generate": "Generate diverse images for a prompt, or for a file of prompts.",
     "evaluate": "Score one folder of images, or compare two, and write a report.",
-    "app": "Generate in the browser, without guidance and with it, side by side.",
-    "tune": "Find the strength of guidance that suits a model and prompts.",
-    "compare": "Compare ways to get different images, on a model and prompts.",
+    "app": "Generate in the browser, with and without guidance side by side.",
+    "tune": "Find the guidance strength that suits a model and its prompts.",
+    "compare": "Compare diversity methods on your model and prompts.",
 }
 
 
-class _Lazy(click.Group):
-    """A group that imports a command when it is called, so that `--help` stays fast."""
+class _LazyGroup(click.Group):
+    """A group that imports a command only when it runs, which keeps `--help` fast."""
 
     def invoke(self, context: click.Context) -> Any:
-        end_with_launcher()  # before imports that take seconds
+        end_with_launcher()  # before the imports, which take seconds
         return super().invoke(context)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -36,7 +36,7 @@ class _Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_Lazy, commands={name: click.Command(name) for name in COMMANDS})
+@click.group(cls=_LazyGroup, commands={name: click.Command(name) for name in COMMANDS})
 @click.version_option(package_name="vendi-guidance")
 def main() -> None:
     """Generate diverse images for a prompt, and measure how diverse a set of images is.
@@ -45,7 +45,7 @@ def main() -> None:
       vendi-guidance generate "a person waving" --model MODEL --images-per-prompt 16 --output waving
       vendi-guidance evaluate waving --output report
 
-    MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub.
-    `vendi-guidance COMMAND --help` lists the options of a command; where these are many,
-    `--help-all` lists the rest.
+    MODEL is a folder written by diffusers' save_pretrained, or the name of a model on the Hugging
+    Face Hub. `vendi-guidance COMMAND --help` lists the common options of a command, and
+    `--help-all` lists every option.
     """

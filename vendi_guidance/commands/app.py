@@ -1,14 +1,14 @@
-"""Generate images in the browser, without guidance and with it, side by side.
+"""Generate in the browser, with and without guidance side by side.
 
-Opens on the demo model, unless --model names another. The page is served on this machine only,
-unless --host says otherwise: it asks for no password.
+Uses the demo model unless --model names another. The page has no password, so it can be reached
+only from this machine unless --host allows others.
 
 \b
   vendi-guidance app
   vendi-guidance app --model stabilityai/stable-diffusion-xl-base-1.0 \\
       --device cuda
 
-Ctrl-C ends it; what visitors have not downloaded is deleted.
+Ctrl-C stops the server and deletes all images that were not downloaded.
 """
 
 import signal
@@ -28,9 +28,9 @@ from vendi_guidance.commands.run_options import (
     PATH,
     machine_options,
     model_options,
+    output_option,
+    sampling_option,
     undistilled_option,
-    what,
-    where,
 )
 from vendi_guidance.runs.options import RunOptions
 
@@ -39,7 +39,7 @@ EXAMPLES = {
     "demo-faces-probe": "portrait\nportrait, bun\nportrait, red hair, sunglasses",
     "demo-probe": "waving hand\nthumbs up\nbaby, dark skin tone",
 }
-"""Prompts that the demos' probes know: two that leave the look open, and one that names some."""
+"""Example prompts for each demo's probe: two that leave the look open, and one that names some."""
 
 COMMON = (
     *("model", "steps", "batch_size", "image_embedder"),
@@ -50,24 +50,31 @@ COMMON = (
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @model_options
 @undistilled_option
-@what(
+@sampling_option(
     "--image-embedder",
     show_default="the probe for the demo's prompts, else pixels",
-    help="Features in which diversity is scored, as of evaluate.",
+    help="Image features that diversity is scored on, named as in evaluate.",
 )
-@what(
+@sampling_option(
     "--prompt-embedder",
     show_default="the model's own if it is an SDXL, else none",
-    help="Features of prompts, as of evaluate.",
+    help="Prompt features, named as in evaluate.",
 )
-@what(
+@sampling_option(
     "--probe",
     type=PATH,
-    show_default="MODEL-probe or demo-probe beside the model, if it is there",
-    help="A classifier of images, as the demo has, to count looks by.",
+    show_default="MODEL-probe or demo-probe beside the model, if there is one",
+    help="Folder of a classifier that counts looks, such as the demo's.",
 )
-@where("--host", default=LOCAL, help="Address to listen at: 0.0.0.0 lets other machines in.")
-@where("--port", type=click.IntRange(1, 65535), show_default="a free one", help="Port.")
+@output_option(
+    "--host", default=LOCAL, help="Address to listen on. 0.0.0.0 lets other machines connect."
+)
+@output_option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    show_default="the first free one from 7860",
+    help="Port to listen on.",
+)
 @machine_options
 def main(
     host: str,
@@ -90,18 +97,16 @@ def main(
         with serving(folder, studio, scorer, examples, host, port) as address:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: end.set())
-            click.echo(f"{given['model']} at {address} (Ctrl-C ends it)")
+            click.echo(f"{given['model']} at {address} (Ctrl-C stops it)")
             if host != LOCAL:
-                click.echo(
-                    "whoever reaches this machine can generate: no password is asked", err=True
-                )
+                tell("anyone who can reach this machine can generate: there is no password")
             end.wait()
 
 
 def probe_beside(model: Path) -> Path | None:
-    """The classifier of what a demo model generates, in the same folder as the model."""
-    places = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
-    return next((place for place in places if place.is_dir()), None)
+    """The folder of the classifier for a demo model's images, next to the model's own folder."""
+    folders = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 if __name__ == "__main__":

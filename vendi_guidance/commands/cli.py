@@ -1,4 +1,4 @@
-"""What the commands have in common."""
+"""The classes of commands and options that all commands share."""
 
 import os
 from collections.abc import Collection
@@ -11,16 +11,16 @@ from vendi_guidance.checks import nearest
 
 
 def tell(remark: str) -> None:
-    """Print a remark to stderr: stdout has results only."""
+    """Print a remark to stderr; stdout is reserved for results."""
     click.echo(remark, err=True)
 
 
 NONE = object()
-"""The value of an option that is given as its word for None."""
+"""Marks an option that was set to None by its keyword, such as "automatic"."""
 
 
 class Range(click.FloatRange):
-    """A range of numbers, in which NaN does not lie."""
+    """A range of floats that rejects NaN."""
 
     def convert(self, value: Any, parameter: Any, context: click.Context | None) -> Any:
         number = super().convert(value, parameter, context)
@@ -33,7 +33,8 @@ class Option(click.Option):
     """An option that `--help` lists under the title of its group.
 
     Args:
-        none: a word whose value is `NONE`.
+        group: the title.
+        none: a keyword that sets the option to None; its value is `NONE`.
     """
 
     def __init__(self, *args: Any, group: str, none: str | None = None, **settings: Any) -> None:
@@ -50,7 +51,7 @@ class Option(click.Option):
         return extra
 
     def make_metavar(self, ctx: click.Context) -> str:
-        return super().make_metavar(ctx).removesuffix(" RANGE")  # the help has the range
+        return super().make_metavar(ctx).removesuffix(" RANGE")  # the help text states the range
 
     def type_cast_value(self, context: click.Context, value: Any) -> Any:
         if self.none is not None and value == self.none:
@@ -65,24 +66,23 @@ class Option(click.Option):
 
 
 DEBUG = "VENDI_GUIDANCE_DEBUG"
-"""Environment variable: if it is set, errors come with their traceback."""
+"""Environment variable; if it is set, errors show their traceback."""
 
-
-ELSEWHERE = {
+ALIASES = {
     "--strength": "--diversity",
     "--num-inference-steps": "--steps",
     "--num-images-per-prompt": "--images-per-prompt",
     "--cfg-scale": "--guidance-scale",
 }
-"""What options are called in Python, in diffusers and in other programs."""
+"""Names of options in Python, diffusers and other programs, which an error message translates."""
 
 
 class Command(click.Command):
-    """A command that reports errors of the user in one sentence, with exit status 2.
+    """A command that reports user errors in one sentence, with exit status 2.
 
     Args:
-        common: if given, `--help` lists only these options, by their names in Python, and ends the
-            text before them with the first block of examples; `--help-all` has everything.
+        common: parameter names of the options that `--help` lists. If given, `--help` also stops
+            the description after its first block of examples, and `--help-all` shows everything.
     """
 
     def __init__(self, *args: Any, common: Collection[str] = (), **settings: Any) -> None:
@@ -94,7 +94,7 @@ class Command(click.Command):
             is_eager=True,
             expose_value=False,
             callback=self._show_all,
-            help="Show all options and examples, and exit.",
+            help="Show all options and examples and exit.",
         )
         self.is_short = bool(common)
 
@@ -102,9 +102,9 @@ class Command(click.Command):
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
-            meant = ELSEWHERE.get(error.option_name, "")
-            if any(meant in parameter.opts for parameter in self.get_params(context)):
-                text = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
+            name = ALIASES.get(error.option_name, "")
+            if any(name in parameter.opts for parameter in self.get_params(context)):
+                text = f"No such option {error.option_name!r}. Did you mean {name!r}?"
                 raise click.NoSuchOption(error.option_name, text, ctx=context) from None
             raise
 
@@ -116,8 +116,8 @@ class Command(click.Command):
             context.exit()
 
     def get_params(self, context: click.Context) -> list[click.Parameter]:
-        found = super().get_params(context)
-        return [*found, self._help_all] if self.common else found
+        parameters = super().get_params(context)
+        return [*parameters, self._help_all] if self.common else parameters
 
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         if not self.is_short:
@@ -141,8 +141,8 @@ class Command(click.Command):
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
             group = getattr(parameter, "group", "Options")
-            is_left_out = self.is_short and group != "Options" and parameter.name not in self.common
-            if record is not None and not isinstance(parameter, click.Argument) and not is_left_out:
+            is_shown = not self.is_short or group == "Options" or parameter.name in self.common
+            if record is not None and not isinstance(parameter, click.Argument) and is_shown:
                 groups.setdefault(group, []).append(record)
         for title, records in groups.items():
             with formatter.section(title):

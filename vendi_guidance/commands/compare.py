@@ -1,20 +1,21 @@
-"""Compare ways to get different images of one prompt, on your model and prompts.
+"""Compare diversity methods on your model and prompts.
 
-PROMPTS is as of `vendi-guidance generate`. Generates the same prompts and seeds without guidance,
-with Vendi guidance at some strengths, and with other methods. Writes comparison.html (one page,
-works offline), comparison.json, curves.png, costs.png and, for each method, a folder of images.
+PROMPTS is a prompt or a file of prompts, as for `vendi-guidance generate`. The same prompts and
+seeds are generated without guidance, with Vendi guidance at several strengths, and with other
+methods. Writes comparison.html (a single page that works offline), comparison.json, curves.png,
+costs.png and a folder of images for each method.
 
 \b
   vendi-guidance compare prompts.txt --model MODEL --output out/compared
   vendi-guidance compare prompts.txt --model MODEL --output out \\
       --method ours=0.3,0.6 --method cads --method seed-variance=8:stop=0.5
 
-The other methods are noise on the prompts' embeddings (seed-variance), CFG in a limited interval of
-the steps, selection from more images or previews, CADS, particle guidance and, with --undistilled,
-the undistilled network at the first step (undistilled-first).
+The other methods are noise on the prompt embeddings (seed-variance), CFG in a limited interval of
+the steps, selection from a larger pool of images or previews, CADS, particle guidance and, with
+--undistilled, the undistilled network at the first step (undistilled-first).
 
-The same command goes on after a kill, and generates only what is missing. With other judges, or one
-method more, it goes on with the images that are there.
+Repeat the command to continue an interrupted comparison: only missing images are generated. After a
+change of judges or with an additional method, it also reuses the images that exist.
 """
 
 from collections.abc import Sequence
@@ -70,9 +71,9 @@ HELP = f"{__doc__}\nSettings of methods: {SETTINGS}."
     multiple=True,
     metavar="NAME[=STRENGTH,...][:SETTING=VALUE]...",
     show_default=", ".join(USUAL),
-    help="Compare this with the unguided, at strengths of your choice or the usual ones: "
+    help="Method to compare, at these strengths or the usual ones: "
     + "; ".join(f"{name}={','.join(map(str, of.strengths))}" for name, of in FAMILIES.items())
-    + ". May be given more than once.",
+    + ". Repeat the option for several methods.",
 )
 @undistilled_option
 @judged_run_options
@@ -86,12 +87,13 @@ def main(
     **given: Any,
 ) -> None:
     output = given["output"]
-    is_undistilled_named = given["undistilled"] not in (RunOptions.undistilled, "none")
-    entries = entries_of(methods or USUAL + (UNDISTILLED,) * is_undistilled_named)
+    has_undistilled = given["undistilled"] not in (RunOptions.undistilled, "none")
+    default = (*USUAL, UNDISTILLED) if has_undistilled else USUAL
+    entries = entries_of(methods or default)
     prompts = list(open_prompts(given["prompts"]))
     labeler = open_labeler(probe, prompts)
     if attribute_judge == "labels":
-        raise ValueError("--attribute-judge labels: new images have no labels yet")
+        raise ValueError("--attribute-judge labels: generated images have no labels yet")
     judges = open_attributes(attributes, attribute_judge, labeler, given["device"])
     if attributes is not None:
         check_attributes(judges.attributes, judges.attribute_judge, prompts)
@@ -104,18 +106,18 @@ def main(
         for entry in entries:
             bar.set_postfix_str(entry.name)
             runs.generate(entry.name, entry.diversity, sampler=entry.sampler())
-    judging_all = judged(output, entries, judging)
-    results = Results(list(tqdm(judging_all, "judged", total=len(entries), unit="run")), keep)
-    besides = {"lora": options.lora, "undistilled": options.undistilled}
+    compared = tqdm(judged(output, entries, judging), "judged", total=len(entries), unit="run")
+    results = Results(list(compared), keep)
     about: dict[str, Any] = {"model": options.model}
-    about |= {name: value for name, value in besides.items() if value is not None}
+    optional = {"lora": options.lora, "undistilled": options.undistilled}
+    about |= {name: value for name, value in optional.items() if value is not None}
     about |= {**settings, "seed": options.seed, "versions": versions()}
     page = save_comparison(output, results, about)
     for run in results.runs:
-        found = run.outcome
+        outcome = run.outcome
         click.echo(
-            f"{run.entry.title}: {found.diversity:.2f} x as diverse, keeps {found.kept:.3f}, "
-            f"{run.evaluations:.1f} evaluations an image"
+            f"{run.entry.title}: {outcome.diversity:.2f} x as diverse, keeps {outcome.kept:.3f}, "
+            f"{run.evaluations:.1f} evaluations per image"
         )
     click.echo(results.verdict())
     click.echo(f"wrote {page} and, beside it, {JSON_FILE} and figures")
@@ -124,41 +126,43 @@ def main(
 def check_attributes(
     attributes: Sequence[Attribute], judge: AttributeJudge | None, prompts: list[str]
 ) -> None:
-    """Raise ValueError before anything is generated if the judge does not know some attribute, or
-    it is for a prompt that is not among these."""
-    asked = [prompts[0], *(one.prompt for one in attributes if one.prompt in prompts)]
-    blank = [Image.new("RGB", (64, 64), "white")] * len(asked)
-    attribute_scores(as_batch(blank, [str(prompt) for prompt in asked]), attributes, judge)
+    """Raise ValueError if the judge cannot score an attribute, or its prompt is not among these.
+
+    Scores blank images, so that nothing is generated in vain.
+    """
+    scored = [prompts[0], *(str(one.prompt) for one in attributes if one.prompt in prompts)]
+    blank = [Image.new("RGB", (64, 64), "white")] * len(scored)
+    attribute_scores(as_batch(blank, scored), attributes, judge)
 
 
 def check_folder(output: Path, entries: list[Entry]) -> None:
-    """Raise FileExistsError where something else is than a comparison."""
-    is_begun = (output / entries[0].name / MANIFEST).is_file()
+    """Raise FileExistsError if the folder holds anything but a comparison."""
+    has_begun = (output / entries[0].name / MANIFEST).is_file()
     own = {FEATURES, entries[0].name}
-    if output.is_dir() and not is_begun and {path.name for path in output.iterdir()} - own:
+    if output.is_dir() and not has_begun and {path.name for path in output.iterdir()} - own:
         raise FileExistsError(
             f"--output {output} is not empty and has no comparison: name another folder"
         )
 
 
 def possible(runs: Sweep, entries: list[Entry], prompt: str, *, has_choice: bool) -> list[Entry]:
-    """The entries that the model can be sampled by; the others are named.
+    """The entries that the model supports; a remark names each of the others.
 
     Args:
-        has_choice: the user has chosen them.
+        has_choice: True if the user has named the methods.
 
     Raises:
-        ValueError: one of the user's choice is impossible, or the unguided is.
+        ValueError: the model supports no sampling at all, or not a method that the user has named.
     """
-    found = []
+    supported = []
     for entry in entries:
         why = refusal(runs, entry, prompt)
         if why is None:
-            found.append(entry)
+            supported.append(entry)
         elif entry.family == UNGUIDED:
             raise ValueError(f"the model cannot be sampled: {why}")
         elif has_choice:
             raise ValueError(f"--method {entry.family} cannot be compared: {why}")
         else:
             tell(f"{entry.name} is left out: {why}")
-    return found
+    return supported

@@ -1,37 +1,39 @@
-"""Generate images that differ from one another, for the prompts given.
+"""Generate diverse images for one prompt or for a file of prompts.
 
-PROMPTS is one prompt, or a file of them: .txt (one a line), .jsonl (key "prompt") or .csv (column
-"prompt").
+PROMPTS is a prompt, or a file of prompts: .txt (one per line), .jsonl (key "prompt") or .csv
+(column "prompt").
 
 \b
   vendi-guidance generate "waving hand" --images-per-prompt 8 --output waving
   vendi-guidance generate prompts.txt --model MODEL --diversity 1 --output out
   vendi-guidance generate prompts.txt --model MODEL --diversity 0 --output off
 
-The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl with the
-prompt, seed and settings of each. run.json holds the settings of the run, timings.jsonl the seconds
-each image took. Image number i is made from seed + i. Settings may come from `vendi-guidance tune`:
+The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl with each
+image's prompt, seed and settings. run.json records the settings of the run, timings.jsonl the
+seconds per image. Image number i is generated from seed + i. --settings reads what `vendi-guidance
+tune` found:
 
 \b
   vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
 
-MODEL is a folder that diffusers' save_pretrained wrote, or a name on the Hugging Face hub, which is
-downloaded once. Any text-to-image pipeline of diffusers that takes callback_on_step_end will do;
-docs/pipelines.md lists those that are tested. A model that is too large for a GPU fits with
-less memory:
+MODEL is a folder written by diffusers' save_pretrained, or the name of a model on the Hugging Face
+Hub, which is downloaded once. Any text-to-image pipeline of diffusers that takes
+callback_on_step_end works; docs/pipelines.md lists those that are tested. Less GPU memory is needed
+with:
 
 \b
   vendi-guidance generate prompts.txt --model stabilityai/stable-diffusion-xl-base-1.0 \\
       --variant fp16 --offload model --vae-tiling --output few-gigabytes
 
-Each finished image is remembered with its prompt. While the next ones are denoised, guidance moves
-them away from what is remembered for similar prompts, and from one another. --diversity is the
-dial: 0 is the stock pipeline, 1 gives the most variety. An image then depends on the earlier ones,
-not on its seed alone; with --diversity-memory call it depends on its batch and --window-in only.
+Each finished image is remembered with its prompt. While the next images are denoised, guidance
+moves them away from remembered images of similar prompts, and from one another. The dial,
+--diversity, sets how far: 0 is the stock pipeline, 1 gives the most variety. An image therefore
+depends on earlier images, not on its seed alone; with --diversity-memory call it depends only on
+its batch and on --window-in.
 
-Ctrl-C and SIGTERM stop after the current batch. The same command with --resume continues a run that
-was stopped, killed or crashed, and makes the images that an uninterrupted run makes. Several
-processes share the prompts and what is remembered:
+Ctrl-C and SIGTERM stop the run after the current batch. The same command with --resume continues a
+run that was stopped, killed or crashed, and generates the same images as an uninterrupted run.
+Several processes can share the prompts and the memory:
 
 \b
   accelerate launch --multi_gpu --num_processes 4 -m vendi_guidance generate \\
@@ -53,12 +55,12 @@ from vendi_guidance.commands.cli import NONE, Command, Range, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
-    how,
+    guidance_option,
     machine_options,
     model_options,
+    output_option,
+    sampling_option,
     undistilled_option,
-    what,
-    where,
 )
 from vendi_guidance.guidance.memory import LASTING
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, STRENGTH
@@ -72,22 +74,27 @@ from vendi_guidance.runs.signals import Stop
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """An option for each setting of guidance; what is not given comes from the dial."""
-    for name, fields_of_it in reversed(SETTINGS.items()):
-        about = fields_of_it[0].metadata
+    """Add an option for each setting of guidance."""
+    for name, settings in reversed(SETTINGS.items()):
+        about, default = settings[0].metadata, settings[0].default
+        help_text, none = " ".join(one.metadata["help"] for one in settings), about["none"]
+        if none is not None and " " in none:  # a description, not a keyword
+            help_text, none = f"{help_text} Automatic is {none}.", "automatic"
+        if name == "scale":
+            default = "set by --diversity"
         if about["command_line"]:
-            command = how(
+            command = guidance_option(
                 f"--diversity-{name.replace('_', '-')}",
                 type=option_type(about),
-                none=about["none"],
-                show_default="the dial's",
-                help=" ".join(one.metadata["help"] for one in fields_of_it),
+                none=none,
+                show_default=none if default is None else str(default),
+                help=help_text,
             )(command)
     return command
 
 
 def option_type(about: Mapping[str, Any]) -> click.ParamType:
-    """The type of the option for a setting with this metadata."""
+    """The option type of a setting with this metadata."""
     if about["choices"] is not None:
         return click.Choice(about["choices"])
     if about["type"] is int:
@@ -96,6 +103,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
     return Range(low, None if isinf(high) else high, min_open=about["above"])
 
 
+SEED = click.IntRange(0, 2**63 - 1)
 COMMON = (
     *("model", "steps", "images_per_prompt", "batch_size", "seed"),
     *("strength", "settings", "output", "overwrite", "resume", "device"),
@@ -105,72 +113,70 @@ COMMON = (
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
 @model_options
-@what("--images-per-prompt", type=COUNT, default=1, help="Number of images for each prompt.")
-@what("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the first image.")
-@how(
+@sampling_option("--images-per-prompt", type=COUNT, default=1, help="Number of images per prompt.")
+@sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
+@guidance_option(
     "--diversity",
     "strength",
     type=Range(0, 1),
     show_default=str(STRENGTH),
-    help="The dial: 0 is the stock pipeline, 1 the most variety.",
+    help="The dial: 0 is the stock pipeline, 1 gives the most variety.",
 )
-@how(
+@guidance_option(
     "--settings",
     type=PATH,
-    help="File that vendi-guidance tune wrote; options beside it take precedence.",
+    help="File written by vendi-guidance tune. Options given here take precedence.",
 )
-@how(
+@guidance_option(
     "--diversity-memory",
     type=click.Choice(LASTING),
     default="session",
-    help="What images avoid: session, all earlier ones; call, those of their batch and of "
-    "--window-in.",
+    help="What images are moved away from. session: all remembered images. call: those of the "
+    "same batch and of --window-in.",
 )
-@how(
+@guidance_option(
     "--diversity-preset",
     type=click.Choice(list(PRESETS)),
-    help="Settings in place of the dial's: published is the paper's.",
+    help="Named settings that replace --diversity and the defaults below. published: the paper's.",
 )
 @undistilled_option
 @setting_options
-@how(
+@guidance_option(
     "--diversity-window",
-    type=click.IntRange(1, 10**6),  # a million take terabytes
-    show_default=f"{WINDOW}, or as in --window-in",
+    type=click.IntRange(1, 10**6),  # a million images take terabytes
+    show_default=f"{WINDOW}, or the size of --window-in",
     help="Number of finished images to remember.",
 )
-@how("--window-in", type=PATH, help="File to read what an earlier run remembered from.")
-@how("--window-out", type=PATH, help="File to write what is remembered to, at the end.")
-@where("--output", type=PATH, required=True, help="Folder for the run.")
-@where("--overwrite", is_flag=True, help="Replace the run in the output folder, if any.")
-@where("--resume", is_flag=True, help="Continue the run in the output folder, or begin it.")
-@where("--no-metadata", is_flag=True, help="Do not write prompt and settings into the PNG files.")
+@guidance_option("--window-in", type=PATH, help="Memory file of an earlier run to begin with.")
+@guidance_option("--window-out", type=PATH, help="File to save the memory to at the end.")
+@output_option("--output", type=PATH, required=True, help="Folder for the images.")
+@output_option("--overwrite", is_flag=True, help="Replace the run in the output folder.")
+@output_option("--resume", is_flag=True, help="Continue the run in the output folder, or start it.")
+@output_option("--no-metadata", is_flag=True, help="Keep prompt and settings out of the PNG files.")
 @machine_options
 def main(**given: Any) -> None:
     names = [field.name for field in fields(RunOptions) if field.name in given]
-    named = {name: given.pop(name) for name in names}
+    of_run = {name: given.pop(name) for name in names}
     diversity = {
         name.removeprefix("diversity_"): None if value is NONE else value
         for name, value in given.items()
         if value is not None
     }
-    if (file := diversity.pop("settings", None)) is not None:
-        chosen = {"strength", "preset"} & diversity.keys()
-        tuned = load_settings(file, prefix="")
-        # a dial or preset that is given replaces the tuned dial
-        diversity = {k: v for k, v in tuned.items() if k != "strength" or not chosen} | diversity
-    options = RunOptions(**named, diversity=diversity)
+    file = diversity.pop("settings", None)
+    tuned = {} if file is None else load_settings(file, prefix="")
+    if "strength" in diversity or "preset" in diversity:
+        tuned.pop("strength", None)
+    options = RunOptions(**of_run, diversity=tuned | diversity)
     check_device(options.device)
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
         group = stack.enter_context(process_group(options.device))
         stop.is_silent = not group.is_first
         run = open_run(options, group, stop, stack, tell=tell)
-        total = run.plan.total
-        done, quiet = run.progress.done, not group.is_first
-        with tqdm(total=total, initial=done, unit="image", disable=quiet) as bar:
-            for made in run.rounds():
-                bar.update(made)
+        total, done = run.plan.total, run.progress.done
+        with tqdm(total=total, initial=done, unit="image", disable=not group.is_first) as bar:
+            for count in run.rounds():
+                bar.update(count)
         if group.is_first:
             if run.progress.done == total and options.window_out is not None:
                 save_window(run, options.window_out)
@@ -190,14 +196,14 @@ def save_window(run: Runner, path: Path) -> None:
 
 
 def summary(run: Runner, options: RunOptions) -> str:
-    """What was made, for the user."""
+    """What the run generated, as text for the user."""
     done, total = run.progress.done, run.plan.total
     images = counted(total, "image") if done == total else f"{done:,} of {total:,} images"
-    each = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
-    text = f"{images} in {options.output}, {each}"
+    time = f"{run.seconds / run.made:.3f} seconds each" if run.made else "nothing was left to do"
+    text = f"{images} in {options.output}, {time}"
     if run.progress.skipped:
         text += f"\nskipped for NaN or infinity: {counted(run.progress.skipped, 'guidance step')}"
     if done < total:
-        how = "--resume in place of --overwrite" if options.overwrite else "--resume"
-        text += f"\nstopped: the same command with {how} goes on"
+        option = "--resume in place of --overwrite" if options.overwrite else "--resume"
+        text += f"\nstopped: run the same command with {option} to continue"
     return text

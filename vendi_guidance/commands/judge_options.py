@@ -1,4 +1,4 @@
-"""What `tune` and `compare` share: runs of one model, and the judges of what they show."""
+"""Options and setup that `tune` and `compare` share: runs of one model, and their judges."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ from vendi_guidance.commands.run_options import (
     PATH,
     machine_options,
     model_options,
+    output_option,
+    sampling_option,
     together,
-    what,
-    where,
 )
-from vendi_guidance.commands.scoring_options import judged, open_clip
+from vendi_guidance.commands.scoring_options import judge_option, open_clip
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges
 from vendi_guidance.evaluation.judging import Judging, ProbeConcept
 from vendi_guidance.features.images import open_image_embedder
@@ -30,37 +30,40 @@ from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.tuning.own_model import OwnModel
 
+SEED = click.IntRange(0, 2**62)
 FEATURES = ".features"
-"""Folder beside the runs."""
+"""Name of the folder of cached features, next to the runs."""
 
 judged_run_options = together(
     click.argument("prompts"),
     model_options,
-    what("--images-per-prompt", type=click.IntRange(2), default=8, help="Images of each prompt."),
-    what("--seed", type=click.IntRange(0, 2**62), default=0, help="Seed of the first image."),
-    judged(
+    sampling_option(
+        "--images-per-prompt", type=click.IntRange(2), default=8, help="Images per prompt."
+    ),
+    sampling_option("--seed", type=SEED, default=0, help="Seed of the first image."),
+    judge_option(
         "--image-embedder",
         show_default="pixels for the demo model, else dinov2",
-        help="Features in which diversity is scored, as of evaluate.",
+        help="Image features that diversity is scored on, named as in evaluate.",
     ),
-    judged(
+    judge_option(
         "--prompt-embedder",
         show_default="the demo model's, else clip",
-        help="Features of prompts, as of evaluate.",
+        help="Prompt features, named as in evaluate.",
     ),
-    judged(
+    judge_option(
         "--faithfulness",
         show_default="own-model for the demo model, else clip",
-        help="clip or clip:MODEL/PRETRAINED, their CLIPScore; own-model, whether the model itself "
-        "recognises the prompt of an image, which needs no weights; or probe:FOLDER.",
+        help="What scores faithfulness: clip or clip:MODEL/PRETRAINED, by CLIPScore; own-model, "
+        "the model that generates, which needs no other weights; or probe:FOLDER.",
     ),
-    judged(
+    judge_option(
         "--keep",
         type=Range(0, 1, min_open=True),
         default=0.98,
-        help="Least faithfulness, as a share of the unguided images'.",
+        help="Minimum faithfulness, as a share of the unguided images'.",
     ),
-    where("--output", type=PATH, required=True, help="Folder for all runs and what they show."),
+    output_option("--output", type=PATH, required=True, help="Folder for all runs and results."),
     machine_options,
 )
 
@@ -68,35 +71,36 @@ judged_run_options = together(
 def open_judged_runs(
     given: dict[str, Any], prompts: Sequence[str], judges: Judges = NO_JUDGES
 ) -> tuple[Sweep, Judging, dict[str, Any]]:
-    """The runs with these options of a command, what judges them, and what both depend on beside
-    the model, as JSON values.
+    """Set up the runs of a command and their judges.
 
     Args:
-        judges: of what else `evaluate` scores.
+        given: the values of `judged_run_options`, except those of the command itself.
+        prompts: of the runs.
+        judges: of the other scores of `evaluate`.
+
+    Returns:
+        The runs, what judges them, and the settings of both as JSON values, without the model.
 
     Raises:
         ValueError: there is no such judge.
-        FileNotFoundError: its weights are missing.
+        FileNotFoundError: a judge's weights are missing.
     """
     transformers.utils.logging.disable_progress_bar()
     check_device(given["device"])
-    asked = {
-        name: given.pop(name) for name in ("image_embedder", "prompt_embedder", "faithfulness")
-    }
+    image, prompt = given.pop("image_embedder"), given.pop("prompt_embedder")
+    faithfulness = given.pop("faithfulness")
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
     options, model, demo = runs.options, runs.model, asset("demo-sdxl")
     is_demo = demo is not None and model.folder.resolve() == demo.resolve()
-    usual = ("dinov2", "clip", "clip")
-    if is_demo:
-        usual = ("pixels", f"sdxl:{model.folder}", "own-model")
-    names = {what: name or other for (what, name), other in zip(asked.items(), usual, strict=True)}
-    image, prompt, faithfulness = names.values()
-    kind, _, which = faithfulness.partition(":")
+    image = image or ("pixels" if is_demo else "dinov2")
+    prompt = prompt or (f"sdxl:{model.folder}" if is_demo else "clip")
+    faithfulness = faithfulness or ("own-model" if is_demo else "clip")
+    kind, _, place = faithfulness.partition(":")
     judge: Any
     if kind == "clip":
         judge = open_clip(faithfulness, options.device)
     elif kind == "probe":
-        judge = ProbeConcept(load_probe(which))
+        judge = ProbeConcept(load_probe(place))
     elif faithfulness == "own-model":
         judge = OwnModel(runs, prompts)
     else:
@@ -104,19 +108,30 @@ def open_judged_runs(
             "--faithfulness must be clip, clip:MODEL, own-model or probe:FOLDER, got "
             f"{faithfulness!r}{nearest(kind, ('clip', 'own-model', 'probe'))}"
         )
-    of_images = open_image_embedder(image, device=options.device)
-    of_prompts = open_prompt_embedder(prompt, device=options.device)
-    judging = Judging(of_images, of_prompts, judge, options.output / FEATURES, judges)
-    about: dict[str, Any] = {"images_per_prompt": options.images_per_prompt}
-    about |= {"prompts": len(prompts), "batch_size": options.batch_size}
-    about["dtype"] = model.options.dtype
-    return runs, judging, {**model.sampling.about, **names, **about}
+    images = open_image_embedder(image, device=options.device)
+    texts = open_prompt_embedder(prompt, device=options.device)
+    judging = Judging(images, texts, judge, options.output / FEATURES, judges)
+    settings = {
+        **model.sampling.about,
+        "image_embedder": image,
+        "prompt_embedder": prompt,
+        "faithfulness": faithfulness,
+        "images_per_prompt": options.images_per_prompt,
+        "prompts": len(prompts),
+        "batch_size": options.batch_size,
+        "dtype": model.options.dtype,
+    }
+    return runs, judging, settings
 
 
 @contextmanager
 def progress(runs: Sweep, count: int, prompts: int) -> Iterator[Any]:
-    """Say how many runs are made, and then show how far they have come; meanwhile a signal lets the
-    current batch finish."""
+    """Announce the runs and show their progress bar; a signal lets the current batch finish.
+
+    Args:
+        count: number of runs.
+        prompts: number of prompts in each.
+    """
     for remark in runs.model.remarks:
         tell(remark)
     each = runs.options.images_per_prompt

@@ -18,78 +18,79 @@ SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-what = partial(click.option, cls=Option, group="Model and sampling")
-how = partial(click.option, cls=Option, group="Diversity guidance")
-where = partial(click.option, cls=Option, group="Output and machine")
+sampling_option = partial(click.option, cls=Option, group="Model and sampling")
+guidance_option = partial(click.option, cls=Option, group="Diversity guidance")
+output_option = partial(click.option, cls=Option, group="Output and machine")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator, in this order."""
+    """Combine several options into one decorator that keeps their order."""
     return lambda command: reduce(lambda it, option: option(it), reversed(options), command)
 
 
 model_options = together(
-    what(
+    sampling_option(
         "--model",
         type=str,
         default=asset("demo-sdxl"),
         required=asset("demo-sdxl") is None,
         show_default="the demo model, a small SDXL that generates emoji",
-        help="Folder that save_pretrained wrote, or name of a model on the Hugging Face hub.",
+        help="Folder written by save_pretrained, or name of a model on the Hugging Face Hub.",
     ),
-    what(
+    sampling_option(
         "--lora",
-        help="LoRA to load into the model, such as its distillation to a few steps: a file of "
-        "safetensors, a folder with one, or a name on the hub. Needs vendi-guidance[lora].",
+        help="LoRA to load, such as a few-step distillation: a safetensors file, a folder with "
+        "one, or a name on the Hub. Needs vendi-guidance[lora].",
     ),
-    what("--variant", help="Which of the model's files to load, such as fp16."),
-    what(
+    sampling_option("--variant", help="Variant of the model's files, such as fp16."),
+    sampling_option(
         "--steps",
         type=COUNT,
         show_default="the model's, which is printed",
         help="Number of denoising steps.",
     ),
-    what(
+    sampling_option(
         "--guidance-scale",
         type=float,
         show_default="the model's, which is printed",
-        help="Scale of classifier-free guidance (CFG); 0 or 1 is none (Z-Image, Krea 2: 0).",
+        help="Scale of classifier-free guidance (CFG). 0 and 1 turn CFG off; for Z-Image and "
+        "Krea 2, only 0 does.",
     ),
-    what("--negative-prompt", metavar="TEXT", help="Negative prompt, which CFG leads away from."),
-    what("--height", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
-    what("--width", type=SIZE, show_default="the model's", help="Of the images, in pixels."),
-    what("--batch-size", type=COUNT, default=8, help="Number of images generated at a time."),
+    sampling_option("--negative-prompt", metavar="TEXT", help="Negative prompt, used by CFG."),
+    sampling_option("--height", type=SIZE, show_default="the model's", help="Height in pixels."),
+    sampling_option("--width", type=SIZE, show_default="the model's", help="Width in pixels."),
+    sampling_option(
+        "--batch-size", type=COUNT, default=8, help="Images per batch. Lower it to save memory."
+    ),
 )
 
-undistilled_option = how(
+undistilled_option = guidance_option(
     "--undistilled",
     metavar="MODEL",
     default=RunOptions.undistilled,
-    help="Network that predicts in the rounds, for a model distilled to few steps: adapters, its "
-    "own with LoRAs switched off; none, its own; or the folder or hub name of the model that it "
-    "was distilled from, of which the network is loaded besides. auto: adapters if --lora is what "
-    "distilled the model, as its first prediction shows, else none.",
+    help="Network that guidance uses in its rounds, for a model distilled to few steps. adapters: "
+    "the model's own, with LoRAs off. none: the model's own. Otherwise the folder or Hub name of "
+    "the model that it was distilled from, whose network is loaded too. auto: adapters if --lora "
+    "proves to be the distillation, else none.",
 )
 
 machine_options = together(
-    where("--device", default=DEVICE, help="Where to compute, such as cuda:0."),
-    where(
+    output_option("--device", default=DEVICE, help="Device to compute on, such as cuda:0."),
+    output_option(
         "--dtype",
         type=click.Choice(DTYPES),
         default=AUTO,
-        help="Precision of the model. auto: on a GPU the half precision of the model's files, on a "
-        "CPU bfloat16 if the processor computes it itself, else float32.",
+        help="Precision of the model. auto: on a GPU, the half precision of the model's files; on "
+        "a CPU, bfloat16 if the processor supports it natively, else float32.",
     ),
-    where(
+    output_option(
         "--offload",
         type=click.Choice(OFFLOADS),
-        help="Keep the model on the CPU and move to the GPU what is used: model, a part at a time; "
-        "sequential, a layer at a time, slow and with the least memory.",
+        help="Keep on the GPU only what is in use, to save its memory. model: one component of "
+        "the model at a time. sequential: one layer at a time, which saves more and is slow.",
     ),
-    where(
-        "--vae-tiling", is_flag=True, help="Decode images in tiles: less memory, for large images."
-    ),
-    where("--vae-slicing", is_flag=True, help="Decode images one by one: less memory."),
+    output_option("--vae-tiling", is_flag=True, help="Decode images in tiles to save memory."),
+    output_option("--vae-slicing", is_flag=True, help="Decode images one by one to save memory."),
 )

@@ -1,4 +1,4 @@
-"""Options of what images are scored by: features, attributes and the demo's probe."""
+"""Options for scoring images: embedders, attributes and the demo's probe."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vendi_guidance.commands.cli import Option, Range
+from vendi_guidance.commands.cli import Option, Range, tell
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attributes import (
     Attribute,
@@ -29,72 +29,71 @@ from vendi_guidance.storage.assets import asset
 FALLBACKS = {
     "dinov2": (
         "pixels",
-        "DINOv2 is not at hand, so images are compared by their pixels: scores then say how "
-        "much colours and layout differ, not what is shown, and cannot be compared with "
-        "scores by other embedders.",
+        "DINOv2 is not available, so images are compared by their pixels: scores then measure "
+        "colours and layout, not what is shown, and cannot be compared with scores by other "
+        "embedders.",
     ),
     "clip": (
         "words",
-        "CLIP is not at hand, so prompts are compared by their words: two that say the same "
-        "in other words count as different.",
+        "CLIP is not available, so prompts are compared by their words: paraphrases count as "
+        "different prompts.",
     ),
 }
-"""By the embedder that is used if none is named: what replaces it where it is not at hand, and what
-that costs."""
+"""For each default embedder: what replaces it if it is not available, and a note on the effect."""
 
-scored = partial(click.option, cls=Option, group="Features and scores")
-judged = partial(click.option, cls=Option, group="Judges")
+scoring_option = partial(click.option, cls=Option, group="Features and scores")
+judge_option = partial(click.option, cls=Option, group="Judges")
 
 
-def sigma(what: str) -> Any:
-    """The option of a kernel's bandwidth."""
-    return scored(
-        f"--sigma-{what}",
+def sigma(kind: str) -> Any:
+    """The option for a kernel's bandwidth."""
+    return scoring_option(
+        f"--sigma-{kind}",
         type=Range(0, min_open=True),
-        show_default="the embedder's usual one, else the median distance",
-        help=f"Bandwidth of the Gaussian kernel on {what} features.",
+        show_default="the embedder's usual value, else the median distance",
+        help=f"Bandwidth of the Gaussian kernel on {kind} features.",
     )
 
 
 embedding_options = together(
-    scored(
+    scoring_option(
         "--image-embedder",
         show_default="probe for the demo's prompts, else dinov2",
         help="Features of images: dinov2, clip:MODEL, timm:NAME, pixels, ...",
     ),
-    scored(
+    scoring_option(
         "--prompt-embedder",
         show_default="sdxl for the demo's prompts, else clip",
         help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
     ),
     sigma("image"),
     sigma("prompt"),
-    scored(
+    scoring_option(
         "--truncation",
         type=click.IntRange(1),
-        help="How many eigenvalues the truncated scores keep; without it, these are left out.",
+        help="Number of eigenvalues for truncated scores, which are left out by default.",
     ),
 )
 
 attribute_options = together(
-    judged(
+    judge_option(
         "--attributes",
         type=PATH,
         metavar="FILE",
-        help='JSON file of what may vary, such as {"hair": ["black", "brown", "blond"]}.',
+        help='JSON file of attributes to count, such as {"hair": ["black", "brown"]}.',
     ),
-    judged(
+    judge_option(
         "--attribute-judge",
         show_default="the demo's probe for the demo, else clip",
-        help="Model that classifies attribute values: clip or clip:MODEL/PRETRAINED; or, of "
-        "finished images, labels, columns of metadata.jsonl.",
+        help="Model that classifies attribute values: clip or clip:MODEL/PRETRAINED. In evaluate "
+        "also labels, which reads them from columns of metadata.jsonl.",
     ),
-    judged(
+    judge_option(
         "--probe",
         type=PATH,
         default=asset("demo-probe"),
         show_default=False,
-        help="Classifier of a demo model's images, for the prompts that it knows.",
+        help="Classifier for a demo model's images, used for prompts that it knows.",
     ),
 )
 
@@ -106,31 +105,36 @@ def open_embedding(
     sigma_image: float | None,
     sigma_prompt: float | None,
 ) -> tuple[Embedding, list[str]]:
-    """The embedders of these names, None for the usual ones, and what it costs if they are not at
-    hand.
+    """Open embedders.
+
+    Args:
+        image, prompt: names of embedders. None opens the default, or its fallback if it is not
+            available.
+
+    Returns:
+        The embedding, and a note for each fallback.
 
     Raises:
         ValueError: there is no such embedder.
-        FileNotFoundError: the weights of one that is named are missing.
+        FileNotFoundError: the weights of a named embedder are missing.
     """
     notes: list[str] = []
 
-    def opened(open: Callable[..., Any], name: str | None, usual: str) -> Any:
+    def open_or_replace(open: Callable[..., Any], name: str | None, default: str) -> Any:
         if name is not None:
             return open(name, device=device)
         try:
-            return open(usual, device=device)
+            return open(default, device=device)
         except (ImportError, OSError) as error:
-            fallback, note = FALLBACKS[usual]
+            fallback, note = FALLBACKS[default]
             notes.append(note)
-            click.echo(f"{note}\nTo have it: {error}", err=True)
+            tell(f"{note}\nTo use it: {error}")
             return open(fallback, device=device)
 
-    of_images = opened(open_image_embedder, image, "dinov2")
-    of_prompts = opened(open_prompt_embedder, prompt, "clip")
-    sigmas = sigma_image, sigma_prompt
-    kernel_x, kernel_t = (None if sigma is None else Gaussian(sigma) for sigma in sigmas)
-    return Embedding(of_images, of_prompts, kernel_x, kernel_t), notes
+    images = open_or_replace(open_image_embedder, image, "dinov2")
+    prompts = open_or_replace(open_prompt_embedder, prompt, "clip")
+    kernels = [None if one is None else Gaussian(one) for one in (sigma_image, sigma_prompt)]
+    return Embedding(images, prompts, *kernels), notes
 
 
 def open_attributes(
@@ -140,41 +144,42 @@ def open_attributes(
     device: str,
     prompts: Sequence[str] = (),
 ) -> Judges:
-    """The judges of `evaluate` that these options and a labeler make.
+    """The judges for `evaluate`.
 
     Args:
-        labeler: labels images, and judges attributes where no judge is named.
-        prompts: those of the images, for which a labeler's own attributes are counted where no file
-            is given.
+        file: JSON file of attributes; None counts the labeler's own attributes for these prompts.
+        judge: what classifies their values; None is the labeler, or CLIP without a labeler.
+        labeler: also labels the images.
+        prompts: of the images.
 
     Raises:
-        ValueError: there is no such judge, or the file is no list of attributes.
+        ValueError: there is no such judge, or the file holds no attributes.
         FileNotFoundError: the file or the judge's weights are missing.
     """
     own = attributes_of_probe(labeler.probe, prompts) if labeler and prompts else []
     if file is None:
         if judge is not None:
-            raise ValueError("--attribute-judge needs --attributes FILE, which says what to judge")
+            raise ValueError("--attribute-judge needs --attributes FILE")
         attributes = own
     else:
         attributes = load_attributes(file)
         if judge is None:
             known = {one.name: one for one in own}
-            attributes = [_as_asked(one, known.get(one.name), prompts) for one in attributes]
+            attributes = [_named_as(known.get(one.name), one, prompts) for one in attributes]
     opened = open_judge(judge, labeler, device) if attributes else None
     return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
 
 
-def _as_asked(given: Attribute, own: Attribute | None, prompts: Sequence[str]) -> Attribute:
-    """A probe's attribute as its captions name it: "red hair" says nothing of red clothes."""
+def _named_as(own: Attribute | None, given: Attribute, prompts: Sequence[str]) -> Attribute:
+    """Let the probe decide which values a prompt names: "red hair" does not name red clothes."""
     if own is None or given.prompt is not None or {*given.values} != {*own.values}:
         return given
-    said = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or {})
-    return replace(given, asked=said)
+    named = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or {})
+    return replace(given, asked=named)
 
 
 def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:
-    """What tells the values of attributes; None takes labels from the folder."""
+    """What classifies attribute values; None reads them from the folder's metadata."""
     if name is None and labeler is not None:
         return ProbeJudge(labeler.probe)
     if name == "labels":

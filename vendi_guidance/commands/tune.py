@@ -1,9 +1,9 @@
-"""Find the strength of guidance that suits a model and prompts.
+"""Find the guidance strength that suits a model and its prompts.
 
-PROMPTS is as of `vendi-guidance generate`: take prompts like those that you will use. The search
-generates some of them without guidance, then with one strength after another, and keeps the most
-diverse images (Conditional-Vendi) whose faithfulness is at least --keep times that of the unguided
-ones.
+PROMPTS is a prompt or a file of prompts, as for `vendi-guidance generate`; take prompts like those
+that you will use. The search generates some of them without guidance, then with one strength after
+another, and selects the strength with the most diverse images (Conditional-Vendi) whose
+faithfulness is at least --keep times that of the unguided images.
 
 \b
   vendi-guidance tune prompts.txt --model MODEL --output tuned
@@ -11,14 +11,14 @@ ones.
       --settings tuned/settings.json --output out
   vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output out
 
-The search writes settings.json, frontier.png and every run that it made into the output folder.
-Faithfulness is a CLIPScore, or without a CLIP the share of images whose prompt the model itself
-recognises among others (own-model), at 20 evaluations of the network an image. That is the default
-for the demo model, whose diversity is scored on pixels: the search is blind to its probe. At the
-end the settings found are checked on seeds that the search has not seen.
+The output folder receives settings.json, frontier.png and all generated runs. Faithfulness is
+CLIPScore or, without CLIP, the share of images whose prompt the model itself recognises among
+others (own-model), which takes 20 network evaluations per image. For the demo model the default is
+own-model, and diversity is scored on pixels, so that the search does not see the demo's probe. At
+the end, the strength that was found is checked on seeds that the search has not used.
 
-The same command goes on after a kill. Given on several machines or GPUs (--device cuda:1) with one
-output folder, the processes share the trials.
+Repeat the command to continue an interrupted search. Run it on several machines or GPUs (--device
+cuda:1) with the same output folder to share the trials among them.
 """
 
 import sys
@@ -41,47 +41,49 @@ from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.frontier import save_frontier
 from vendi_guidance.tuning.study import PROMPTS, Search, Trial, Tuner, begin
 
-RUNS_BESIDE = 3  # the trials: one without guidance, and two that check what was found
+CHECKS = 2  # runs that check the strength found: without guidance, and with it
+OTHER_RUNS = 1 + CHECKS  # beside the trials: the first one is unguided
 FRONTIER = "frontier.png"
 
-search = partial(click.option, cls=Option, group="Search")
+search_option = partial(click.option, cls=Option, group="Search")
 
 COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "output", "device")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @judged_run_options
-@search("--images", type=COUNT, default=2000, help="Budget: images to generate in all.")
-@search(
+@search_option("--images", type=COUNT, default=2000, help="Total number of images to generate.")
+@search_option(
     "--trials",
     type=COUNT,
     default=8,
-    help="Most strengths to try; more trials mean fewer images in each. The search ends sooner "
-    "when it would try the same again.",
+    help="Maximum number of strengths to try; the more, the fewer images each. The search ends "
+    "early if it would repeat a strength.",
 )
 def main(keep: float, images: int, trials: int, **given: Any) -> None:
-    output, each = given["output"], given["images_per_prompt"]
-    affordable = images // (trials + RUNS_BESIDE) // each
+    output, each, count_of_runs = given["output"], given["images_per_prompt"], trials + OTHER_RUNS
+    affordable = images // count_of_runs // each
     if not affordable:
         raise ValueError(
-            f"--images {images} is too small: {trials} trials and {RUNS_BESIDE} runs beside "
-            f"them take {(trials + RUNS_BESIDE) * each} for one prompt"
+            f"--images {images} is too small: {trials} trials and {OTHER_RUNS} other runs take "
+            f"{count_of_runs * each} for one prompt"
         )
     prompts = open_prompts(given["prompts"]).spread(affordable)
     given["prompts"] = str(output / PROMPTS)
     runs, judging, about = open_judged_runs(given, prompts)
     check_prompts_are_seen(runs.model.pipeline, Rounds())
-    wanted = Search(keep, trials, given["seed"])
-    # expert, for searches that version 0.3 began
-    settings = {"expert": False, **asdict(wanted), **about}
+    search = Search(keep, trials, given["seed"])
+    # version 0.3 wrote "expert" too; without it, searches begun then could not be continued
+    settings = {"expert": False, **asdict(search), **about}
     begin(output, Manifest(settings, {**inputs_of(runs.model)}, versions()), prompts)
     count = len(prompts) * each
-    with progress(runs, trials + RUNS_BESIDE, len(prompts)) as bar:
-        tuner = Tuner(runs, wanted, judging)
+    with progress(runs, count_of_runs, len(prompts)) as bar:
+        tuner = Tuner(runs, search, judging)
         bar.update(count * len(tuner.finished()))
         best = best_of(tuner, output / FRONTIER, bar)
         if best is None:
             return
+        bar.total += CHECKS * count
         outcome = tuner.check(best, runs.options.seed + count)
     about = {"model": runs.options.model, "keep": keep, "search": asdict(best.outcome)}
     about |= {"check": asdict(outcome), "images": count, "prompts": len(prompts)}
@@ -91,45 +93,50 @@ def main(keep: float, images: int, trials: int, **given: Any) -> None:
 
 
 def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
-    """The best of all trials, with a figure of them; None where another process ends the search.
+    """Run the search and return its best trial; None if another process finishes the search.
+
+    Args:
+        figure: where to plot the trials, after each of them.
+        bar: the progress bar, whose total becomes the number of images made so far.
 
     Raises:
-        ValueError: none keeps enough.
+        ValueError: no trial keeps enough faithfulness.
     """
-    wanted = tuner.search
-    for one in tuner.run():
-        found = f"{one.outcome.diversity:.2f} x as diverse, keeps {one.outcome.kept:.3f}"
-        bar.write(f"strength {one.strength:g}: {found}", file=sys.stderr)
-        save_frontier(figure, wanted, tuner.finished())
-    # asked before the trials are read: those that another process ends meanwhile count too
-    finished = tuner.is_finished
-    tried = tuner.finished()
-    save_frontier(figure, wanted, tried)
-    if not finished:
-        text = "the last trials are made by another process, which ends the search"
+    search = tuner.search
+    for trial in tuner.run():
+        result = f"{trial.outcome.diversity:.2f} x as diverse, keeps {trial.outcome.kept:.3f}"
+        bar.write(f"strength {trial.strength:g}: {result}", file=sys.stderr)
+        save_frontier(figure, search, tuner.finished())
+    bar.total = bar.n  # the search may end early, or other processes may have made trials
+    # read before the trials, so that those that other processes finish in between are included
+    is_finished = tuner.is_finished
+    trials = tuner.finished()
+    save_frontier(figure, search, trials)
+    if not is_finished:
+        text = "another process is running the last trials and will finish the search"
         bar.write(text, file=sys.stderr)
         return None
-    best = wanted.best(tried)
+    best = search.best(trials)
     if best is None:
-        closest = max(tried, key=lambda one: one.outcome.kept)
+        closest = max(trials, key=lambda trial: trial.outcome.kept)
         raise ValueError(
-            f"no strength that was tried keeps {wanted.keep:g} of the unguided faithfulness; the "
-            f"closest is {closest.strength:g}, which keeps {closest.outcome.kept:.3f}: "
-            "in another folder, lower --keep, or try more with --trials"
+            f"no strength that was tried keeps {search.keep:g} of the unguided faithfulness; the "
+            f"closest is {closest.strength:g}, which keeps {closest.outcome.kept:.3f}: use "
+            "another folder with a lower --keep or with more --trials"
         )
     return best
 
 
 def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
-    """What was found, for the user."""
+    """The result of the search, as text for the user."""
     interval = ""
     if outcome.kept_interval is not None:
         low, high = outcome.kept_interval
         interval = f" (95% confidence interval {low:.3f} to {high:.3f})"
     text = (
-        f"strength {best.strength:g}: on new seeds {outcome.diversity:.2f} x as diverse as "
-        f"unguided, and keeps {outcome.kept:.3f} of its faithfulness{interval}."
+        f"strength {best.strength:g}: on new seeds {outcome.diversity:.2f} x as diverse as without "
+        f"guidance, and keeps {outcome.kept:.3f} of the faithfulness{interval}."
     )
     if outcome.kept < keep:
-        text += f" That is less than --keep {keep:g}: search with more --images, elsewhere."
+        text += f" That is less than --keep {keep:g}: search with more --images in another folder."
     return text
