@@ -60,7 +60,7 @@ def test_a_probe_of_version_0_2_says_what_it_said(probe, tmp_path):
         ([], "damaged"),
         ({"concepts": None}, "damaged"),
         ({"concepts": [["ear"], "Nose"]}, "must be strings"),
-        ({"attributes": [["vendor", ["noto", []]], ["tone", ["light", "dark"]]]}, "must be strings"),
+        ({"attributes": [["vendor", ["noto", []]], ["tone", ["light", "dark"]]]}, "be strings"),
         ({"caption": 5}, "must be strings"),
         ({"caption": "{concept}, {tone} skin tone"}, "does not match its attributes"),
         ({"caption": "{concept}, {tone.x}, {vendor}"}, "does not match its attributes"),

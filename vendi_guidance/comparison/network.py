@@ -6,6 +6,7 @@ A pipeline evaluates its UNet or transformer on rows for the prompts. Under clas
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -137,8 +138,8 @@ class PerStep(Method):
 
 @contextmanager
 def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[int]]:
-    """Context that yields a list which receives the number of rows of each evaluation, by the
-    pipeline's networks and the undistilled one (if it is a module)."""
+    """Context that yields a list of the rows of each evaluation, as they occur, by the pipeline's
+    networks and the undistilled one (if it is a module)."""
     counts: list[int] = []
     others = [undistilled] if isinstance(undistilled, nn.Module) else []
 
@@ -154,14 +155,12 @@ def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[in
 def _patched(networks: list[nn.Module], evaluate: Callable[[NetworkCall], Any]) -> Iterator[None]:
     """Context in which `evaluate` replaces the networks' `forward`."""
 
-    def patch_of(module: nn.Module) -> Patch:
-        def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *args, **kwargs: evaluate(NetworkCall(module, forward, args, kwargs))
-
-        return Patch(module, "forward", wrap)
+    def wrap(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: evaluate(NetworkCall(module, forward, args, kwargs))
 
     with ExitStack() as stack:
-        for patch in map(patch_of, networks):
+        for module in networks:
+            patch = Patch(module, "forward", partial(wrap, module))
             patch.apply()
             stack.callback(patch.remove)
         yield

@@ -25,7 +25,7 @@ from vendi_guidance.comparison.methods import (
 from vendi_guidance.kernels.subsets import greedy_subset
 
 THUMBNAIL = 16
-"""Width and height of the thumbnails, in pixels. The features that judge results are others."""
+"""Width and height of the thumbnails, in pixels. Results are judged by other features."""
 
 POOL_SEED_STEP = 10_000_000
 """Difference between the seeds of a sample's consecutive candidates."""
@@ -41,8 +41,7 @@ class Select(Method):
         pool: number of candidates per image.
         preview_steps: generate the candidates with this number of steps, then the selected ones
             again from the same noise with all steps. None generates candidates with all steps.
-        guidance_scale: CFG scale of all images; candidates differ more if it is low. None uses
-            the call's.
+        guidance_scale: CFG scale; candidates differ more if it is low. None uses the call's.
 
     Raises:
         ValueError: pool or preview_steps < 1, or guidance_scale is negative or not finite.

@@ -66,15 +66,13 @@ def file_features(
     """Compute the features of image files, in order.
 
     Args:
-        cache: folder of the feature cache; repeated and interrupted runs reuse it. None disables
-            caching.
+        cache: folder of cached features, which later runs reuse; None disables caching.
         workers: number of processes that read and decode files; 0 uses the calling process.
         on_bad_image: "skip" leaves out files that cannot be used, "fail" raises at the first.
         progress: show a progress bar.
 
     Raises:
-        ValueError: no file can be used, or one cannot and on_bad_image is "fail". The message
-            names the file.
+        ValueError: no file can be used, or one cannot and on_bad_image is "fail"; it is named.
         OSError: the cache cannot be read or written.
     """
     store = None if cache is None else _Cache(cache, embedder)

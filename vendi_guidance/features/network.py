@@ -43,8 +43,7 @@ class EmbeddingNetwork:
     """Base of the embedders that run a network.
 
     Args:
-        name, settings: see `Embedder`. The digest of the weights and the precision are added to the
-            settings.
+        name, settings: see `Embedder`; the precision and a digest of the weights are added.
         network: computes the features. Image networks map (b, c, h, w) float32 to (b, d).
         transform: for images, converts an RGB image to the network's (c, h, w) input, and must be
             picklable (worker processes run it). For prompts, maps b prompts and the device to
