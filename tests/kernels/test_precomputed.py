@@ -83,10 +83,10 @@ ITEMS = [
     ([-1], "from 0 to 2, got -1"),
     ([0.5], "from 0 to 2, got 0.5"),
     ([math.nan], "from 0 to 2, got nan"),
-    ([], r"must be row numbers, .* of \(0,\)"),
-    (torch.eye(3), r"must be row numbers, .* of \(3, 3\)"),
-    ([True, False, True], "must be row numbers, .* got bool"),
-    (["a", "b"], "must be row numbers"),
+    ([], r"must be row indices, .* of \(0,\)"),
+    (torch.eye(3), r"must be row indices, .* of \(3, 3\)"),
+    ([True, False, True], "must be row indices, .* got bool"),
+    (["a", "b"], "must be row indices"),
 ]
 
 

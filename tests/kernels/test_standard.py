@@ -160,7 +160,7 @@ def test_features_that_are_not_finite_rows_are_refused(x, message):
     ("call", "message"),
     [
         (lambda: Cosine().gram(torch.tensor([[1.0, 0], [0, 0]])), "row 1 is a zero vector"),
-        (lambda: Gaussian(1e-200).gram(torch.eye(2)), "too large beside sigma 1e-200"),
+        (lambda: Gaussian(1e-200).gram(torch.eye(2)), "too large for sigma 1e-200"),
         (lambda: Cosine()(torch.ones(2, 3), torch.ones(2, 4)), "agree in d, got 3 and 4"),
         (lambda: Gaussian(0), "greater than 0, got 0"),
         (lambda: Gaussian(-1.5), "greater than 0, got -1.5"),

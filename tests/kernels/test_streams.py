@@ -117,7 +117,7 @@ def test_a_stream_without_chunks_or_read_before_has_no_score():
     [
         (X[:0], r"starts at row 7: features of shape \(0, 4\) are empty"),
         (X[:3, :2], "chunks must agree in d, got 4 and 2"),
-        (X[:3] / 0, "starts at row 7: features hold NaN or infinity, first in row 0"),
+        (X[:3] / 0, "starts at row 7: features contain NaN or infinity, first in row 0"),
         *((no_numbers, "in the chunk that starts at row 7") for no_numbers in NO_NUMBERS),
     ],
 )

@@ -1,4 +1,4 @@
-"""How alike two items are: kernels of features, and given similarities."""
+"""Similarity of two items: kernels of features, and precomputed similarity matrices."""
 
 from vendi_guidance.kernels.base import Kernel, as_features
 from vendi_guidance.kernels.precomputed import Precomputed

@@ -1,4 +1,4 @@
-"""A given matrix of similarities as a kernel."""
+"""A precomputed similarity matrix as a kernel."""
 
 from typing import Any
 
@@ -10,21 +10,22 @@ from vendi_guidance.kernels.base import Features, Kernel, as_features
 from vendi_guidance.kernels.tiles import Blocks
 
 ROUNDING = 1e-3
-"""Similarities may be off by this much, as they are in half precision."""
+"""Tolerance for symmetry, the diagonal and the range: rounding errors of half precision."""
 
 
 class Precomputed(Kernel):
-    """A matrix of similarities, k(i, j) = matrix[i, j]; items are its row numbers, from 0.
+    """Precomputed similarities, k(i, j) = matrix[i, j]; items are row indices of the matrix.
 
-    `vendi(range(n), Precomputed(matrix))`, in the matrix's precision. Negative similarities are
-    fine, but the matrix should be positive semi-definite, as those of kernels are. If it is not,
-    entropies of eigenvalues drop the negative ones, while order 2 counts them, squared.
+    Scores are computed in the dtype of the matrix: `vendi(range(n), Precomputed(matrix))`. The
+    matrix should be positive semi-definite, as kernel matrices are. If it is not, negative
+    eigenvalues are set to 0, except that scores of order 2 include their squares.
 
     Args:
-        matrix: (n, n), symmetric, entries in [-1, 1] and 1 on the diagonal, all to within 1e-3.
+        matrix: (n, n) tensor or array, symmetric, with entries in [-1, 1] and a diagonal of 1, all
+            to within 1e-3. A float32 or float64 tensor is not copied.
 
     Raises:
-        ValueError: the matrix is not of that kind; on use, items that are not its row numbers.
+        ValueError: the matrix is not of this form; on use, items are not its row indices.
 
     Example:
         >>> import torch
@@ -55,22 +56,22 @@ class Precomputed(Kernel):
         return "Precomputed()"
 
     def read(self, items: Any) -> Tensor:
-        """(n, 1) row numbers, so that code that selects rows of features selects items too."""
+        """The row indices as (n, 1), so that code that selects rows of features also works."""
         if isinstance(items, Tensor):
             items = (items.double() if items.is_floating_point() else items).detach().cpu()
-        numbers = np.asarray(items)
-        if numbers.ndim == 2 and numbers.shape[1] == 1:
-            numbers = numbers[:, 0]
-        if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iuf":
+        indices = np.asarray(items)
+        if indices.ndim == 2 and indices.shape[1] == 1:
+            indices = indices[:, 0]
+        if indices.ndim != 1 or not indices.size or indices.dtype.kind not in "iuf":
             raise ValueError(
-                f"items must be row numbers, (n,) or (n, 1), got {numbers.dtype} of {numbers.shape}"
+                f"items must be row indices, (n,) or (n, 1), got {indices.dtype} of {indices.shape}"
             )
-        wrong = ~np.isin(numbers, np.arange(len(self.matrix)))
-        if wrong.any():
+        invalid = ~np.isin(indices, np.arange(len(self.matrix)))
+        if invalid.any():
             last = len(self.matrix) - 1
-            raise ValueError(f"row numbers go from 0 to {last}, got {numbers[wrong][0]}")
-        return torch.from_numpy(numbers.astype(np.int64))[:, None].to(self.matrix)
+            raise ValueError(f"row indices go from 0 to {last}, got {indices[invalid][0]}")
+        return torch.from_numpy(indices.astype(np.int64))[:, None].to(self.matrix)
 
     def blocks(self, x: Tensor) -> Blocks:
-        numbers = x[:, 0].long().to(self.matrix.device)
-        return lambda rows, columns: self.matrix[numbers[rows, None], numbers[columns]].to(x)
+        indices = x[:, 0].long().to(self.matrix.device)
+        return lambda rows, columns: self.matrix[indices[rows, None], indices[columns]].to(x)

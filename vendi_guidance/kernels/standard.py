@@ -1,4 +1,4 @@
-"""Kernels of feature vectors: Gaussian, cosine, and products of two."""
+"""Kernels of feature vectors: Gaussian, cosine, and products of two kernels."""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +10,22 @@ from vendi_guidance.kernels.base import Kernel, SphereKernel
 from vendi_guidance.kernels.rounding import exact_ones, rounding
 from vendi_guidance.kernels.tiles import Blocks
 
-LEAST_EXPONENT = -40.0
-"""Exponents are clamped to it: smaller similarities, squared, would be subnormal numbers,
-which add nothing to a sum but slow a processor down several times."""
+MIN_EXPONENT = -40.0
+"""Exponents are clamped to this: squares of smaller similarities would be subnormal numbers, which
+add nothing to a sum but make it several times slower."""
 
 
 @dataclass(frozen=True)
 class Gaussian(SphereKernel):
-    """k(a, b) = exp(-|a - b|^2 / (2 sigma^2)), in (0, 1].
+    """Gaussian (RBF) kernel, in (0, 1].
 
-    The error on float32 features, however far from the origin, is about 1e-6 where they spread over
-    a few sigma, and a few 1e-4 over a million. Beyond, near ones may count as copies.
+        k(a, b) = exp(-|a - b|^2 / (2 sigma^2))
+
+    The error with float32 features, at any distance from the origin, is about 1e-6 if they spread
+    over a few sigma and a few 1e-4 over a million. Beyond, close items may count as copies.
+
+    Args:
+        sigma: bandwidth; `median_distance` is a common choice.
 
     Raises:
         ValueError: sigma is not finite and positive; or, on use, features / sigma overflow.
@@ -37,34 +42,33 @@ class Gaussian(SphereKernel):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0):
             raise ValueError(f"sigma must be finite and greater than 0, got {self.sigma}")
-        if not isinstance(self.sigma, (int, float)):  # a median of float32 features, for one
+        if not isinstance(self.sigma, (int, float)):  # a tensor or a NumPy scalar
             object.__setattr__(self, "sigma", float(self.sigma))
 
     def blocks(self, x: Tensor) -> Blocks:
-        # Distances do not depend on the mean but rounding does: |a|^2 + |b|^2 - 2<a, b> cancels if
-        # norms are large. Where they still are with the mean removed, the exponent needs float64.
+        # |a|^2 + |b|^2 - 2<a, b> cancels if norms are large beside distances: subtract the mean,
+        # which distances do not depend on, and use float64 if the norms are still large.
         z = (x - x.mean(dim=0)) / self.sigma
         half = z.square().sum(dim=1) / 2
-        share = rounding(z.dtype, z.shape[1])
-        resolution = float(half.max()) * share
+        tolerance = rounding(z.dtype, z.shape[1])
+        resolution = float(half.max()) * tolerance
         if z.dtype == torch.float32 and not resolution < 1e-4:
             precise = self.blocks(x.double())
             return lambda rows, columns: precise(rows, columns).float()
         if not math.isfinite(resolution):
-            raise ValueError(f"features are too large beside sigma {self.sigma}: scale them down")
+            raise ValueError(f"features are too large for sigma {self.sigma}: scale them down")
 
         def block(rows: slice, columns: slice) -> Tensor:
             exponent = torch.addmm(-half[columns], z[rows], z[columns].T)
-            same = exponent.sub_(half[rows, None]) >= (half[rows, None] + half[columns]) * -share
-            return exponent.masked_fill_(same, 0).clamp_(LEAST_EXPONENT, 0).exp_()
+            exponent.sub_(half[rows, None])  # -|a - b|^2 / 2
+            same = exponent >= (half[rows, None] + half[columns]) * -tolerance
+            return exponent.masked_fill_(same, 0).clamp_(MIN_EXPONENT, 0).exp_()
 
         return block
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
-        return (
-            torch.randn(d, count, generator=generator, dtype=torch.float32, device="cpu")
-            / self.sigma
-        )
+        normal = torch.randn(d, count, generator=generator, dtype=torch.float32, device="cpu")
+        return normal / self.sigma
 
     def on_sphere(self, inner: Tensor) -> Tensor:
         return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()
@@ -75,7 +79,9 @@ class Gaussian(SphereKernel):
 
 @dataclass(frozen=True)
 class Cosine(SphereKernel):
-    """k(a, b) = <a, b> / (|a| |b|), in [-1, 1].
+    """Cosine kernel, in [-1, 1].
+
+        k(a, b) = <a, b> / (|a| |b|)
 
     Raises:
         ValueError: on use, an item is the zero vector.
@@ -88,12 +94,12 @@ class Cosine(SphereKernel):
     """
 
     def unit(self, x: Tensor) -> Tensor:
-        """The rows of x: (n, d) at length 1."""
+        """The rows of x: (n, d), normalised to length 1."""
         largest = x.abs().amax(dim=1, keepdim=True)
         if (largest == 0).any():
             first = int((largest == 0).nonzero()[0, 0])
             raise ValueError(f"row {first} is a zero vector, which has no cosine: leave it out")
-        # Divided twice, so that no square overflows or vanishes.
+        # scaled by the largest entry first, so that no square overflows or underflows
         return torch.nn.functional.normalize(x / largest, dim=1)
 
     factor = unit
@@ -114,10 +120,12 @@ class Cosine(SphereKernel):
 
 @dataclass(frozen=True)
 class Product(Kernel):
-    """first(a[:split], b[:split]) * second(a[split:], b[split:]).
+    """The product of a kernel of the first columns and a kernel of the others.
 
-    Its Gram matrix is the elementwise product of two. Two Gaussians are computed as one Gaussian of
-    the scaled concatenation; the factor of two cosines is the tensor product of their units.
+        k(a, b) = first(a[:split], b[:split]) * second(a[split:], b[split:])
+
+    K is the elementwise product of both kernel matrices. Two Gaussian kernels are computed as one
+    of scaled columns; the `factor` of two cosine kernels is the tensor product of unit vectors.
     """
 
     first: Kernel
@@ -142,8 +150,8 @@ class Product(Kernel):
         return (first[:, :, None] * second[:, None, :]).flatten(1)
 
     def frequencies(self, d: int, count: int, generator: torch.Generator) -> Tensor | None:
-        # The second first: its draws are then the same alone and in a product, so what prompts
-        # contribute to both terms of a conditional score cancels.
+        # The second kernel first: its frequencies are then the same with and without the first, so
+        # that in a conditional score the error of the prompt kernel cancels between both terms.
         second = self.second.frequencies(d - self.split, count, generator)
         first = self.first.frequencies(self.split, count, generator)
         return None if first is None or second is None else torch.cat([first, second])

@@ -18,10 +18,7 @@ class Stream:
     """(n, d) features in chunks of rows that can be read once; n is unknown until the last chunk.
 
     Args:
-        chunks: (b, d) tensors or arrays, of any b >= 1.
-
-    Attributes:
-        width: d.
+        chunks: (b, d) tensors or arrays, of any b >= 1; the attribute `width` is d.
 
     Raises:
         ValueError: there is no chunk; or, here or while reading, `as_features` rejects a chunk or
@@ -63,9 +60,8 @@ def as_stream(x: Any) -> Stream | None:
 
     Args:
         x: a memory-mapped array, a slice of a safetensors file (`safe_open(...).get_slice(name)`),
-            or an iterable of (b, d) tensors or arrays, such as a generator or a DataLoader; each
-            may be wrapped in a tuple or list of length 1. Tensors, arrays and lists of items are
-            not streams.
+            or an iterable of (b, d) tensors or arrays, each optionally in a tuple or list of one,
+            such as a generator or a DataLoader. Tensors, arrays and lists of items are not streams.
     """
     if isinstance(x, np.memmap) or hasattr(x, "get_shape"):
         n = x.get_shape()[0] if hasattr(x, "get_shape") else len(x)

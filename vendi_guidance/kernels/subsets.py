@@ -1,4 +1,4 @@
-"""Subsets of items that differ: those whose kernel matrix has a large determinant."""
+"""Diverse subsets of items: subsets whose kernel matrix has a large determinant."""
 
 import torch
 from torch import Tensor
@@ -7,19 +7,21 @@ from vendi_guidance.kernels.rounding import rounding
 
 
 def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
-    """Items of different groups, each the best addition to those before it: fast greedy MAP
-    inference of determinantal point processes (Chen et al., NeurIPS 2018, algorithm 1).
+    """Greedy MAP inference of a determinantal point process: a subset with a large determinant.
+
+    Each step adds the item that increases the determinant most, at most one from each group (Chen
+    et al., NeurIPS 2018, algorithm 1). O(count^2 n) time.
 
     Args:
-        kernel: (n, n), positive semidefinite.
-        groups: (n,) numbers. At most one item of each group is taken.
-        count: of items, at most as many as there are groups. O(count^2 n) time.
+        kernel: (n, n), positive semi-definite.
+        groups: (n,) numbers of the items' groups.
+        count: number of items, from 1 to the number of groups.
 
     Returns:
-        Rows of `kernel`, the best first.
+        Row indices of the items in the order in which they were added.
 
     Raises:
-        ValueError: count is out of its range.
+        ValueError: count is out of range.
 
     Example:
         >>> from vendi_guidance.kernels.standard import Gaussian
@@ -27,19 +29,19 @@ def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
         >>> greedy_subset(kernel, torch.arange(3), 2)
         [0, 2]
     """
-    most = len(groups.unique())
-    if not 1 <= count <= most:
-        raise ValueError(f"count must lie between 1 and {most}, got {count}")
+    limit = len(groups.unique())
+    if not 1 <= count <= limit:
+        raise ValueError(f"count must lie between 1 and {limit}, got {count}")
     factors = kernel.new_zeros(count, len(kernel))  # rows of the Cholesky factor
-    gains = kernel.diagonal().clone()  # by which an item would multiply the determinant
-    smallest = rounding(kernel.dtype, count) * gains.max()
-    taken: list[int] = []
+    gains = kernel.diagonal().clone()  # the factor by which each item would change the determinant
+    tolerance = rounding(kernel.dtype, count) * gains.max()
+    chosen: list[int] = []
     for step in range(count):
-        best = int((gains >= gains.max() - smallest).int().argmax())  # of equal ones, the first
-        taken.append(best)
+        best = int((gains >= gains.max() - tolerance).int().argmax())  # the first of equal gains
+        chosen.append(best)
         row = kernel[best] - factors[:step, best] @ factors[:step]
-        # copies of items that are taken gain nothing but rounding errors
+        # the gains of copies of chosen items are rounding errors
         factors[step] = row / gains[best].clamp(min=1e-12).sqrt()
         gains = gains - factors[step].square()
         gains[groups == groups[best]] = -torch.inf
-    return taken
+    return chosen

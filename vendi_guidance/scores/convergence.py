@@ -22,8 +22,7 @@ class Convergence:
 
     Attributes:
         sizes: (s,) numbers of items, increasing.
-        scores: (s, repeats) float64; the subsets of a repeat are nested.
-        mean: (s,) over the repeats.
+        scores, mean: (s, repeats) and their (s,) means, float64; subsets of a repeat are nested.
         low, high: (s,) band that contains a share `level` of the scores of as many new items. It is
             corrected for subsets varying less than new items, at n from the largest size below n.
         level: of the band.
@@ -64,9 +63,8 @@ def convergence(
         score, arguments, options: as in `score_interval`.
         sizes: subset sizes from 1 to n, at least one of them below n; None is eight sizes from
             max(20, n/64) to n, spaced geometrically.
-        repeats: number of random permutations in whose order items are added, >= 3.
+        repeats, seed: number of random orders in which items are added, >= 3, and their seed.
         level: of the band, 0 < level < 1.
-        seed: of the permutations.
 
     Raises:
         ValueError: sizes, repeats or level is out of range; there are fewer than 40 items and no

@@ -18,9 +18,8 @@ from vendi_guidance.kernels.rounding import rounding
 def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
     """The `rank` largest eigenvalues, each increased by an equal share of the mass of the others.
 
-    The Euclidean projection of the spectrum: (n,), in any order, onto distributions with `rank`
-    eigenvalues; None, or any rank >= n, keeps all. Returns (min(rank, n),), largest first. Raises
-    ValueError if rank is not a whole number >= 1.
+    The Euclidean projection of a spectrum: (n,), in any order, onto spectra of (min(rank, n),)
+    eigenvalues, largest first; None keeps all. ValueError if rank is not a whole number >= 1.
     """
     kept = _kept(len(spectrum), rank)
     top = spectrum.sort(descending=True).values[:kept]
@@ -35,9 +34,8 @@ def add_missing_mass(top: Tensor) -> Tensor:
 def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     """Renyi entropy in nats: H_a = log(sum p^a) / (1 - a), with its limits at a = 1 and infinity.
 
-    Returns 0-d, 0 <= H <= log n, non-increasing in the order a. The spectrum p: (n,) may be in any
-    order; 0 log 0 is 0, and eigenvalues within rounding of 0 are ignored. Raises ValueError if the
-    order is not in (0, infinity].
+    Returns 0-d, 0 <= H <= log n, non-increasing in a. The spectrum p: (n,) may be in any order;
+    0 log 0 is 0, and eigenvalues within rounding of 0 count as 0. ValueError unless 0 < a <= inf.
     """
     _check_order(order)
     p = spectrum[spectrum > rounding(spectrum.dtype, len(spectrum)) * spectrum.max()]

@@ -5,6 +5,7 @@ matrix of n items. It counts the distinct items, from 1 (all equal) to n (no two
 prompts, vendi = conditional_vendi * information_vendi: the diversity that the prompts do not
 explain, times the diversity that they do. RKE is the Vendi score of order 2, a ratio of squared
 Frobenius norms; the `rke` functions and `intdiv` need no eigenvalues and store no (n, n) matrix.
+In formulas, ∘ is the elementwise product and H_a the entropy in `vendi`.
 
 Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, row indices of a
 `Precomputed` matrix, or streams of chunks (see `streams.as_stream`). `RandomFourier` spectra, and
@@ -82,7 +83,7 @@ def vendi(
     if weights is not None:
         rows = gather(rows)
         weights = _probabilities(weights, len(rows))
-    return spectrum.entropies(rows, [Part(kernel)], entropy, weights)[0].exp()
+    return spectrum.entropy(rows, kernel, entropy, weights).exp()
 
 
 def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:
@@ -125,8 +126,6 @@ def conditional_vendi(
 
         conditional_vendi = exp(H_a(K_X∘K_T / n) - H_a(K_T / n))
 
-    where ∘ is the elementwise product and H_a is the entropy in `vendi`.
-
     Args:
         x: (n, d) features, or any other input that `vendi` accepts.
         t: (n, m) features of the prompts, likewise, one row for each row of x.
@@ -134,8 +133,7 @@ def conditional_vendi(
         order, truncation, spectrum: as in `vendi`, for both entropies.
 
     Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n; a truncated
-        score can fall slightly below 1.
+        0-d float64, as in `vendi`, 1 <= score <= n; slightly below 1 is possible with truncation.
 
     Raises:
         ValueError: x and t differ in n; or as in `vendi`.
@@ -160,16 +158,8 @@ def conditional_rke(
 
         conditional_rke = |K_T|_F^2 / |K_X∘K_T|_F^2
 
-    O(n^2 (d + m)) time and O(n (d + m)) memory, without eigenvalues.
-
-    Args:
-        x, t, kernel_x, kernel_t, spectrum: as in `conditional_vendi`.
-
-    Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
-
-    Raises:
-        ValueError: x and t differ in n; or as in `vendi`.
+    In [1, n]. O(n^2 (d + m)) time and O(n (d + m)) memory, without eigenvalues. Arguments, result
+    and errors are those of `conditional_vendi`.
 
     Example:
         >>> import torch
@@ -195,15 +185,13 @@ def information_vendi(
 
         information_vendi = exp(H_a(K_X / n) + H_a(K_T / n) - H_a(K_X∘K_T / n))
 
-    which equals vendi / conditional_vendi.
-
     Args:
         x, t, kernel_x, kernel_t: as in `conditional_vendi`.
         order, truncation, spectrum: as in `vendi`, for all three entropies.
 
     Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n; it can fall slightly
-        below 1 if it is truncated or its order is not 1.
+        0-d float64, as in `vendi`, 1 <= score <= n; slightly below 1 is possible with truncation
+        or an order other than 1.
 
     Raises:
         ValueError: x and t differ in n; or as in `vendi`.
@@ -227,17 +215,8 @@ def information_rke(
 
         information_rke = n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2)
 
-    O(n^2 (d + m)) time and O(n (d + m)) memory, without eigenvalues.
-
-    Args:
-        x, t, kernel_x, kernel_t, spectrum: as in `conditional_vendi`.
-
-    Returns:
-        0-d float64 on x's device, without an autograd graph, 0 < score <= n; it can fall
-        slightly below 1.
-
-    Raises:
-        ValueError: x and t differ in n; or as in `vendi`.
+    In (0, n]; slightly below 1 is possible. O(n^2 (d + m)) time and O(n (d + m)) memory, without
+    eigenvalues. Arguments, result and errors are those of `information_vendi`.
 
     Example:
         >>> import torch
@@ -287,14 +266,7 @@ def cluster_rke(
 ) -> Tensor:
     """Mean RKE score of given clusters, weighted by their sizes: `cluster_vendi` of order 2.
 
-    Args:
-        x, clusters, kernel, spectrum: as in `cluster_vendi`.
-
-    Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
-
-    Raises:
-        ValueError: there are not n labels; or as in `vendi`.
+    In [1, n]. Arguments, result and errors are those of `cluster_vendi`.
 
     Example:
         >>> import torch
@@ -311,7 +283,7 @@ def vendi_by_label(
     """(label, number of items, Vendi score) of each group of items of x: (n, d) by label."""
     rows = gather(read(x, kernel))
     return [
-        (label, len(members), spectrum.entropies(rows[members], [Part(kernel)], entropy)[0].exp())
+        (label, len(members), spectrum.entropy(rows[members], kernel, entropy).exp())
         for label, members in rows_by_label(labels, len(rows)).items()
     ]
 
@@ -357,11 +329,9 @@ class Parts(NamedTuple):
 
 
 def read(items: Items, kernel: Kernel) -> Rows:
-    """Validates the items and converts them to rows that the kernel compares, or a stream of rows.
-
-    A kernel with a `read` of its own, such as `Precomputed`, takes no streams.
-    """
+    """The items as rows that the kernel compares, or as a stream of rows."""
     as_kernel(kernel)
+    # kernels with their own `read`, such as `Precomputed`, do not accept streams
     stream = as_stream(items) if type(kernel).read is Kernel.read else None
     return kernel.read(items) if stream is None else stream
 

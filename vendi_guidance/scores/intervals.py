@@ -1,9 +1,8 @@
 """Confidence intervals of scores.
 
-The score of n items differs from the score of their population in two ways: by random variation,
-and by a bias at finite n. The diagonal of K raises the mean of K^2, and an untruncated Vendi score
-with a Gaussian kernel keeps growing with n (Ospanov & Farnia, UAI 2025). Each method below states
-which of the two its interval covers.
+A score of n items differs from that of their population by random variation, and by a bias: the
+diagonal of K raises the mean of K^2, and an untruncated Vendi score with a Gaussian kernel keeps
+growing with n (Ospanov & Farnia, UAI 2025). Each method states which of the two it covers.
 
 The jackknife applies to scores of order 2: log RKE, log Conditional-RKE and log Information-RKE are
 signed sums of logarithms of means of k(X, Y)^2 over pairs of different items. These means are
@@ -21,7 +20,7 @@ from torch import Tensor
 from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.rounding import rounding
-from vendi_guidance.kernels.standard import LEAST_EXPONENT
+from vendi_guidance.kernels.standard import MIN_EXPONENT
 from vendi_guidance.kernels.tiles import Blocks, upper_triangle
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import (
@@ -100,8 +99,8 @@ def score_interval(
 
     Raises:
         ValueError: level or subsamples is out of range; there are fewer than 20 items; items are
-            streams, have weights or differ in n; the score rejects them; or, for the jackknife,
-            all pairs of items have similarity 0.
+            streams, have weights or differ in n; or the score rejects them. Jackknife only: all
+            pairs of items have similarity 0.
 
     Example:
         >>> import torch
@@ -182,7 +181,7 @@ def jackknife(
     total = sums.sum(dim=1)
     means = total / (n * (n - 1))  # off the diagonal
     without = (total[:, None] - 2 * sums) / ((n - 1) * (n - 2))  # column i: the mean without item i
-    if not (means > 2 * math.exp(2 * LEAST_EXPONENT)).all():
+    if not (means > 2 * math.exp(2 * MIN_EXPONENT)).all():
         raise ValueError(f"no two of {n} items are similar: choose a kernel with larger bandwidth")
     sign = means.new_tensor(signs)
     relative = (n - 1) / 2 * (1 - without / means[:, None])  # E[k^2(x_i, Y)] / E k^2 - 1

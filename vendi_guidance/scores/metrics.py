@@ -121,8 +121,7 @@ class EntropyMetric(Metric):
         """The parts in the order of `signs`, for x of width d."""
         if len(self.kernels) == 1:
             return [Part(self.kernels[0])]
-        kernel_x, kernel_t = self.kernels
-        parts = Parts.of(kernel_x, kernel_t, d)
+        parts = Parts.of(self.kernels[0], self.kernels[1], d)
         return [getattr(parts, name) for name in self.signs]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
@@ -260,8 +259,7 @@ class InformationVendiScore(PromptMetric):
 
         InformationVendiScore = exp(H_a(K_X / n) + H_a(K_T / n) - H_a(K_X∘K_T / n))
 
-    which equals VendiScore / ConditionalVendiScore. In (0, n], and at least 1 for order 1 without
-    truncation. Args are those of `information_vendi`.
+    In (0, n], and at least 1 for order 1 without truncation. Args are those of `information_vendi`.
 
     Example:
         >>> import torch

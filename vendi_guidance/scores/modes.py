@@ -39,10 +39,9 @@ class Mode:
     """An eigenvector of C and the items with the largest loadings on it.
 
     Attributes:
-        eigenvalue: of K/n, in (0, 1]; they sum to 1 over all modes. If modes are well separated, it
-            is the share of items in this mode times their mean similarity.
-        rows: indices of the top items, the largest loading first.
-        loadings: u(x) of each of these items, in [-1, 1].
+        eigenvalue: of K/n, in (0, 1], with sum 1 over all modes. For well separated modes, it is
+            the share of items in this mode times their mean similarity.
+        rows, loadings: indices of the top items, and u(x) in [-1, 1] of each, the largest first.
     """
 
     eigenvalue: float

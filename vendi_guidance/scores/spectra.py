@@ -54,10 +54,10 @@ class Spectrum(ABC):
         """
 
     def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+        self, rows: Rows, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Tensor:
-        """The entropy of one kernel on x: (n, d); see `entropies`."""
-        return self.entropies(x, [Part(kernel)], entropy, weights)[0]
+        """`entropies` of one kernel on all columns."""
+        return self.entropies(rows, [Part(kernel)], entropy, weights)[0]
 
 
 @dataclass(frozen=True)
@@ -324,10 +324,7 @@ class Lanczos(Spectrum):
 def _remainder(
     tridiagonal: Tensor, squared_lengths: Tensor, moments: Tensor, order: float
 ) -> Estimate:
-    """tr f(A), with its standard error, of the deflated A with moments tr A and tr A^2.
-
-    From the (probes, steps, steps) Lanczos matrices of the probes and their squared lengths.
-    """
+    """tr f(A) from the Lanczos matrices of probes, their squared lengths, and tr A and tr A^2."""
 
     def traces(tridiagonal: Tensor) -> Tensor:
         """(probes,) estimates of tr f(A); f - a l - b l^2 has less variance than f."""
@@ -371,7 +368,7 @@ def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], I
 
 
 def _summand(p: Tensor, order: float) -> Tensor:
-    """f of the eigenvalues p: -p log p for order 1, else p^order."""
+    """f(p) of the eigenvalues p: -p log p for order 1, else p^order."""
     return torch.special.entr(p) if order == 1 else p**order
 
 

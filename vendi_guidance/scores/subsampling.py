@@ -64,10 +64,8 @@ class Subsets:
 
 
 def quantile(level: float, degrees: int | None = None) -> float:
-    """The two-sided quantile z: a share `level` in (0, 1) of the distribution lies in [-z, z].
-
-    The distribution is Student's t with these degrees of freedom, or the normal for None.
-    """
+    """z such that a share `level` in (0, 1) of the normal distribution, or of Student's t with
+    these degrees of freedom, lies in [-z, z]."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     upper = (1 + level) / 2
