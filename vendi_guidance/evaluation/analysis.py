@@ -19,8 +19,7 @@ DENSE_UP_TO = 2000
 CURVES_FROM = 2 * FEWEST
 """Fewest images for convergence curves."""
 
-EIGENVALUES = 100
-"""Most eigenvalues of a spectrum."""
+EIGENVALUES = 100  # most of a spectrum
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ class Shares:
     """One attribute in the images of one prompt.
 
     Attributes:
-        prompt: the prompt.
         count: number of images.
         shares: share of each value, by the judge's probabilities.
         named: the value that the prompt names, or None.
@@ -69,12 +68,11 @@ class AttributeScores:
     """One attribute in all images.
 
     Attributes:
-        attribute: the attribute.
-        by_prompt: the shares of its values for each prompt.
+        by_prompt: the shares of values for each prompt.
         named_kept: the share of images that show the value that their prompt names, mean over
-            prompts, with the low and high end of its 95% confidence interval (None if there are too
-            few prompts). The interval accounts for the choice of prompts and for the judge's
-            uncertainty about these images. None if no prompt names a value.
+            prompts, and the ends of its 95% confidence interval (None for too few prompts), which
+            covers the choice of prompts and the judge's uncertainty. None if no prompt names a
+            value.
         drawn: (n, samples) indices of sampled values for all images of the batch; 0 for images of
             prompts that the attribute does not apply to.
     """
@@ -95,7 +93,7 @@ class AttributeScores:
 
 @dataclass(frozen=True)
 class Spread:
-    """The effective number of an attribute's values, or of looks, in the images of a prompt.
+    """The effective number of an attribute's values, or the number of looks, in a prompt's images.
 
     Attributes:
         title: the attribute's title, or `LOOKS`.
@@ -145,8 +143,6 @@ def attribute_scores(
     """The values of each attribute in the images of each prompt.
 
     Args:
-        batch: the images and their prompts.
-        attributes: the attributes.
         judge: None uses labels (of people or another model) from the columns of `metadata.jsonl`
             with the attributes' names.
         features: (n, d) features by `judge.embed`, if known.
@@ -187,8 +183,8 @@ def attribute_spreads(
     """The spread over each attribute that a prompt leaves open, and looks if one leaves two open.
 
     Args:
-        scores: the scores of each attribute, with the values sampled for each image.
-        prompts: the n images' prompts.
+        scores: the result of `attribute_scores`.
+        prompts: the prompts of the n images.
         mix: the mix of the training images, if known.
     """
     attributes = [one.attribute for one in scores]
@@ -208,17 +204,10 @@ def attribute_spreads(
     for title, by_prompt in found.items():
         mean, limit = partial(_mean, title), float(most[title])
         ends = _interval([*by_prompt], partial(mean, by_prompt))
-        spreads.append(
-            Spread(
-                title,
-                most=limit,
-                by_prompt=by_prompt,
-                value=mean(by_prompt, by_prompt),
-                interval=None if ends is None else (max(1.0, ends[0]), min(limit, ends[1])),
-                even=mean(even[title], by_prompt),
-                training=mean(training[title], by_prompt) if title in training else None,
-            )
-        )
+        ends = ends and (max(1.0, ends[0]), min(limit, ends[1]))
+        value, of_even = mean(by_prompt, by_prompt), mean(even[title], by_prompt)
+        of_training = mean(training[title], by_prompt) if title in training else None
+        spreads.append(Spread(title, limit, by_prompt, value, ends, of_even, of_training))
     return spreads
 
 
@@ -242,10 +231,9 @@ def sample_values(p: Tensor, count: int, generator: torch.Generator) -> Tensor:
     Samples are stratified (a Latin hypercube): each value occurs in a share p of an image's samples
     up to rounding, so means vary less than with independent samples.
     """
-    order = torch.rand(
-        len(p), count, generator=generator, dtype=torch.float32, device="cpu"
-    ).argsort(1)
-    within = torch.rand(len(p), count, generator=generator, dtype=p.dtype, device="cpu")
+    shape = len(p), count
+    order = torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu").argsort(1)
+    within = torch.rand(shape, generator=generator, dtype=p.dtype, device="cpu")
     edges = (p / p.sum(1, keepdim=True)).cumsum(1)
     indices = torch.searchsorted(edges, (order + within) / count, right=True)
     return indices.clamp(max=p.shape[1] - 1)  # the last edge may round to less than 1

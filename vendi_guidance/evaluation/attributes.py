@@ -133,20 +133,14 @@ def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]
 def judged(
     batch: Batch, attribute: Attribute, judge: Any, features: Tensor | None = None
 ) -> Tensor:
-    """(n, values) float64 probabilities of an attribute's values.
-
-    Args:
-        judge: an `AttributeJudge`; None uses the labels in `metadata.jsonl`.
-        features: (n, d) features that a `FeatureJudge` computed from the images, if known.
-    """
+    """(n, values) float64 probabilities by an `AttributeJudge`, or by the labels in
+    `metadata.jsonl` without one; from the judge's (n, d) features of the images, if known."""
     if judge is None:
         return _labelled(batch, attribute)
     if features is not None:
         return _checked(judge.from_features(features, attribute), attribute, len(features))
-    parts = [
-        _checked(judge(images, prompts, attribute), attribute, len(images))
-        for images, prompts in batch.chunks()
-    ]
+    chunks = batch.chunks()
+    parts = [_checked(judge(*chunk, attribute), attribute, len(chunk[0])) for chunk in chunks]
     return torch.cat(parts)
 
 

@@ -88,12 +88,11 @@ class Batch:
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images, given by positions and in their order."""
-        columns: dict[str, Any] = {}
+        taken: dict[str, Any] = {"images": self.images.take(rows)}
         for name in ("prompts", "seconds", "rows", "groups"):
-            column = getattr(self, name)
-            if column is not None:
-                columns[name] = [column[i] for i in rows]
-        return replace(self, images=self.images.take(rows), **columns)
+            if (column := getattr(self, name)) is not None:
+                taken[name] = [column[i] for i in rows]
+        return replace(self, **taken)
 
     def chunks(self) -> Iterator[tuple[list[Image.Image], list[str]]]:
         """All images in order, in lists of at most `AT_ONCE`, with their prompts (if any)."""
@@ -116,8 +115,8 @@ class Batch:
                     f"columns are {', '.join(numeric) or 'none'}"
                 )
             if not _is_number(row[name]):
-                file, value = row["file_name"], row[name]
-                raise ValueError(f"column {name!r} of {file} is {value!r}, not a finite number")
+                where = f"column {name!r} of {row['file_name']}"
+                raise ValueError(f"{where} is {row[name]!r}, not a finite number")
         return [float(row[name]) for row in self.rows]
 
 
@@ -132,16 +131,12 @@ def as_batch(
     """Make a batch of images from any source.
 
     Args:
-        images: one of
-
-            * a `Batch`;
-            * the path of a folder: a Hugging Face imagefolder with `metadata.jsonl`, from which
-              prompts and seconds are read too, or any folder of images, with prompts in one of the
-              files that `storage.captions` describes;
-            * a `datasets.Dataset` with a column of images and optionally one of prompts;
-            * an array (n, h, w) or (n, h, w, 1 to 4), or a tensor (n, 1 to 4, h, w), of bytes or of
-              floats in [0, 1];
-            * a sequence of PIL images, paths, arrays (h, w, c) or tensors (c, h, w).
+        images: a `Batch`; the path of a Hugging Face imagefolder with `metadata.jsonl`, from which
+            prompts and seconds are read too, or of any folder of images, with prompts in files as
+            in `storage.captions`; a `datasets.Dataset` with a column of images and optionally one
+            of prompts; an array (n, h, w) or (n, h, w, 1 to 4) or a tensor (n, 1 to 4, h, w), of
+            bytes or of floats in [0, 1]; or a sequence of PIL images, paths, arrays (h, w, c) or
+            tensors (c, h, w).
         prompts: n prompts; None uses those of the folder or dataset, if any. Images of a folder
             without a prompt are left out if others have one.
         groups: n labels of images that belong together; None groups images by prompt.
@@ -213,8 +208,7 @@ def _from_sequence(images: Any) -> LazyImages:
 
 
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
-    """The images that `metadata.jsonl` lists, or all without one; if some have prompts, only
-    those."""
+    """The images in `metadata.jsonl`, or all without one; if some have prompts, only those."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     files, name = image_files(folder), folder.resolve().name
@@ -224,7 +218,8 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         listed = read_metadata(folder)
         paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
         if read_prompts:
-            prompts = [_prompt_of(row) for row in rows]
+            columns = ([row.get(name) for name in PROMPT_COLUMNS] for row in rows)
+            prompts = [next((text for text in row if text is not None), None) for row in columns]
     elif files:
         paths, captions = files, find_captions(folder, files) if read_prompts else None
         if captions is not None:
@@ -253,12 +248,6 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         rows,
         note,
     )
-
-
-def _prompt_of(row: dict[str, Any]) -> Any:
-    """The prompt in a row of `metadata.jsonl`; None without one."""
-    columns = (row.get(name) for name in PROMPT_COLUMNS)
-    return next((value for value in columns if value is not None), None)
 
 
 def _is_number(value: Any) -> bool:

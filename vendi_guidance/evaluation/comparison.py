@@ -6,6 +6,7 @@ that the variation between prompts cancels.
 """
 
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,10 +19,8 @@ from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import Comparison, Difference, Report
 from vendi_guidance.scores.groups import rows_by_label
 
-DECISIVE = (
-    *("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt"),
-    *("truncation", "clip", "faithfulness"),
-)
+OF_FEATURES = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
+DECISIVE = (*OF_FEATURES, "truncation", "clip", "faithfulness")
 """Settings that must agree for scores to be comparable."""
 
 
@@ -29,9 +28,9 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
     """Compare the scores of two batches, with 95% confidence intervals of the changes.
 
     Args:
-        first, second: reports made with the same settings. Kernels without `==`, such as
-            `Precomputed`, must be the same object (see `Embedding.with_kernels_of`). Scores against
-            reference images are left out unless both reports have the same reference images.
+        first, second: reports made with the same settings and equal kernels; those without `==`,
+            such as `Precomputed`, must be the same object (see `Embedding.with_kernels_of`). Scores
+            against reference images are left out unless both have the same reference images.
         progress: show a progress bar.
 
     Raises:
@@ -94,12 +93,8 @@ def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:
         other = rows_by_label(second.groups, len(second))
         sizes = {label: min(len(one[label]), len(other[label])) for label in one if label in other}
         if sizes:
-            return [
-                torch.tensor(
-                    sorted(i for label, n in sizes.items() for i in rows[label][:n]), device="cpu"
-                )
-                for rows in (one, other)
-            ]
+            both = ([rows[label][:n] for label, n in sizes.items()] for rows in (one, other))
+            return [torch.tensor(sorted(chain(*rows)), device="cpu") for rows in both]
     return [torch.arange(min(len(first), len(second)), device="cpu")] * 2
 
 
@@ -112,8 +107,6 @@ def _difference(
         pairs = pairs[:1]
     is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
     change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
-    ends = None
-    if subsamples is not None and changes:
-        ends = subsamples.interval(change, changes, is_ratio=is_ratio)
+    ends = subsamples and changes and subsamples.interval(change, changes, is_ratio=is_ratio)
     low, high = ends or (None, None)
     return Difference(*pairs[0], change, low, high, is_ratio)

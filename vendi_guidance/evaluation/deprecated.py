@@ -1,7 +1,7 @@
 """Deprecated keyword arguments of `evaluate`, which still work with a warning."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
@@ -14,18 +14,13 @@ from vendi_guidance.evaluation.judges import Judges
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-VALUES: dict[str, type] = {"embedding": Embedding, "judges": Judges, "reader": ImageReader}
-"""The types of the parameters that group the earlier keywords."""
-
-FIELDS = {
-    "image_embedder": ("embedding", "image"),
-    "prompt_embedder": ("embedding", "prompt"),
-    **{name: ("embedding", name) for name in ("kernel_image", "kernel_prompt", "truncation")},
-    **{name: ("judges", name) for name in ("clip", "faithfulness", "labels")},
-    **{name: ("judges", name) for name in ("attributes", "attribute_judge")},
-    **{name: ("reader", name) for name in ("cache", "workers", "on_bad_image", "progress")},
+RENAMED = {"image_embedder": "image", "prompt_embedder": "prompt"}
+REPLACEMENTS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "embedding": (Embedding, (*RENAMED, "kernel_image", "kernel_prompt", "truncation")),
+    "judges": (Judges, ("clip", "faithfulness", "labels", "attributes", "attribute_judge")),
+    "reader": (ImageReader, ("cache", "workers", "on_bad_image", "progress")),
 }
-"""The parameter and its field that replace each keyword."""
+"""Parameters of `evaluate`, with the earlier keywords that are fields of their types now."""
 
 
 def takes_deprecated_keywords(
@@ -35,28 +30,24 @@ def takes_deprecated_keywords(
 
     @wraps(evaluate)
     def wrapper(*arguments: Any, **given: Any) -> Any:
-        old = [name for name in (*FIELDS, "reference", "groups", "seconds") if name in given]
-        if not old:
+        keywords, new = {**given}, []
+        for parameter, (kind, names) in REPLACEMENTS.items():
+            values = {RENAMED.get(name, name): given.pop(name) for name in names if name in given}
+            if values:
+                given[parameter] = replace(given.get(parameter, kind()), **values)
+                new.append(f"{parameter}={kind.__name__}({_elided(values)})")
+        if "reference" in given:
+            given["references"] = given.pop("reference")
+            new.append("references=...")
+        for_batch = {name: given.pop(name) for name in ("groups", "seconds") if name in given}
+        if for_batch:
+            new.insert(0, f"as_batch(images, prompts, {_elided(for_batch)})")
+        if not new:
             return evaluate(*arguments, **given)
-        calls: dict[str, list[str]] = {}  # what to write instead: a call and its arguments
-        for_batch = {}
-        for name in old:
-            value = given.pop(name)
-            if name == "reference":
-                given["references"] = value
-                calls["references=..."] = []
-            elif name in FIELDS:
-                parameter, field = FIELDS[name]
-                kind = VALUES[parameter]
-                given[parameter] = replace(given.get(parameter, kind()), **{field: value})
-                calls.setdefault(f"{parameter}={kind.__name__}", []).append(f"{field}=...")
-            else:
-                for_batch[name] = value
-                calls.setdefault("as_batch", ["images", "prompts"]).append(f"{name}=...")
-        new = [f"{call}({', '.join(fields)})" if fields else call for call, fields in calls.items()]
+        old = _elided(name for name in keywords if name not in given)
         warnings.warn(
-            f"evaluate({', '.join(f'{name}=...' for name in old)}) is deprecated and will be "
-            f"removed in the next version: write evaluate({', '.join(new)})",
+            f"evaluate({old}) is deprecated and will be removed in the next version: write "
+            f"evaluate({', '.join(new)})",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -67,3 +58,7 @@ def takes_deprecated_keywords(
         return evaluate(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+def _elided(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}=..." for name in names)

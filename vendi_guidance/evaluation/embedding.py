@@ -200,11 +200,8 @@ def choose_kernel(
 ) -> tuple[Kernel, dict[str, Any]]:
     """A kernel for (n, d) features, and its settings as JSON values.
 
-    Args:
-        kernel: the kernel; None chooses a Gaussian by the features.
-        usual: bandwidths by embedder name; for other embedders, the median distance of `x`.
-        embedder: the settings of the embedder.
-        x: (n, d) features.
+    None is a Gaussian with the `usual` bandwidth for the embedder's name, or else the features'
+    median distance.
     """
     if kernel is None and embedder["name"] in usual:
         kernel = Gaussian(usual[embedder["name"]])

@@ -22,7 +22,7 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
-from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Subsamples, subsample
+from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Interval, Subsamples, subsample
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images, own_features
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import Report, ScoreResult
@@ -91,15 +91,14 @@ def evaluate(
     spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__, **vars(spectrum)}
     subsamples = subsample([inputs.groups], [len(inputs)])
-    settings["interval"] = (
-        None if subsamples is None else {"level": LEVEL, "drawn": subsamples.unit}
-    )
+    settings["interval"] = subsamples and {"level": LEVEL, "drawn": subsamples.unit}
     values = inputs.scores(spectrum)
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
     for score in filter(values.__contains__, MEASURES):
         ends = _interval(score, values[score], of_parts, subsamples, inputs.lower_bound(score))
-        scores[score] = ScoreResult(values[score], *ends, basis(score, settings))
+        low, high = ends or (None, None)
+        scores[score] = ScoreResult(values[score], low, high, basis(score, settings))
     judge = judges.attribute_judge
     features = own_features(judged, judge)
     attributes = attribute_scores(judged.batch, judges.attributes, judge, features)
@@ -171,24 +170,15 @@ def _interval(
     scores: list[dict[str, float]],
     subsamples: Subsamples | None,
     lower_bound: float,
-) -> tuple[float | None, float | None]:
-    """The confidence interval of a score, clipped to its range.
-
-    Args:
-        scores: all scores of each subsample.
-        lower_bound: see `ScoreInputs.lower_bound`.
-
-    Returns:
-        Its ends; None for both if a subsample is too small for the score, or nothing varies.
-    """
+) -> Interval | None:
+    """The confidence interval of a score, clipped to its range, from the scores of each subsample;
+    None if a subsample is too small for the score, or nothing varies."""
     if subsamples is None or not all(name in part for part in scores):
-        return None, None
+        return None
     measure, of_parts = MEASURES[name], [part[name] for part in scores]
     is_ratio = measure.is_ratio and min(value, *of_parts) > 0
     ends = subsamples.interval(value, of_parts, is_ratio=is_ratio)
-    if ends is None:
-        return None, None
-    return max(ends[0], lower_bound, measure.low), min(ends[1], measure.high)
+    return ends and (max(ends[0], lower_bound, measure.low), min(ends[1], measure.high))
 
 
 def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples | None) -> str:

@@ -12,6 +12,7 @@ proportional to the score, so their intervals are computed from logarithms.
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import torch
@@ -80,9 +81,7 @@ class Subsamples:
 def subsample(
     batches: Sequence[Sequence[Hashable] | None], sizes: Sequence[int], *, count: int = 50
 ) -> Subsamples | None:
-    """Draw random subsets of at most half of each batch.
-
-    Subsets have the same prompts in all batches if all batches have the same prompts.
+    """Random subsets of at most half of each batch, paired by prompt if all have the same prompts.
 
     Args:
         batches: for each batch, the labels of its images, such as prompts; None without labels.
@@ -125,8 +124,8 @@ def _draw_prompts(
             labels = list(groups)
             order = torch.randperm(len(labels), generator=generator, device="cpu")
             chosen = [labels[i] for i in order[:m]]
-        rows = sorted(row for label in chosen for row in groups[label])
-        parts.append(torch.tensor(rows, device="cpu"))
+        rows = chain(*(groups[label] for label in chosen))
+        parts.append(torch.tensor(sorted(rows), device="cpu"))
     return tuple(parts)
 
 

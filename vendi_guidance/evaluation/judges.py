@@ -90,9 +90,7 @@ def _faithfulness(
     name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
     if batch.prompts is None:
         raise ValueError(f"{name} compares images with prompts: give the prompts too")
-    parts = [
-        _numbers(given(images, prompts), len(images), name) for images, prompts in batch.chunks()
-    ]
+    parts = [_numbers(given(*chunk), len(chunk[0]), name) for chunk in batch.chunks()]
     return torch.cat(parts), name
 
 

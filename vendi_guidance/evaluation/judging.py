@@ -102,11 +102,8 @@ class Judging:
     judges: Judges = NO_JUDGES
 
     def unguided(self, folder: Path) -> tuple[Report, dict[str, Any]]:
-        """Evaluate the unguided run in a folder.
-
-        Returns:
-            Its report, and the arguments to evaluate other runs with, so that they are comparable.
-        """
+        """The report of the unguided run in a folder, and the arguments of `evaluate` that make
+        other runs comparable with it."""
         name = "clip" if isinstance(self.faithfulness, tuple) else "faithfulness"
         given: dict[str, Any] = {name: self.faithfulness}
         judges = replace(self.judges, **given)

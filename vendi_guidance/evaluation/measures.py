@@ -109,12 +109,7 @@ HEADLINE = ("conditional_vendi", "vendi")
 
 
 def basis(name: str, settings: dict[str, Any]) -> str:
-    """What a score depends on, as text to print beside it.
-
-    Args:
-        name: the score's name in `MEASURES`.
-        settings: the report's settings.
-    """
+    """The settings of a report that the score of this name depends on, as text."""
     n = f"n = {settings['images']:,}"
     images = describe_embedder(settings["image_embedder"])
     if name == "seconds_per_image":

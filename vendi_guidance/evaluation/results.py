@@ -1,6 +1,7 @@
 """The results of an evaluation: scores, their differences, and a verdict in words."""
 
 from dataclasses import dataclass, field
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,7 @@ class Report:
         analysis: groups, modes, spectra and convergence curves.
         images: the n evaluated images.
         inputs: features, kernels and labels that the scores are computed from, one row per image.
-        attributes: for each attribute, the shares of its values by prompt, and how often images
-            show a value that their prompt names.
+        attributes: shares of each attribute's values by prompt, and of values that prompts name.
         spreads: effective values of each attribute that prompts leave open, and looks.
         notes: remarks to show beside the scores, one sentence each.
 
@@ -80,8 +80,7 @@ class Report:
         Raises:
             OSError: the folder cannot be written.
         """
-        # imported here, because importing matplotlib takes a second
-        from vendi_guidance.evaluation.report.writer import save_report
+        from vendi_guidance.evaluation.report.writer import save_report  # matplotlib is slow
 
         return save_report(Path(folder), [self])
 
@@ -103,7 +102,7 @@ class Difference:
         first, second: the scores of the compared images.
         change: second / first if `is_ratio`, else second - first.
         low, high: the 95% confidence interval of the change; None if there are too few images.
-        is_ratio: whether the change is a ratio; False for all scores if one of them is 0.
+        is_ratio: whether the change is a ratio; False also if a batch or a subsample scores 0.
     """
 
     first: float
@@ -135,9 +134,8 @@ class Difference:
     @property
     def is_significant(self) -> bool:
         """Whether the confidence interval excludes "no change"."""
-        if self.interval is None:
-            return False
-        return not self.interval[0] <= self._no_change <= self.interval[1]
+        low, high = self.interval or (-inf, inf)
+        return not low <= self._no_change <= high
 
     def significance(self, measure: Measure) -> str:
         """Whether the change is significant: "yes", "no", or "negligible" if it is but rounds to
@@ -195,10 +193,8 @@ class Comparison:
         if low is None or high is None:
             scores = f"{measure.format(found.second)} against {measure.format(found.first)}"
             if self.drawn is not None:
-                return (
-                    f"{measure.title} of {second} is {scores} of {first}; there is no confidence "
-                    "interval, because nothing varies."
-                )
+                text = f"{measure.title} of {second} is {scores} of {first}"
+                return f"{text}; nothing varies, so there is no confidence interval."
             return (
                 f"Too few images to tell {second} from {first}: {measure.title} is {scores}. "
                 f"A verdict needs {ENOUGH}, in each run; there are {self.compared}."

@@ -93,9 +93,9 @@ def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
     chosen = evenly_spaced(labels, PROMPTS)
     columns = [[groups.get(label) for label in chosen] for groups in by_label]
     most = max(len(group.rows[:IMAGES]) for column in columns for group in column if group)
-    height = -(-most // COLUMNS) * TILE
-    size = (len(reports) * (COLUMNS * TILE + 30), len(chosen) * (height + 30) + 50)
-    figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, layout="constrained")
+    width, height = len(reports) * (COLUMNS * TILE + 30), -(-most // COLUMNS) * TILE + 30
+    size = (width / 100, (len(chosen) * height + 50) / 100)
+    figure = Figure(figsize=size, dpi=100, layout="constrained")
     parts = figure.subfigures(1, len(reports), squeeze=False, wspace=0.06)[0]
     for part, report, column in zip(parts, reports, columns, strict=True):
         looks = report.scores.get("looks_per_prompt")

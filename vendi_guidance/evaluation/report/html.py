@@ -31,11 +31,7 @@ so they need keyboard focus."""
 def as_page(
     reports: Sequence[Report], comparison: Comparison | None, figures: Mapping[str, Figure]
 ) -> str:
-    """The page of one report, or of two and their comparison.
-
-    Args:
-        figures: as returned by `figures.draw_figures`.
-    """
+    """The page of one report, or of two and their comparison, with figures by `draw_figures`."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
     # the groups of the first run, least diverse first, then those that only the second run has
     by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
@@ -54,8 +50,7 @@ def as_page(
         least=rows[:GROUPS_AT_EITHER_END],
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
-        # the first images of a group may differ from later ones
-        some_of=partial(evenly_spaced, count=OF_EACH_GROUP),
+        some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # later images may look different
         limits=LIMITS,
     )
 
@@ -71,10 +66,8 @@ def render(
     """Render a template of a package, which may extend or include those of the report.
 
     Args:
-        template: file name of the template.
-        reports: the reports in the table of attributes.
+        reports: reports for the table of attributes.
         figures: figures to embed as SVG, by name.
-        package: package with the template.
         names: names to show for the reports; None shows their own.
         values: further variables of the template.
     """
