@@ -12,7 +12,7 @@ WRONG = [
     (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-model")),
     (["--image-embedder", "eyes"], ("eyes",)),
     (["--model", "no/such/model"], ("no/such/model",)),
-    (["--offload", "sequential"], ("--offload sequential keeps parts", "--device is cpu")),
+    (["--offload", "sequential"], ("--offload sequential moves parts", "--device is cpu")),
 ]
 """Options of both, and what the sentence has to say."""
 

@@ -1,8 +1,8 @@
-"""A judge without weights of its own: the model that generates.
+"""A faithfulness judge that needs no other weights: the model that generates the images.
 
-A diffusion model is a classifier of prompts (Li et al., ICCV 2023): of several prompts, an image's
-own is the one with which the network removes noise from it best. That holds for every look that the
-model knows, also for those that its unguided images never show.
+A diffusion model is a zero-shot classifier of prompts (Li et al., ICCV 2023): the prompt of an
+image is the one with which the network denoises it with the smallest error. This works for every
+look that the model knows, including those that its unguided images never show.
 """
 
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ from vendi_guidance.adapter.vae import encode, frozen
 from vendi_guidance.runs.sweep import Sweep
 
 STEPS = 4
-"""Of each call; all but the first, whose latents are noise alone, predict the noised image."""
+"""Denoising steps per call. The first starts from pure noise, so only the others are scored."""
 
 ALTERNATIVES = 4
-"""Prompts that an image's own one is compared with, at most."""
+"""Maximum number of other prompts to compare an image's prompt with."""
 
 
 class OwnModel:
-    """1 for an image that the model recognises as its own prompt's, else 0.
+    """Scores an image 1 if its prompt has the smallest denoising error of all compared, else 0.
 
-    It costs an image `STEPS` evaluations of the network for each prompt compared.
+    Each image takes `STEPS` network evaluations for each prompt compared.
 
     Args:
-        runs: with the model, which is loaded on use.
-        prompts: of the runs; an image's alternatives are those that follow its own, or the empty
-            prompt where there is but one.
+        runs: runs of the model, which is loaded on first use.
+        prompts: of the runs. An image's prompt is compared with those that follow it, or with the
+            empty prompt if it is the only one.
     """
 
     def __init__(self, runs: Sweep, prompts: Sequence[str]) -> None:
@@ -44,42 +44,43 @@ class OwnModel:
         self._prompts = list(dict.fromkeys(prompts))
 
     def __call__(self, images: Sequence[Image], prompts: Sequence[str]) -> Tensor:
-        asked = [[prompt, *self.alternatives(prompt)] for prompt in prompts]
-        size = max(1, 2 * self._runs.options.batch_size // len(asked[0]))  # as many rows as CFG has
+        candidates = [[prompt, *self.alternatives(prompt)] for prompt in prompts]
+        rows = 2 * self._runs.options.batch_size  # of the network with CFG
+        size = max(1, rows // len(candidates[0]))
         best = []
         for start in range(0, len(images), size):
-            errors = self.errors(images[start : start + size], asked[start : start + size])
+            errors = self.errors(images[start : start + size], candidates[start : start + size])
             best.append(errors.argmin(dim=1))
         return (torch.cat(best) == 0).double().cpu()
 
     def alternatives(self, prompt: str) -> list[str]:
-        """What a prompt is compared with: as many for each."""
-        known, count = self._prompts, min(ALTERNATIVES, len(self._prompts) - 1)
-        place = known.index(prompt)
-        return [known[(place + i) % len(known)] for i in range(1, count + 1)] or [""]
+        """The prompts to compare a prompt with, equally many for each prompt."""
+        start = self._prompts.index(prompt)
+        others = self._prompts[start + 1 :] + self._prompts[:start]
+        return others[:ALTERNATIVES] or [""]
 
     @torch.no_grad()
-    def errors(self, images: Sequence[Image], asked: Sequence[Sequence[str]]) -> Tensor:
-        """(n, k) mean squared errors of the noise predicted for n images with k prompts each.
+    def errors(self, images: Sequence[Image], candidates: Sequence[Sequence[str]]) -> Tensor:
+        """(n, k) mean squared errors of the predicted noise, for n images with k prompts each.
 
         Raises:
-            ValueError: the pipeline has no VAE, or its scheduler's predictions are not known.
+            ValueError: the pipeline has no VAE, or a scheduler whose predictions cannot be read.
         """
         pipe, sampling = self._runs.pipe, self._runs.model.sampling
-        k = len(asked[0])
+        k = len(candidates[0])
         with frozen(pipe.vae):
             clean = encode(pipe, _pixels(images)).float().repeat_interleave(k, dim=0)
-        # one noise for all: prompts and images are compared with the same
+        # the same noise for all images and prompts, so that only they differ
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(clean.shape[1:], generator=generator).to(clean)
         total = torch.zeros(len(clean), device=clean.device)
 
         def follow(step: int, latents: Tensor) -> Tensor:
-            """Add the errors of a step, and the latents of the next."""
+            """Add up the errors of a step; returns the noised images as latents of the next."""
             before, after = watch.levels
             if step:
-                found = watch.prediction.denoised.to(clean) - clean
-                total.add_(found.flatten(1).square().mean(1) * (before.signal / before.noise) ** 2)
+                error = watch.prediction.denoised.to(clean) - clean
+                total.add_(error.flatten(1).square().mean(1) * (before.signal / before.noise) ** 2)
             if not after.noise:
                 return latents
             continue_from_here(pipe.scheduler)
@@ -96,7 +97,7 @@ class OwnModel:
             given = {"callback": in_place}
         if sampling.guidance_scale is not None:
             given[sampling.scale_name] = min(sampling.guidance_scale, family_of(pipe).no_cfg)
-        prompts = [prompt for of_image in asked for prompt in of_image]
+        prompts = [prompt for of_image in candidates for prompt in of_image]
         pipe.guidance = VendiGuidance(strength=0)
         with Watch(pipe.scheduler) as watch:
             call = sampling.arguments(prompts) | given | {"num_inference_steps": STEPS}
@@ -107,6 +108,6 @@ class OwnModel:
 
 
 def _pixels(images: Sequence[Image]) -> Tensor:
-    """(n, 3, h, w) in [-1, 1]."""
+    """Images as a tensor, (n, 3, h, w) in [-1, 1]."""
     arrays = np.stack([np.asarray(image.convert("RGB")) for image in images])
     return torch.from_numpy(arrays).movedim(-1, 1) / 127.5 - 1

@@ -1,8 +1,8 @@
-"""The search for settings: an Optuna study whose trials are runs in folders of their own.
+"""The search for a strength: an Optuna study in which each trial is a run in its own folder.
 
-Optuna's journal file says what was tried, and several processes can append to it. A trial's images
-are a run in a folder, so a process that is killed loses at most a batch: whoever comes next finds
-the trial's lock free and goes on with its run.
+Optuna's journal file records the trials, and several processes can append to it. A trial's images
+are saved as a run, so a killed process loses at most one batch: the next process finds the trial's
+lock free and continues the run.
 """
 
 import logging
@@ -29,24 +29,25 @@ UNGUIDED = "unguided"
 STUDY = "vendi-guidance tune"
 
 FIRST = (STRENGTH, 1.0, 0.25, 0.75)
-"""Strengths that are tried first, the default before all: what is found is no worse than it."""
+"""Strengths to try first. The default leads, so that the result is at least as good as it."""
 
-WEAKEST = 0.02
+LOWEST = 0.02
+"""The lowest strength to try."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished trial: a strength, and how its run compares with the unguided one."""
+    """A finished trial: its strength, and how its run compares with the unguided one."""
 
     strength: float
     outcome: Outcome
 
     @classmethod
     def read(cls, attributes: dict[str, Any]) -> "Trial":
-        """From what the journal says of it.
+        """Read a trial from its attributes in the journal.
 
         Raises:
-            KeyError, TypeError, ValueError: these are JSON values of other kinds.
+            KeyError, TypeError, ValueError: the attributes are damaged.
         """
         strength = attributes["settings"]["strength"]
         Rounds(strength=strength)
@@ -55,12 +56,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched for.
+    """The goal and limits of a search.
 
     Attributes:
-        keep: the least share of the unguided run's faithfulness.
-        trials: how many strengths to try.
-        seed: of the search.
+        keep: minimum faithfulness, as a share of the unguided run's.
+        trials: maximum number of strengths to try.
+        seed: seed of the search.
     """
 
     keep: float
@@ -68,19 +69,19 @@ class Search:
     seed: int
 
     def best(self, trials: list[Trial]) -> Trial | None:
-        """The most diverse that keeps enough; None if none does."""
-        kept = [one for one in trials if one.outcome.kept >= self.keep]
-        return max(kept, key=lambda one: one.outcome.diversity, default=None)
+        """The most diverse trial that keeps enough faithfulness; None if none does."""
+        kept = [trial for trial in trials if trial.outcome.kept >= self.keep]
+        return max(kept, key=lambda trial: trial.outcome.diversity, default=None)
 
 
 def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
-    """Begin a search in a folder, or go on with the one in it.
+    """Begin a search in a folder, or continue the one in it.
 
     Raises:
-        ValueError: it began otherwise.
+        ValueError: the search began with other settings or prompts.
         FileExistsError: the folder holds something else.
     """
-    # listed first: another process may be beginning the search, which locks, then says run.json
+    # list the files before looking for run.json: another process may be beginning the search
     visible = [path for path in output.glob("*") if path.name[0] != "."]
     if visible and not (output / MANIFEST).is_file():
         raise FileExistsError(f"--output {output} is not empty and has no search: name another")
@@ -95,17 +96,19 @@ def begin(output: Path, manifest: Manifest, prompts: list[str]) -> None:
             differences = ["PROMPTS has other prompts"]
     if differences:
         raise ValueError(
-            f"the search in {output} began with other settings: {'; '.join(differences)}; go on "
-            "with the settings that it began with, or name another folder"
+            f"the search in {output} began with other settings: {'; '.join(differences)}; use "
+            "those to continue it, or name another folder"
         )
 
 
 @dataclass(eq=False)
 class Tuner:
-    """Generates, judges and searches, in a folder that other processes may work in too.
+    """Runs a search in a folder that several processes may share.
 
     Attributes:
-        runs: with the model, prompts and images per prompt. Their folder is the search's.
+        runs: generates the images. Its output folder is that of the search.
+        search: the goal and limits.
+        judging: scores the runs.
     """
 
     runs: Sweep
@@ -117,32 +120,32 @@ class Tuner:
         return self.runs.options.output
 
     def finished(self) -> list[Trial]:
-        """The trials that are finished, by all processes."""
+        """The finished trials of all processes."""
         optuna = _optuna()
-        with self._locked():  # the first to read the study puts its first trials there
+        with self._locked():  # the first process to open the study enqueues its first trials
             complete = self._study().get_trials(states=[optuna.trial.TrialState.COMPLETE])
-            return [Trial.read(one.user_attrs) for one in complete]
+            return [Trial.read(trial.user_attrs) for trial in complete]
 
     @property
     def is_finished(self) -> bool:
-        """Whether no process is at work on a trial."""
+        """True if no process is running a trial."""
         with self._locked():
             running = _optuna().trial.TrialState.RUNNING
             return not self._study().get_trials(deepcopy=False, states=[running])
 
     def run(self) -> Iterator[Trial]:
-        """Try settings until there are enough trials, or nothing new is suggested; yields each one
-        of this process.
+        """Run trials until there are enough or Optuna suggests a strength again; yields those that
+        this process finishes.
 
         Raises:
-            SystemExit: a signal asked to stop; the trial goes on next time.
-            ValueError, OSError: a run cannot be made.
+            SystemExit: a signal asked to stop; the next call continues the trial.
+            ValueError, OSError: a run cannot be generated.
         """
-        with FileLock(self.folder / ".unguided.lock"):  # the first process makes it
+        with FileLock(self.folder / ".unguided.lock"):  # only the first process generates it
             self.runs.generate(UNGUIDED, {"strength": 0.0})
         baseline, judged_by = self.judging.unguided(self.folder / UNGUIDED)
-        while (claimed := self._claim()) is not None:
-            trial, lock, name, settings = claimed
+        while (claim := self._claim()) is not None:
+            trial, lock, name, settings = claim
             try:
                 self.runs.generate(name, settings)
                 outcome = self.judging.outcome(self.folder / name, baseline, judged_by)
@@ -155,45 +158,43 @@ class Tuner:
             yield Trial(settings["strength"], outcome)
 
     def check(self, best: Trial, seed: int) -> Outcome:
-        """How a strength does from a seed on that the search has not seen."""
+        """How the best strength compares with no guidance, from a seed the search has not used."""
         with FileLock(self.folder / ".check.lock"):
-            plain, tuned = (
-                self.runs.generate(name, {"strength": strength}, seed=seed)
-                for name, strength in (("check-unguided", 0.0), ("check-tuned", best.strength))
-            )
-        return self.judging.outcome(tuned, *self.judging.unguided(plain))
+            unguided = self.runs.generate("check-unguided", {"strength": 0.0}, seed=seed)
+            tuned = self.runs.generate("check-tuned", {"strength": best.strength}, seed=seed)
+        return self.judging.outcome(tuned, *self.judging.unguided(unguided))
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, float]] | None:
-        """A trial for this process: one that a killed process left, else a new one; None when
-        there were enough, or the next one would be one of them."""
+        """A trial for this process: one that a killed process left, else a new one; None if there
+        are enough or the new one would repeat another."""
         optuna = _optuna()
         running, complete = (optuna.trial.TrialState[name] for name in ("RUNNING", "COMPLETE"))
         with self._locked():
             study = self._study()
-            used = study.get_trials(deepcopy=False, states=[complete, running])
-            # depends on the seed and on what was tried, not on whether the search was interrupted
-            seed = self.search.seed + len(used)
+            started = study.get_trials(deepcopy=False, states=[complete, running])
+            # seeded by the number of trials, so that an interrupted search suggests the same
+            seed = self.search.seed + len(started)
             study.sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=len(FIRST))
-            for left in used:
-                if left.state == running:
-                    with suppress(Timeout):  # its process is at work
-                        return self._take(optuna.trial.Trial(study, left._trial_id))
-            if len(used) >= self.search.trials:
+            for other in started:
+                if other.state == running:
+                    with suppress(Timeout):  # its process is alive
+                        return self._take(optuna.trial.Trial(study, other._trial_id))
+            if len(started) >= self.search.trials:
                 return None
             trial = study.ask()
-            if any(suggest(trial) == one.user_attrs["settings"] for one in used):
-                # what is best is known: the rest of the budget would generate the same again
+            if any(suggest(trial) == other.user_attrs["settings"] for other in started):
+                # the search has converged: further trials would generate the same images again
                 study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
                 return None
             return self._take(trial)
 
     def _take(self, trial: Any) -> tuple[Any, FileLock, str, dict[str, float]]:
-        """A trial with its lock, its folder's name and its settings.
+        """Lock a trial; returns it with its lock, folder name and settings.
 
         Raises:
-            Timeout: another process is at work on it.
+            Timeout: another process is running it.
         """
-        # earlier versions went on with a killed process's folder in a trial of another number
+        # earlier versions continued the folder of a killed process as a trial of another number
         name = trial.user_attrs.get("folder", f"trial-{trial.number:03d}")
         settings = trial.user_attrs.get("settings", suggest(trial))
         lock = FileLock(self.folder / f".{name}.lock")
@@ -220,7 +221,7 @@ class Tuner:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes from claiming trials; name the journal if it is damaged."""
+        """Keep other processes out of the study; an error names the journal if it is damaged."""
         with FileLock(self.folder / ".claims.lock"), warnings.catch_warnings():
             warnings.simplefilter("ignore", _optuna().exceptions.ExperimentalWarning)
             try:
@@ -229,13 +230,13 @@ class Tuner:
                 raise
             except Exception as error:  # Optuna raises errors of every kind
                 raise ValueError(
-                    f"{self.folder / JOURNAL} is damaged: {reason(error)}; begin in another folder"
+                    f"{self.folder / JOURNAL} is damaged: {reason(error)}; use another folder"
                 ) from error
 
 
 def suggest(trial: Any) -> dict[str, float]:
-    """What an Optuna trial suggests, as settings of guidance."""
-    return {"strength": round(trial.suggest_float("strength", WEAKEST, 1.0), 4)}
+    """The settings of guidance that an Optuna trial suggests."""
+    return {"strength": round(trial.suggest_float("strength", LOWEST, 1.0), 4)}
 
 
 def _optuna() -> Any:
