@@ -73,8 +73,8 @@ def convergence(
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, convergence, rke
-        >>> found = convergence(rke, torch.eye(8), Cosine(), sizes=[2, 4, 8])
-        >>> [round(mean, 3) for mean in found.mean.tolist()]
+        >>> result = convergence(rke, torch.eye(8), Cosine(), sizes=[2, 4, 8])
+        >>> [round(mean, 3) for mean in result.mean.tolist()]
         [2.0, 4.0, 8.0]
     """
     z = quantile(level)

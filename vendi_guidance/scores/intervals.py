@@ -90,7 +90,7 @@ def score_interval(
     randomness of an approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
 
     Args:
-        score: a score function.
+        score: the score, such as `rke`, or any function with arguments like its own.
         arguments: of the score: first the n items (features, prompts, labels), then the kernels.
         level: confidence level, 0 < level < 1.
         subsamples, seed: number of random halves, >= 10, and their seed; 100 halves determine the
@@ -105,8 +105,8 @@ def score_interval(
     Example:
         >>> import torch
         >>> from vendi_guidance import Cosine, rke, score_interval
-        >>> found = score_interval(rke, torch.eye(4).repeat(20, 1), Cosine())
-        >>> found.low < round(found.score, 3) < found.high
+        >>> result = score_interval(rke, torch.eye(4).repeat(20, 1), Cosine())
+        >>> result.low < round(result.score, 3) < result.high
         True
     """
     z = quantile(level)
