@@ -1,6 +1,6 @@
-"""How many values and combinations of open attributes a run shows, beside training and even draws.
+"""Effective values and looks of a run, of training images and of even draws.
 
-Of a batch with labels in place of a judge.
+Batches have labels in place of a judge.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 
 @pytest.fixture
 def hues():
-    """What the images of two prompts may show, one of which names a colour that is worn too."""
+    """Two attributes of the images of two prompts, one of which names the colour of a coat."""
     asked = {"a": None, "a, red coat": "red"}
     return [
         Attribute("coat", ("red", "blue"), asked=asked),
@@ -34,12 +34,12 @@ def hues():
 
 
 def labelled(rows, prompts):
-    """A folder's images with these columns."""
+    """A batch with these rows of `metadata.jsonl`."""
     return replace(as_batch([Image.new("RGB", (8, 8))] * len(rows), prompts), rows=rows)
 
 
 def labels(*pairs):
-    """Images of prompt "a" with a coat and a hat each."""
+    """Images of prompt "a", labelled with pairs of coat and hat."""
     return labelled([{"coat": coat, "hat": hat} for coat, hat in pairs], ["a"] * len(pairs))
 
 

@@ -1,4 +1,4 @@
-"""How images spread over the values of attributes."""
+"""Attributes, and judges of which values images show."""
 
 import json
 from math import comb
@@ -59,7 +59,7 @@ def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):
 
 
 def unsure(p: float):
-    """Wrong with this probability."""
+    """A judge that gives the wrong value this probability."""
     return lambda *given: p + (1 - 2 * p) * by_brightness(*given)
 
 
@@ -74,7 +74,7 @@ def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image(
 
 
 def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
-    """Of four images that are bright with probability 0.4."""
+    """Four images are bright with probability 0.4."""
     found = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4))
     assert found.by_prompt[0].shares == pytest.approx((0.6, 0.4))
     [spread] = attribute_spreads([found], ["a room"] * 4)
@@ -175,7 +175,7 @@ def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Images of 8 prompts with a person's labels, and what may vary."""
+    """Images of 8 prompts with labels by a person, and a file of attributes."""
     rows = [
         {"prompt": f"room {number % 8}", "light": LIGHT.values[number % 2], "vqa": number / 31}
         for number in range(32)

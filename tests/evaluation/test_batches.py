@@ -1,4 +1,4 @@
-"""Whatever finished images come as."""
+"""Batches from folders, arrays, tensors, datasets and images."""
 
 import numpy as np
 import pytest
@@ -144,7 +144,7 @@ def test_what_is_wrong_in_a_folder_is_named(folder):
 
 
 class Dataset(dict):
-    """As a `datasets.Dataset`, which decodes a image when its row is asked for."""
+    """Stands in for a `datasets.Dataset`, which decodes images on access."""
 
     column_names = property(list)
 

@@ -1,4 +1,4 @@
-"""Whether two batches differ, and by more than chance."""
+"""Comparisons of two batches, and whether their differences are significant."""
 
 from dataclasses import dataclass
 

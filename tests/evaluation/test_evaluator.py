@@ -1,4 +1,4 @@
-"""A finished batch in, a report of its numbers out."""
+"""Evaluation of a finished batch."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What scores are computed from: features, and labels made by hand."""
+"""Scores from features, and from labels made by hand."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Random parts of batches, and what they say of chance."""
+"""Subsamples of batches, and confidence intervals from them."""
 
 import itertools
 from statistics import stdev

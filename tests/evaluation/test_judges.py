@@ -1,4 +1,4 @@
-"""Faithfulness by any judge: a column, numbers, a function."""
+"""Faithfulness from a column, numbers or a function."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a report leaves on disk beside its page."""
+"""The files of a report beside its page."""
 
 import json
 from dataclasses import asdict
@@ -26,7 +26,7 @@ def comparison():
 
 @pytest.fixture(scope="module")
 def folder(comparison, tmp_path_factory):
-    """Of the comparison, with what was there before: notes, and a figure of an earlier version."""
+    """A saved comparison, in a folder that held notes and a figure of an earlier version."""
     folder = tmp_path_factory.mktemp("reports")
     earlier = {"format": "vendi-guidance report", "files": ["similarities-1.png"]}
     (folder / "report.json").write_text(json.dumps(earlier))

@@ -30,8 +30,8 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The page of two runs of hostile names and prompts, that of one run, and that of two images
-    without prompts."""
+    """The pages of two runs with hostile names and prompts, of one run, and of two images without
+    prompts."""
     folder = tmp_path_factory.mktemp("reports")
     prompts = [HOSTILE[i // 8] for i in range(64)]
     runs = [
@@ -50,7 +50,7 @@ def pages(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser):
-    """Open a page: `visit(path, width=..., scheme=...)`; afterwards nothing may have gone wrong."""
+    """Open a page with `visit(path, width=..., scheme=...)`, and check its requests afterwards."""
     opened = []
     with watched(browser, "requestfailed") as (open_page, asked):
 

@@ -34,8 +34,6 @@ class Attribute:
     """An attribute that images may vary in, and its values.
 
     Attributes:
-        name: name of the attribute.
-        values: its possible values.
         prompt: the only prompt that the attribute applies to; None applies it to all prompts.
         asked: for each prompt that the attribute applies to, the value that it names, or None;
             without this mapping, values are looked up in the text of prompts.

@@ -218,7 +218,7 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         listed = read_metadata(folder)
         paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
         if read_prompts:
-            columns = ([row.get(name) for name in PROMPT_COLUMNS] for row in rows)
+            columns = ([row.get(key) for key in PROMPT_COLUMNS] for row in rows)
             prompts = [next((text for text in row if text is not None), None) for row in columns]
     elif files:
         paths, captions = files, find_captions(folder, files) if read_prompts else None

@@ -52,8 +52,7 @@ def evaluate(
     Args:
         images: n images: a folder, PIL images, arrays, a tensor or a dataset; or a `Batch` from
             `as_batch`, which also takes groups of images and generation times.
-        prompts: n prompts; None uses those of the folder or dataset. Conditional scores need
-            prompts.
+        prompts: n prompts, for conditional scores; None uses those of the folder or dataset.
         name: name of the batch; "" uses the folder's name.
         embedding: features and kernels. To compare two batches, evaluate the second with
             `embedding.with_kernels_of(report.inputs)`, where `report` is that of the first.

@@ -119,8 +119,7 @@ class ScoreInputs:
         """Lower bound of a score that follows from the labels; -infinity if there is none."""
         if name == "looks_per_prompt" and self.groups is not None and self.labels is not None:
             looks = looks_by_group(self.groups, self.labels).values()
-            # a prompt with a correct image has at least one look
-            return sum(count > 0 for count in looks) / len(looks)
+            return sum(count > 0 for count in looks) / len(looks)  # a correct image is a look
         return -inf
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:

@@ -99,11 +99,9 @@ def _numbers(values: Sequence[float] | Tensor, n: int, name: str) -> Tensor:
         numbers = torch.as_tensor(values).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"faithfulness ({name}) must be numbers: {error}") from None
-    shape = tuple(numbers.shape)
-    if shape != (n,):
-        raise ValueError(
-            f"faithfulness ({name}) must be {n} numbers, one for each image, got shape {shape}"
-        )
+    if numbers.shape != (n,):
+        got = f"got shape {tuple(numbers.shape)}"
+        raise ValueError(f"faithfulness ({name}) must be {n} numbers, one for each image, {got}")
     if not numbers.isfinite().all():
         raise ValueError(f"faithfulness ({name}) must be finite, got NaN or infinity")
     return numbers

@@ -121,10 +121,8 @@ class Difference:
 
     def format_interval(self, measure: Measure) -> str:
         """The confidence interval of the change as text, "" without one."""
-        if self.interval is None:
-            return ""
-        low, high = (self.format_change(measure, end) for end in self.interval)
-        return f"{low} to {high.removeprefix(TIMES)}"
+        ends = [self.format_change(measure, end) for end in self.interval or ()]
+        return " to ".join(ends).replace(f" to {TIMES}", " to ")
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -135,7 +133,7 @@ class Difference:
     def is_significant(self) -> bool:
         """Whether the confidence interval excludes "no change"."""
         low, high = self.interval or (-inf, inf)
-        return not low <= self._no_change <= high
+        return not low <= (1 if self.is_ratio else 0) <= high
 
     def significance(self, measure: Measure) -> str:
         """Whether the change is significant: "yes", "no", or "negligible" if it is but rounds to
@@ -145,12 +143,8 @@ class Difference:
             return "unknown" if self.first != self.second else "no change"
         if not self.is_significant:
             return "no"
-        unchanged = self.format_change(measure, self._no_change)
+        unchanged = self.format_change(measure, 1.0 if self.is_ratio else 0.0)
         return "negligible" if self.format_change(measure) == unchanged else "yes"
-
-    @property
-    def _no_change(self) -> float:
-        return 1.0 if self.is_ratio else 0.0
 
 
 @dataclass(frozen=True, eq=False)
