@@ -1,4 +1,4 @@
-"""Checks of arguments that several rooms take, and words that their messages share."""
+"""Argument checks and parts of error messages that several modules share."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 
 def check_device(device: str) -> None:
-    """Raise ValueError unless tensors can be computed there."""
+    """Raise ValueError unless tensors can be stored and computed on a device."""
     try:
         kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:
@@ -27,14 +27,14 @@ def check_device(device: str) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Question for a message about an unknown word: " (did you mean 'clip'?)", or "" if no known
-    word is similar."""
+    """Suggestion for an error about an unknown word, such as " (did you mean 'clip'?)"; "" if no
+    known word is similar."""
     found = get_close_matches(word, known, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def counted(count: int, word: str) -> str:
-    """How many of something there are, as text.
+    """A count with its noun in singular or plural.
 
     Example:
         >>> counted(1, "prompt"), counted(2000, "image")
@@ -44,12 +44,12 @@ def counted(count: int, word: str) -> str:
 
 
 def missing(what: str, package: str, extra: str) -> ImportError:
-    """The error that says which extra `what` needs for a package that is not installed."""
+    """ImportError that names the extra to install for a missing package that `what` needs."""
     return ImportError(f'{what} needs {package}: pip install "vendi-guidance[{extra}]"')
 
 
 def optional_import(module: str, package: str, what: str, extra: str = "embedders") -> Any:
-    """A module of an extra, or an ImportError that names the extra for `what`."""
+    """Import a module of an optional package; the ImportError names the extra to install."""
     try:
         return import_module(module)
     except ImportError:

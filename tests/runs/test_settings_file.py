@@ -26,11 +26,11 @@ def test_settings_are_arguments_of_a_guided_pipeline_or_of_the_guidance_itself(p
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"settings": {"speed": 1}}, "'speed', which is no setting"),
+        ({"settings": {"speed": 1}}, "'speed', which is not a guidance setting"),
         ({"settings": {"strength": 2}}, "between 0.*got 2"),
         ({"settings": {"level": 10**400}}, "level must be .*got 1000"),
         ({"settings": {"rounds": "many"}}, "rounds must be .*'many'"),
-        ({"settings": [1]}, "no settings of guidance"),
+        ({"settings": [1]}, "not a file of guidance settings"),
         ('{"strength": 0.3}', "it has format None"),
         ({"format": "recipe"}, "it has format recipe"),
         ({"version": 9}, "version 9"),

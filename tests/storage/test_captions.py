@@ -66,7 +66,7 @@ def test_other_tables_are_no_captions(folder):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"id,score\n1,2\n", "has the columns id, score: name that of the files 'file_name'"),
+        (b"id,score\n1,2\n", "has the columns id, score: name the column of files 'file_name'"),
         (b"file,caption\n7.png,a\n", "no caption of an image .* starts with '7.png', .* is 0.png"),
         (b"file,caption\n", "no caption of an image .* starts with nothing"),
         (b"file,caption\n0.png,caf\xe9\n", "is not UTF-8"),

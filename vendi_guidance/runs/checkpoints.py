@@ -56,10 +56,8 @@ class RunWindow(SlidingWindow):
         self.entered += min(len(features), self.size)
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """The sample that entered after `number` others.
-
-        Returns:
-            Its features, and its unit-length prompt embedding (m,) or None.
+        """Features and unit-length prompt embedding ((m,) or None) of the sample that entered after
+        `number` others.
 
         Raises:
             ValueError: it has not entered yet, or has left.
@@ -71,14 +69,10 @@ class RunWindow(SlidingWindow):
         return self.features[slot].view(shape), None if prompts is None else prompts[slot]
 
     def enter_again(self, batch: Checkpoint, device: str) -> None:
-        """Add the samples of a batch again when a run is restored.
+        """Add the samples of a batch from a device when a run is restored.
 
         Adding the last `size` samples in their original batches and order rebuilds the window bit
-        by bit: each sample returns to its slot, and inner products are computed from matrices of
-        the same shapes.
-
-        Args:
-            device: device from which the samples are added.
+        by bit: each sample returns to its slot, and matrix products have the same shapes.
 
         Raises:
             ValueError: earlier batches are missing, or see `SlidingWindow.append`.
@@ -109,15 +103,10 @@ class RunWindow(SlidingWindow):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints in a folder.
+    """The checkpoints of a run."""
 
-    Attributes:
-        folder: folder with checkpoints and nothing else; it may not exist yet.
-        window: size of the run's window.
-    """
-
-    folder: Path
-    window: int
+    folder: Path  # has only checkpoints; need not exist yet
+    window: int  # size of the run's window
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then delete those that are no longer needed."""
@@ -141,10 +130,7 @@ class Checkpoints:
         return _read(paths[-1]).progress if paths else None
 
     def restore(self, window: RunWindow, device: str) -> None:
-        """Rebuild an empty window from the files.
-
-        Args:
-            device: device from which the samples are added.
+        """Rebuild an empty window from the files, adding their samples from a device.
 
         Raises:
             ValueError: a file is damaged or missing.
@@ -183,18 +169,10 @@ class Checkpoints:
 
     def _remove_unneeded(self) -> None:
         paths = self._paths()
-        if not paths:
-            return
-        left, before = _entered(paths[-1]) - self.window, 0
-        for path in paths[:-1]:
-            if _entered(path) <= max(left, before):  # its samples have left, or it has none
+        entered = [int(path.stem.rpartition("-")[2]) for path in paths]  # `Progress.entered`
+        for path, before, after in zip(paths[:-1], [0, *entered], entered, strict=False):
+            if after <= max(before, entered[-1] - self.window):  # no samples, or all have left
                 path.unlink()
-            before = _entered(path)
-
-
-def _entered(path: Path) -> int:
-    """`Progress.entered` of a checkpoint, which its name ends in."""
-    return int(path.stem.rpartition("-")[2])
 
 
 def _read(path: Path) -> Checkpoint:

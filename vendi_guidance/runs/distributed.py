@@ -28,31 +28,22 @@ Shared = tuple[Any, Mapping[str, Tensor | None]]
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run, as seen by one of them.
+    """The processes of a run, as seen by one of them."""
 
-    Attributes:
-        rank: number of this process, from 0.
-        count: number of processes.
-        device: device that this process computes on.
-    """
-
-    rank: int
-    count: int
-    device: str
+    rank: int  # number of this process, from 0
+    count: int  # number of processes
+    device: str  # device that this process computes on
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
     def share(self, values: Any, **tensors: Tensor | None) -> list[Shared]:
-        """Gather values and tensors from all processes; every process must call this.
+        """Gather values and tensors of all processes, by rank; every process must call this.
 
         Args:
             values: JSON values.
-            tensors: tensors by name; those that are None are left out.
-
-        Returns:
-            What each process passed, by rank. With several processes, tensors are on the CPU.
+            tensors: tensors by name; the other processes receive them on the CPU, without None.
 
         Raises:
             ConnectionError: another process has ended.
@@ -75,12 +66,7 @@ class ProcessGroup:
         return [unpack(message.numpy().tobytes()) for message in messages]
 
     def agree(self, step: Callable[[], T]) -> T:
-        """Run `step` in every process, and go on only if it succeeds in all of them.
-
-        Every process must call this.
-
-        Returns:
-            What `step()` returned in this process.
+        """Return `step()` if it succeeds in all processes; every process must call this.
 
         Raises:
             ValueError, OSError: it failed here.
@@ -135,8 +121,7 @@ def note_begun(folder: Path) -> None:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether this process was restarted, and processes of the same launcher began a run in a
-    folder before (see `note_begun`)."""
+    """Whether this process was restarted after `note_begun` was called for a folder."""
     store = _launcher_store() if restarts() else None
     return store is not None and store.check([_key(folder)])
 
@@ -146,8 +131,7 @@ def _key(folder: Path) -> str:
 
 
 def _launcher_store() -> Store | None:
-    """The launcher's key-value store, which outlives restarts of its processes; None without a
-    launcher that has one."""
+    """The launcher's key-value store, which outlives restarts of its processes, if it has one."""
     if not is_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     port = int(os.environ["MASTER_PORT"])

@@ -1,9 +1,8 @@
 """The output folder of a run, from which the run can be resumed after a crash at any moment.
 
 A batch is written in this order: its images, their lines in `metadata.jsonl`, its checkpoint. It
-counts as finished once its checkpoint exists. On resuming, lines after the last checkpoint are
-truncated and images after it are generated again. `run.json` has the run's settings; the writing
-process holds `.lock`.
+counts as finished once its checkpoint exists; what follows the last checkpoint is truncated or
+generated again. `run.json` has the run's settings; the process that writes holds `.lock`.
 """
 
 import os
@@ -76,18 +75,15 @@ class RunFolder:
                     self.path.rmdir()
 
     def is_empty(self) -> bool:
-        """Whether the folder has no files, except leftovers of a run that was stopped before it
-        began."""
+        """Whether the folder has no files, or only those of a run stopped before it began."""
         return not self.path.exists() or all(
             entry.name == LOCK or (entry.name.startswith(UNFINISHED[0]) and entry.is_file())
             for entry in self.path.iterdir()
         )
 
     def recover(self) -> Progress | None:
-        """Truncate metadata after the last checkpoint.
-
-        Returns:
-            The progress at the last checkpoint, or None if the run must start from the beginning.
+        """Truncate what follows the last checkpoint; returns its progress, or None if the run has
+        to start from the beginning.
 
         Raises:
             ValueError: a checkpoint is damaged or missing, or does not match the metadata.

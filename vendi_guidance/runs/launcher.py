@@ -24,10 +24,8 @@ def restarts() -> int:
 
 
 def end_with_launcher() -> None:
-    """End this process within seconds after its launcher ends.
-
-    Has no effect on Windows, where a process cannot see that its parent has ended.
-    """
+    """End this process within seconds after its launcher ends (not on Windows, where a process
+    cannot see that its parent has ended)."""
     if is_launched():
         Thread(target=_watch, name="launcher", daemon=True).start()
 

@@ -44,17 +44,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that the images of a run depend on.
+    """Everything that the images of a run depend on."""
 
-    Attributes:
-        settings: JSON values by the name of the option.
-        inputs: files by the name of the option; None for an option that was not given.
-        versions: versions of Python and of `PACKAGES`.
-    """
-
-    settings: dict[str, Any]
-    inputs: dict[str, Input | None]
-    versions: dict[str, str]
+    settings: dict[str, Any]  # JSON values by the name of the option
+    inputs: dict[str, Input | None]  # by the name of the option; None if it was not given
+    versions: dict[str, str]  # of Python and `PACKAGES`
 
     def save(self, folder: Path) -> None:
         write_json(folder / MANIFEST, FORMAT, asdict(self))
@@ -118,7 +112,6 @@ def _option(name: str) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """A value for a message, shortened in the middle if long."""
     if value is None:
         return "none"
     if isinstance(value, bool):

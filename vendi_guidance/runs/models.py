@@ -35,7 +35,6 @@ BLOCKS = 64
 
 WEIGHTS = re.compile(r"[^.]+\.safetensors(\.index\.json)?")
 """Names of weight files without a variant, and of their index."""
-
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".msgpack", ".onnx", ".onnx_data", ".pb"}
 """Suffixes of weight files in all formats that models are published in."""
 
@@ -50,8 +49,7 @@ def find_model(name: str, variant: str | None = None) -> Path:
     """The folder of a model, downloaded to the cache of the Hugging Face hub if necessary.
 
     Args:
-        name: a folder, or a repository on the hub such as
-            "stabilityai/stable-diffusion-xl-base-1.0".
+        name: a folder, or a repository on the hub such as "stabilityai/sdxl-turbo".
         variant: variant of the weight files to download, such as "fp16".
 
     Raises:
@@ -131,7 +129,6 @@ def load_model(
     """Load a model onto its device, without progress bars.
 
     Args:
-        pipeline: the class to load it as.
         options: how to load it; `dtype` is the name of a torch dtype.
         lora: file of a LoRA to load into it.
 
@@ -174,31 +171,27 @@ def load_model(
         with _quiet():
             add_lora(pipe, lora)
     for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
-        if is_wanted:
-            try:
+        try:
+            if is_wanted:
                 getattr(pipe.vae, f"enable_{name}")()
-            except (AttributeError, NotImplementedError):
-                raise ValueError(
-                    f"--vae-{name}: this model's decoder does not support {name}: leave it out"
-                ) from None
+        except (AttributeError, NotImplementedError):
+            problem = f"this model's decoder does not support {name}: leave it out"
+            raise ValueError(f"--vae-{name}: {problem}") from None
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
 def fingerprint(folder: Path, variant: str | None = None, began: str | None = None) -> str:
-    """SHA-256 that identifies the files of a model, or of a part of one, that a run loads.
-
-    It covers blocks spread over large files rather than all their bytes, so that it is fast.
+    """SHA-256 of the files of a model, or of one of its parts, that a run loads. Of large files it
+    covers only blocks spread over them, so that it is fast.
 
     Args:
-        folder: folder of the model, or of the part.
         variant: variant of the weights that are loaded, such as "fp16".
-        began: fingerprint that a resumed run began with. Older versions covered all files, loaded
-            or not: if `began` is such a fingerprint and still matches, it is returned.
+        began: fingerprint that a resumed run began with. In older versions it covered all files,
+            loaded or not; if this one does and still matches, it is returned.
     """
     names = sorted(parts_of(folder)) if (folder / INDEX).is_file() else [""]
-    folders = [folder / name for name in names if (folder / name).is_dir()]
-    parts = [sorted(part.rglob("*")) for part in folders]
+    parts = [sorted((folder / name).rglob("*")) for name in names if (folder / name).is_dir()]
     if began is not None and began == _digest(folder, (file for part in parts for file in part)):
         return began
     return _digest(folder, (file for part in parts for file in _loaded(part, variant)))
@@ -207,18 +200,13 @@ def fingerprint(folder: Path, variant: str | None = None, began: str | None = No
 def _loaded(files: Sequence[Path], variant: str | None) -> list[Path]:
     """The files of a part that are loaded: weights in safetensors, of the variant if there are any
     and else without one, and all files that are not weights."""
-    ending = f".{variant}"
-    of_variant = [
-        file
-        for file in files
-        if ending in file.name and WEIGHTS.fullmatch(file.name.replace(ending, "", 1))
-    ]
-    weights = of_variant or [file for file in files if WEIGHTS.fullmatch(file.name)]
+    plain = {file: file.name.replace(f".{variant}", "", 1) for file in files}
+    weights = [file for file in files if WEIGHTS.fullmatch(plain[file])]
+    weights = [file for file in weights if file.name != plain[file]] or weights
     return [file for file in files if file in weights or not WEIGHT_SUFFIXES & {*file.suffixes}]
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
-    """SHA-256 of a model's index and of some of its files, see `fingerprint`."""
     digest = hashlib.sha256()
     for path in filter(Path.is_file, (folder / INDEX, *files)):
         size = path.stat().st_size

@@ -15,13 +15,11 @@ class RunOptions:
     """The options of the command line, by their names. None is a default that suits the model.
 
     Attributes:
-        lora: LoRA to load into the model. If its name shows that it is a distillation, it decides
-            the default steps and guidance scale rather than the model.
+        lora: LoRA to load; its name is the first to decide the default steps and guidance scale.
         variant: variant of the model's files to load, such as "fp16".
         dtype: one of `precision.DTYPES`.
         offload: one of `precision.OFFLOADS`, or None to keep the whole model on the device.
-        vae_tiling: decode images in tiles, which needs less memory.
-        vae_slicing: decode images one by one, which needs less memory.
+        vae_tiling, vae_slicing: decode images in tiles, or one by one, to need less memory.
         undistilled: network that predicts in the rounds: "auto", "adapters", a folder or a name on
             the hub; "none" or None is the model's own network.
         diversity: the given `--diversity-...` options, except the window's size, as arguments of

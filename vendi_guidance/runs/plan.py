@@ -21,21 +21,13 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run generates. Image number i uses seed + i, whatever the order.
-
-    Attributes:
-        options: the options of the run.
-        prompts: its prompts, in order.
-        sampling: sampling parameters of the pipeline's calls.
-        about: values that `metadata.jsonl` has for every image, besides prompt and seed.
-        manifest: the settings and inputs that determine the plan.
-    """
+    """What a run generates. Image number i uses seed + i, whatever the order."""
 
     options: RunOptions
     prompts: Prompts
     sampling: Sampling
-    about: dict[str, Any]
-    manifest: Manifest
+    about: dict[str, Any]  # what `metadata.jsonl` says of every image besides prompt and seed
+    manifest: Manifest  # the settings and inputs that determine all this
 
     @property
     def total(self) -> int:

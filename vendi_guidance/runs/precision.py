@@ -36,16 +36,13 @@ HALVES = {"F16": "float16", "BF16": "bfloat16"}
 def choose(
     dtype: str, device: str, folder: Path, variant: str | None = None
 ) -> tuple[str, str | None]:
-    """Choose the precision for a model on a device.
+    """The precision for a model on a device, as the name of a torch dtype, and a remark or None.
 
     Args:
         dtype: one of `DTYPES`. On a CPU, "auto" is bfloat16 if the processor supports it natively
             and float32 otherwise; on a GPU, it is the half precision of the model's files.
         folder: folder of the model.
         variant: variant of its files, such as "fp16".
-
-    Returns:
-        Name of a torch dtype, and a remark for the user or None.
     """
     kind = torch.device(device).type
     if dtype != AUTO:
@@ -55,24 +52,21 @@ def choose(
             "this processor emulates bfloat16: a matrix product takes "
             f"{slowdown():.3g} times as long as in float32, which --dtype auto uses"
         )
-    half = "bfloat16" if kind == "cpu" else _half_of(folder, variant)
-    dtype, why = half, "the half precision of this model"
     if kind == "cpu" and computes_bfloat16():
-        why = "which this processor supports natively"
+        dtype, why = "bfloat16", "which this processor supports natively"
     elif kind == "cpu":
         dtype, why = "float32", "because this processor only emulates bfloat16"
-    elif kind == "cuda" and half == "bfloat16" and not torch.cuda.is_bf16_supported(False):
-        dtype = "float32"
-        why = "because this GPU has no bfloat16, and float16 may overflow in this model"
+    else:
+        dtype, why = _half_of(folder, variant), "the half precision of this model"
+        if kind == "cuda" and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+            dtype = "float32"
+            why = "because this GPU has no bfloat16, and float16 may overflow in this model"
     return dtype, f"computing in {dtype}, {why}; --dtype changes it"
 
 
 def computes_bfloat16() -> bool:
-    """Whether the CPU supports bfloat16 natively.
-
-    oneDNN also reports support on AVX-512 processors that emulate it; PyTorch tells these apart on
-    x86. On other processors a matrix product is timed.
-    """
+    """Whether the CPU supports bfloat16 natively. oneDNN also says so of AVX-512 processors that
+    emulate it, so PyTorch is asked on x86, and on other processors a matrix product is timed."""
     if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     is_native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
@@ -83,10 +77,8 @@ def computes_bfloat16() -> bool:
 
 @cache
 def slowdown() -> float:
-    """Time of a matrix product on the CPU in bfloat16, as a multiple of that in float32.
-
-    Each is timed several times in turn, and the fastest counts.
-    """
+    """Time of a matrix product on the CPU in bfloat16, as a multiple of that in float32: each is
+    the fastest of several, timed in turn."""
     fastest = {torch.bfloat16: inf, torch.float32: inf}
     for dtype in [*fastest] * 8:
         x = torch.ones(256, 256, dtype=dtype)
@@ -103,10 +95,8 @@ def weights_of(variant: str | None) -> str:
 
 
 def counts(folder: Path, variant: str | None) -> Counter[str]:
-    """Number of a network's weights of each dtype, by the dtype's name in safetensors files.
-
-    Files that cannot be read are left out; loading the model reports them.
-    """
+    """Number of a network's weights of each dtype, by its name in safetensors files. Files that
+    cannot be read are left out, as loading the model reports them."""
     found: Counter[str] = Counter()
     for path in folder.glob(weights_of(variant)):
         with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
@@ -117,9 +107,8 @@ def counts(folder: Path, variant: str | None) -> Counter[str]:
 
 
 def _half_of(folder: Path, variant: str | None) -> str:
-    """The half precision of a model: that of its denoiser's files, or if these have none, the usual
-    one of published models: float16 for a U-Net and bfloat16 for a transformer."""
+    """The half precision of a model: that of its denoiser's files, or the usual one of published
+    models: float16 for a U-Net and bfloat16 for a transformer."""
     name = next((name for name in NETWORKS if (folder / name).is_dir()), NETWORKS[0])
-    usual = "float16" if name == "unet" else "bfloat16"
     most = counts(folder / name, variant).most_common(1)
-    return HALVES.get(most[0][0], usual) if most else usual
+    return HALVES.get(most[0][0] if most else "", "float16" if name == "unet" else "bfloat16")

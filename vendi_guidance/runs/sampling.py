@@ -1,8 +1,7 @@
 """Sampling parameters of a run: those given, else the defaults that suit the model.
 
 Distilled models need few steps and no classifier-free guidance (CFG). Neither `model_index.json`
-nor the pipeline's signature tells whether a model is distilled, but its name or the configuration
-of a part often does.
+nor the pipeline's signature identifies them, but their names and some configurations do.
 """
 
 import json
@@ -32,28 +31,16 @@ the model cards recommend. A number of steps in a name ("sdxl-lightning-8step") 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters of a pipeline's calls.
-
-    Attributes:
-        steps: `num_inference_steps`.
-        guidance_scale: scale of CFG; None if the pipeline has no such argument.
-        scale_name: name of the pipeline's argument for it.
-        negative_prompt: used for every image, or None.
-        height, width: size of the images; None is the model's default.
-        remarks: messages for the user: which defaults were chosen and why, and which of the given
-            options have no effect.
-        clean_caption: False if a library that PixArt needs to clean captions is missing, which
-            avoids its warning at every call.
-    """
+    """Sampling parameters of a pipeline's calls; None is the pipeline's default."""
 
     steps: int
     guidance_scale: float | None
-    scale_name: str
-    negative_prompt: str | None
+    scale_name: str  # the pipeline's argument for `guidance_scale`
+    negative_prompt: str | None  # for every image
     height: int | None
     width: int | None
-    remarks: tuple[str, ...]
-    clean_caption: bool | None = None
+    remarks: tuple[str, ...]  # for the user: defaults chosen, and options without effect
+    clean_caption: bool | None = None  # False avoids PixArt's warnings if libraries are missing
 
     def arguments(self, prompts: list[str]) -> dict[str, Any]:
         """Keyword arguments of the call that generates one image for each prompt."""
@@ -72,18 +59,15 @@ class Sampling:
 
 
 def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOptions) -> Sampling:
-    """The sampling parameters of a run.
-
-    Options that are not given get defaults from the model's name, from its configuration, or from
-    the signature of its pipeline, in this order.
+    """The sampling parameters of a run. Defaults come from the name of its model, else from the
+    model's configuration, else from the signature of the pipeline.
 
     Args:
         stock: the model's pipeline class.
         folder: the model's folder.
 
     Raises:
-        ValueError: the pipeline does not take an option that is given, or has no default number of
-            steps.
+        ValueError: the pipeline does not take a given option, or has no default number of steps.
     """
     taken = signature(stock.__call__).parameters
     steps, guidance_scale = options.steps, options.guidance_scale
@@ -115,10 +99,8 @@ def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOption
         chosen.append(f"guidance scale {default_scale:g}" + " (no CFG)" * (default_scale <= no_cfg))
     if scale_name == "true_cfg_scale" and (guidance_scale or 0) > 1:
         negative_prompt = negative_prompt or " "  # these pipelines skip CFG without one
-    remarks = []
-    if chosen:
-        change = "--steps and --guidance-scale change it"
-        remarks.append(f"{', '.join(chosen)}: {source}; {change}")
+    change = "--steps and --guidance-scale change it"
+    remarks = [f"{', '.join(chosen)}: {source}; {change}"] if chosen else []
     is_input = scale_name == "guidance_scale" and "true_cfg_scale" in taken  # as in Flux
     without_cfg = guidance_scale is not None and (is_input or guidance_scale <= no_cfg)
     if negative_prompt and without_cfg:
@@ -126,16 +108,9 @@ def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOption
     if options.guidance_scale and is_input and _has_no_guidance_embeddings(folder):
         remarks.append("--guidance-scale has no effect: this Flux has no guidance embeddings")
     can_clean = "clean_caption" not in taken or (is_bs4_available() and is_ftfy_available())
-    return Sampling(
-        steps,
-        guidance_scale,
-        scale_name,
-        negative_prompt,
-        options.height,
-        options.width,
-        tuple(remarks),
-        clean_caption=None if can_clean else False,
-    )
+    clean = None if can_clean else False
+    rest = negative_prompt, options.height, options.width, tuple(remarks), clean
+    return Sampling(steps, guidance_scale, scale_name, *rest)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +118,6 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_name(name: str) -> tuple[int, float | None, str] | None:
-    """Steps, guidance scale and kind of a few-step model that its name identifies."""
     # a hub name includes its owner, and the name of a file that of its folder
     count = 1 if Path(name).is_dir() else 2
     last = "/".join(Path(name).parts[-count:]).lower()
@@ -155,7 +129,6 @@ def _by_name(name: str) -> tuple[int, float | None, str] | None:
 
 
 def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
-    """Steps, guidance scale and kind of a few-step model that its configuration identifies."""
     index = read_config(folder / "model_index.json")
     scheduler = read_config(folder / "scheduler" / "scheduler_config.json")
     if scheduler.get("_class_name") == "LCMScheduler":

@@ -1,4 +1,4 @@
-"""`settings.json`: settings of guidance that suit a model, as `vendi-guidance tune` finds them."""
+"""`settings.json`: guidance settings for a model, as `vendi-guidance tune` finds them."""
 
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,21 @@ FORMAT = "vendi-guidance settings"
 
 
 def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
-    """Write settings by name, the dial as "strength", and what is known about them, JSON values."""
+    """Write settings (with the dial as "strength") and information about them, as JSON values."""
     write_json(path, FORMAT, {"settings": settings, "about": about})
 
 
 def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, Any]:
-    """Settings that were saved, as arguments of a guided pipeline's call.
+    """Read saved guidance settings as keyword arguments.
 
     Args:
         path: a file that `vendi-guidance tune` wrote.
-        prefix: "diversity_" for pipelines, whose dial is `diversity`; "" for `VendiGuidance`, whose
-            dial is `strength`.
+        prefix: "diversity_" for the call of a guided pipeline, whose dial is `diversity`; "" for
+            `VendiGuidance`, whose dial is `strength`.
 
     Raises:
-        ValueError: it is no such file, or has a setting or value that does not exist.
-        FileNotFoundError: there is no file.
+        ValueError: the file is not a settings file, or has an unknown setting or invalid value.
+        FileNotFoundError: there is no such file.
 
     Example:
         >>> import tempfile
@@ -40,10 +40,9 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
     try:
         settings = dict(read_json(path, FORMAT)["settings"])
     except DAMAGED as error:
-        raise ValueError(f"{path} holds no settings of guidance: {error}") from None
-    known = {"strength", *SETTINGS}
-    if unknown := settings.keys() - known:
-        raise ValueError(f"{path} has {min(unknown)!r}, which is no setting of guidance")
+        raise ValueError(f"{path} is not a file of guidance settings: {error}") from None
+    if unknown := settings.keys() - {"strength", *SETTINGS}:
+        raise ValueError(f"{path} has {min(unknown)!r}, which is not a guidance setting")
     try:
         Rounds().changed(**settings)
     except (ValueError, TypeError) as error:

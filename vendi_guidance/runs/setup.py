@@ -37,27 +37,16 @@ from vendi_guidance.storage.prompt_files import open_prompts
 
 @dataclass(frozen=True)
 class Model:
-    """A model that has been found but not yet loaded.
+    """A model that has been found but not yet loaded."""
 
-    Attributes:
-        options: the given options, with the defaults for this model and device filled in.
-        folder: the model's folder.
-        pipeline: guided pipeline class that loads it.
-        sampling: sampling parameters of the pipeline's calls.
-        lora: file of the LoRA, or None.
-        undistilled: folder of the network that predicts in the rounds, or None for the model's own.
-        began: settings and inputs that a resumed run began with; empty for a new run.
-        remarks: messages for the user: which defaults were chosen and why.
-    """
-
-    options: RunOptions
+    options: RunOptions  # with the defaults for this model and device
     folder: Path
-    pipeline: type[Any]
+    pipeline: type[Any]  # the guided class that loads it
     sampling: Sampling
-    lora: Path | None
-    undistilled: Path | None
-    began: dict[str, Any]
-    remarks: list[str]
+    lora: Path | None  # its file
+    undistilled: Path | None  # folder of the network for the rounds; None for the model's own
+    began: dict[str, Any]  # settings and inputs of the run that is resumed, or empty
+    remarks: list[str]  # messages for the user: which defaults were chosen and why
 
 
 def find(options: RunOptions) -> Model:
@@ -83,16 +72,11 @@ def find(options: RunOptions) -> Model:
     if named == "none" or (named == RunOptions.undistilled and (lora is None or is_older)):
         named = None
     undistilled = find_undistilled(named, folder, options.variant)
-    options = replace(
-        options,
-        steps=sampling.steps,
-        guidance_scale=sampling.guidance_scale,
-        dtype=dtype,
-        undistilled=named,
-    )
+    steps, scale = sampling.steps, sampling.guidance_scale
+    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype, undistilled=named)
     if undistilled is not None:
-        size = f"{undistilled_size(undistilled, options):.2g} GB beside the model"
-        remarks.append(f"the rounds' network, {named}: {size}")
+        size = undistilled_size(undistilled, options)
+        remarks.append(f"the rounds' network, {named}: {size:.2g} GB beside the model")
     guided = guided_class(stock)
     return Model(options, folder, guided, sampling, lora, undistilled, began, remarks)
 
@@ -121,7 +105,6 @@ def open_run(
     Args:
         stack: keeps the folder locked until it is closed.
         pipe: the model, if an earlier run has loaded it already (see `load`).
-        sampler: how the pipeline is called.
         tell: called with each message for the user, in the first process only.
         undistilled: the network that `options.undistilled` names, if it is loaded already.
 
@@ -131,7 +114,7 @@ def open_run(
     if has_begun(options.output):
         options = replace(options, resume=True, overwrite=False)
         if group.is_first:
-            tell(f"restarted: going on with the run in {options.output}")
+            tell(f"restarted: resuming the run in {options.output}")
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, Checkpoint]:
         window, opening = _open_window(options, group)
@@ -153,11 +136,8 @@ def open_run(
         for remark in model.remarks:
             tell(remark)
     folder = RunFolder(options.output, window.size)
-
-    def claim() -> list[str]:
-        return _claim(options, folder, plan.manifest, stack) if group.is_first else []
-
-    for change in group.agree(claim):
+    claimed = folder, plan.manifest, stack
+    for change in group.agree(lambda: _claim(options, *claimed) if group.is_first else []):
         tell(f"{change}: images may differ in rounding")
 
     def begin() -> Runner:
@@ -188,15 +168,14 @@ def inputs_of(model: Model) -> dict[str, Input]:
 
 
 def _fingerprint(model: Model, name: str, folder: Path) -> str:
-    """Fingerprint of the files in a folder that the option of this name makes a run load."""
+    """Fingerprint of a folder with weights, for the option with this name."""
     began = model.began.get(name)
     earlier = began.sha256 if isinstance(began, Input) else None
     return fingerprint(folder, model.options.variant, earlier)
 
 
 def _settings_of_run(folder: Path) -> dict[str, Any]:
-    """The settings and inputs that the run in a folder began with, or else the first run in its
-    subfolders; empty if there is none."""
+    """Settings and inputs of the run in a folder, or of the first run in its subfolders, or {}."""
     files = (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))
     first = next((file for file in files if file.is_file()), None)
     if first is None:
@@ -216,14 +195,12 @@ def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) ->
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
-    """Raise ValueError if the objective compares prompts but the pipeline does not give guidance
-    the prompt embeddings."""
+    """Raise ValueError if the objective compares prompts but the pipeline does not expose them."""
     is_seen = pipeline.prompt_input is not None or prompt_inputs(pipeline)
     if settings.scale and settings.is_conditional and not is_seen:
         raise ValueError(
-            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: only "
-            "generate --diversity-objective vendi can guide it, which ignores prompts and compares "
-            "all images"
+            f"{pipeline.stock.__name__} gives guidance no prompt embeddings: use "
+            "generate --diversity-objective vendi, which ignores prompts and compares all images"
         )
 
 
@@ -278,11 +255,8 @@ def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
 def _claim(
     options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack
 ) -> list[str]:
-    """Lock the folder and check that this run can begin or resume in it.
-
-    Returns:
-        A clause for each software version that has changed since the run began.
-    """
+    """Lock the folder and check that this run can begin or resume in it; returns a clause for each
+    software version that has changed since it began."""
     stack.enter_context(folder.locked())
     has_run = (folder.path / MANIFEST).is_file()
     if not has_run and not folder.is_empty():

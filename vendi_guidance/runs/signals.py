@@ -7,19 +7,20 @@ from time import monotonic
 from types import FrameType
 
 IMPATIENT = 1.0
-"""Seconds after which another Ctrl-C is a second one. A launcher passes on the one that a terminal
-has already sent to all its processes."""
+"""Seconds within which another Ctrl-C counts as the same: a launcher forwards the signal that the
+terminal has already sent to all its processes."""
 
 
 class Stop:
-    """Notices a request to stop, while it is entered as a context.
+    """Context manager that handles Ctrl-C and SIGTERM.
+
+    The first signal lets the current batch finish. A second Ctrl-C, or any signal outside of a
+    batch, ends the process at once with exit status 128 + signal.
 
     Attributes:
-        signal: what was received, or None.
-        in_batch: whether a batch is being made, which the first signal lets finish. Otherwise a
-            signal ends the process at once, as a second Ctrl-C always does; its exit status is then
-            128 + signal.
-        is_silent: print nothing, because another process does.
+        signal: number of the signal received, or None.
+        in_batch: whether a batch is being generated.
+        is_silent: print nothing, because another process prints the messages.
     """
 
     def __init__(self) -> None:
@@ -39,18 +40,18 @@ class Stop:
 
     def _notice(self, number: int, _frame: FrameType | None) -> None:
         if not self.in_batch:
-            self._say("stopped: no image is lost")
+            self._print("stopped: no image is lost")
             raise SystemExit(128 + number)
         if self.signal is None:
-            self._say("finishing the current batch, then stopping; Ctrl-C again stops at once")
+            self._print("finishing the current batch, then stopping; Ctrl-C again stops at once")
             self._since = monotonic()
         elif number == signal.SIGINT and monotonic() - self._since > IMPATIENT:
-            self._say("stopped at once: --resume makes the current batch again")
+            self._print("stopped at once: --resume generates the current batch again")
             raise SystemExit(128 + number)
         self.signal = number
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self.is_silent:
             with suppress(OSError):
-                # not through a Python stream: the signal may interrupt one while it writes
+                # not through a Python stream, which the signal may have interrupted while writing
                 os.write(2, f"\n{text}\n".encode())

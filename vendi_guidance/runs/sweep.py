@@ -1,4 +1,4 @@
-"""Runs with one model and other settings, each in a folder of its own, one after the other."""
+"""Several runs of one model with different settings, each in its own folder."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,12 +18,12 @@ from vendi_guidance.runs.undistilled import load_undistilled
 
 @dataclass(eq=False)
 class Sweep:
-    """Makes runs.
+    """Generates runs one after the other, and loads their model once.
 
     Attributes:
-        options: of all runs. `output` is the folder of their folders.
-        on_images: called with the number of images that were made or found.
-        tell: called with remarks for the user, see `open_run`.
+        options: options shared by all runs. `output` is the parent of their folders.
+        on_images: called with the number of images that a run has just generated or already had.
+        tell: called with messages for the user, see `open_run`.
     """
 
     options: RunOptions
@@ -33,43 +33,36 @@ class Sweep:
 
     @cached_property
     def model(self) -> Model:
-        """The model, found once.
+        """The model, not yet loaded.
 
         Raises:
-            ValueError, OSError, ImportError: it, or an option, cannot be used.
+            ValueError, OSError, ImportError: the model or an option cannot be used.
         """
         return find(self.options)
 
     @cached_property
     def pipe(self) -> Any:
-        """The model, loaded once."""
+        """The model, loaded."""
         return load(self.model, self.options.device)
 
     @cached_property
     def undistilled(self) -> Undistilled:
-        """The network that the model was distilled from, if one is named, loaded once."""
+        """The network that predicts in the rounds, loaded if it is not the model's own."""
         return load_undistilled(self.model.undistilled, self.model.options, self.options.device)
 
     def generate(
-        self,
-        name: str,
-        diversity: dict[str, Any],
-        *,
-        sampler: Sampler = PLAIN,
-        **changes: Any,
+        self, name: str, diversity: dict[str, Any], *, sampler: Sampler = PLAIN, **changes: Any
     ) -> Path:
-        """Make the run of this name, or what is missing of it.
+        """Generate a run, or resume it if its folder exists.
 
         Args:
-            diversity: settings of guidance, the dial as "strength".
-            changes: of other options.
-
-        Returns:
-            Its folder.
+            name: name of its folder, which is returned.
+            diversity: guidance settings, with the dial as "strength".
+            changes: other options that differ from `options`.
 
         Raises:
-            SystemExit: a signal asked to stop; the run goes on next time.
-            ValueError, OSError: it cannot be made.
+            SystemExit: a signal asked to stop; the next call resumes the run.
+            ValueError, OSError: the run cannot begin or resume, or fails.
         """
         folder = self.options.output / name
         changes = {"diversity": diversity, "output": folder, "resume": True, **changes}

@@ -1,4 +1,5 @@
-"""The undistilled network of a run: the model's own without LoRAs, or that of another model."""
+"""The network that predicts in the rounds of a distilled model: its own with LoRAs disabled, or
+that of the model it was distilled from."""
 
 from pathlib import Path
 from typing import Any
@@ -20,26 +21,25 @@ CONFIG = "config.json"
 
 
 def find_undistilled(name: str | None, model: Path, variant: str | None = None) -> Path | None:
-    """The folder of the network that `--undistilled` names, downloaded if need be; None if that is
-    the model's own.
+    """The folder of the network that `--undistilled` names, or None for the model's own.
 
     Args:
-        name: "auto", "adapters", a folder with a model or a network, or a model on the hub, of
-            which the network alone is downloaded.
-        model: the folder of the model that makes the images.
-        variant: of the files, such as "fp16", where there are some of it.
+        name: "auto", "adapters", a folder with a model or a network, or a model on the hub, whose
+            network is downloaded.
+        model: folder of the model that generates the images.
+        variant: variant of the files, such as "fp16", used if there are any.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is a network of another class, or one that predicts something else, or the
-            model has not one network.
+        FileNotFoundError: there is no such network.
+        ValueError: its class or prediction type differs from that of the model's network, or the
+            model does not have exactly one network.
     """
     if name in (None, AUTO, ADAPTERS):
         return None
     parts = {part: kind for part, (_, kind) in parts_of(model).items() if part in NETWORKS and kind}
     if len(parts) != 1:
         raise ValueError(
-            f"--undistilled {name} is one network, and the model has {len(parts)}: leave it out"
+            f"--undistilled {name} is one network, but the model has {len(parts)}: leave it out"
         )
     [(part, kind)] = parts.items()
     folder = Path(name)
@@ -51,25 +51,25 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
         folder = model_folder(name, f"{part}/{weights_of(variant)}") / part
     found = _class_in(folder).__name__
     if found != kind:
-        raise ValueError(f"--undistilled {name} is a {found}, and the model has a {kind}: {remedy}")
+        raise ValueError(f"--undistilled {name} is a {found}, but the model has a {kind}: {remedy}")
     theirs, ours = _prediction_type(folder.parent), _prediction_type(model)
     if theirs and ours and theirs != ours:
-        raise ValueError(f"--undistilled {name} predicts {theirs}, and the model {ours}: {remedy}")
+        raise ValueError(f"--undistilled {name} predicts {theirs}, but the model {ours}: {remedy}")
     return folder
 
 
 def undistilled_size(folder: Path, options: RunOptions) -> float:
-    """What the network in a folder takes in memory, in GB."""
+    """Memory that the network in a folder needs, in GB."""
     count = counts(folder, _variant_in(folder, options)).total()
     return count * getattr(torch, options.dtype).itemsize / 1e9
 
 
 def load_undistilled(folder: Path | None, options: RunOptions, device: str) -> Undistilled:
-    """What `VendiGuidance(undistilled=...)` is given. With `options.offload`, the network waits on
+    """Load the network for `VendiGuidance(undistilled=...)`. With `options.offload`, it stays on
     the CPU, and its layers move to the device one after another when it is called.
 
     Args:
-        folder: see `find_undistilled`.
+        folder: what `find_undistilled` returns.
 
     Raises:
         ValueError: it cannot be loaded.
@@ -94,23 +94,21 @@ def load_undistilled(folder: Path | None, options: RunOptions, device: str) -> U
 
 
 def _variant_in(folder: Path, options: RunOptions) -> str | None:
-    """The variant asked for, where there are files of it."""
+    """The variant that the options name, or None if a folder has no files of it."""
     return options.variant if any(folder.glob(weights_of(options.variant))) else None
 
 
 def _prediction_type(folder: Path) -> str | None:
-    """What the network of a model predicts, if its scheduler says it."""
+    """The prediction type in the configuration of a model's scheduler, if any."""
     return read_config(folder / "scheduler" / "scheduler_config.json").get("prediction_type")
 
 
 def _class_in(folder: Path) -> type[Any]:
-    """Of the network in a folder, one of diffusers' own."""
+    """The diffusers class of the network in a folder."""
     name = read_config(folder / CONFIG).get("_class_name")
     if name is None:
         raise ValueError(f"there is no network in {folder}: no {CONFIG} there names its class")
     kind = getattr(diffusers, str(name), None)
     if not (isinstance(kind, type) and issubclass(kind, ModelMixin)):
-        raise ValueError(
-            f"the network in {folder} asks for a {name}, which diffusers does not have"
-        )
+        raise ValueError(f"the network in {folder} asks for a {name}, which diffusers lacks")
     return kind

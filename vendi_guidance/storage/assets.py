@@ -7,8 +7,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def asset(name: str) -> Any:
-    """Path of a file or folder under assets/, relative if it is inside the current folder; None
-    where there is none: what is installed has the demo model and its probe only."""
+    """Path of a file or folder in `assets/`, relative if it is below the current folder, or None:
+    an installed package has only the demo model and its probe."""
     for home in (PACKAGE.parent, PACKAGE):
         if (path := home / "assets" / name).exists():
             here = Path.cwd()

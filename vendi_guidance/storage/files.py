@@ -1,4 +1,4 @@
-"""Crash-safe file writes: a whole file or none, or line by line."""
+"""Crash-safe writing of files, and JSON Lines."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ from secrets import token_hex
 from typing import Any
 
 UNFINISHED = (".writing-", ".part")
-"""Prefix and suffix of a file's name while it is written."""
+"""Prefix and suffix of the names of temporary files."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, renamed to `path` if nothing is raised.
+    """Yields a temporary file, which is renamed to `path` if nothing is raised.
 
-    It is synced to disk before it is renamed: a crash leaves either the old file or the new one.
+    It is synced to disk first, so a crash leaves either the old file or the new one.
 
     Raises:
         OSError: the folder does not exist or cannot be written, or `path` is not a regular file.
@@ -26,14 +26,14 @@ def whole_file(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
     temporary = path.with_name(token_hex(8).join(UNFINISHED))
-    temporary.touch(exist_ok=False)  # as the umask says; mkstemp would hide it from other users
+    temporary.touch(exist_ok=False)  # applies the umask; mkstemp would deny access to other users
     try:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
-        _name(error, path)
+        _add_file_name(error, path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -41,17 +41,17 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder, whose files appear in `path` if nothing is raised.
+    """Yields a temporary folder, whose files are moved to `path` if nothing is raised.
 
-    A new folder appears by one rename. In one that exists, files are replaced once all are written
-    and synced to disk; its other files stay, as nobody knows whose they are.
+    A new folder is created by one rename. In an existing one, files are replaced after all have
+    been written and synced to disk; its other files stay.
 
     Raises:
-        OSError: the folder cannot be written, or has a folder by the name of a file.
+        OSError: the folder cannot be written, or has a folder with the name of a file.
     """
-    home = path if path.is_dir() else path.parent
-    home.mkdir(parents=True, exist_ok=True)
-    temporary = home / token_hex(8).join(UNFINISHED)
+    parent = path if path.is_dir() else path.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = parent / token_hex(8).join(UNFINISHED)
     temporary.mkdir()
     try:
         yield temporary
@@ -68,14 +68,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         else:
             temporary.rename(path)
     except OSError as error:
-        _name(error, path)
+        _add_file_name(error, path)
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _name(error: OSError, path: Path) -> None:
-    """Let the system's error name the file, which that of a full disk does not."""
+def _add_file_name(error: OSError, path: Path) -> None:
+    """Add the file to an operating system's error that lacks it, as when the disk is full."""
     if error.errno is not None and error.filename is None:
         error.filename = str(path)
 
@@ -87,7 +87,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder's file names to disk; does nothing on Windows, which cannot."""
+    """Sync a folder's file names to disk; does nothing on Windows, which does not support it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -101,12 +101,12 @@ def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict
     """The objects of a JSON Lines file, each with file and line for messages; skips blank lines.
 
     Args:
-        torn_end: leave out a last line that a crash cut off.
+        torn_end: ignore an incomplete last line, as a crash leaves it.
 
     Raises:
-        ValueError: a line that is not a JSON object, or not UTF-8; the message names file and line.
+        ValueError: a line is not a JSON object or not UTF-8; the message names file and line.
     """
-    name = str(path)  # not anew for each of a million lines
+    name = str(path)  # once, as there may be a million lines
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
@@ -128,7 +128,7 @@ def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Append lines to a JSON Lines file, sync it to disk and return its size in bytes."""
+    """Append objects to a JSON Lines file, sync it to disk and return its size in bytes."""
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     with path.open("ab") as file:
         file.write(lines.encode("ascii"))

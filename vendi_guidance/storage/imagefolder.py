@@ -1,9 +1,8 @@
-"""A generation run on disk: images, and one line of metadata for each.
+"""The images and metadata of a run on disk.
 
-The folder is a Hugging Face imagefolder, which `datasets.load_dataset("imagefolder", data_dir=...)`
-reads as it is: `metadata.jsonl` has `file_name`, `prompt` and the settings of each image. Images
-are named by number, never by prompt. The seconds that each took differ from run to run and are
-therefore in a file of their own, `timings.jsonl`.
+`datasets.load_dataset("imagefolder", data_dir=...)` can read the folder: `metadata.jsonl` has a
+line with `file_name`, `prompt` and settings for each image. Images are named by number, never by
+prompt. Times differ between equal runs and are therefore in a separate file, `timings.jsonl`.
 """
 
 import json
@@ -27,20 +26,20 @@ def save_image(path: Path, image: Image.Image, about: dict[str, Any] | None = No
     """Write a PNG file, completely or not at all.
 
     Args:
-        about: JSON values to write into it, each as a text chunk (iTXt) with its name.
+        about: JSON values by name, each to be written as a text chunk (iTXt).
     """
     texts = PngInfo()
     for name, value in (about or {}).items():
         text = value if isinstance(value, str) else json.dumps(value)
-        # file names may contain lone surrogates
+        # file names may contain lone surrogates, which UTF-8 cannot encode
         texts.add_itxt(name, text.encode("utf-8", "replace").decode())
     with whole_file(path) as temporary:
         image.save(temporary, format="PNG", pnginfo=texts)
 
 
 def remove_images(folder: Path) -> None:
-    """Delete the images and metadata of a run; other files in its folder stay."""
-    (folder / METADATA).unlink(missing_ok=True)  # first, so that it never names a missing image
+    """Delete the images and metadata of a run, but no other files in its folder."""
+    (folder / METADATA).unlink(missing_ok=True)  # first, so it never lists a missing image
     (folder / TIMINGS).unlink(missing_ok=True)
     for image in folder.glob("*.png"):
         if image.stem.isdecimal() and image.name == image_name(int(image.stem)):
@@ -48,19 +47,18 @@ def remove_images(folder: Path) -> None:
 
 
 class Listed(NamedTuple):
-    """An image that `metadata.jsonl` lists: `row` has the line's values, and "seconds" where they
-    are known; `place` is file and line, for messages."""
+    """An image listed in `metadata.jsonl`."""
 
-    place: str
+    place: str  # file and line, for messages
     path: Path
-    row: dict[str, Any]
+    row: dict[str, Any]  # values of the line, and "seconds" if known
 
 
 def read_metadata(folder: Path) -> list[Listed]:
-    """The images that a folder's `metadata.jsonl` lists, without a last line cut off by a crash.
+    """The images listed in a folder's `metadata.jsonl`; ignores an incomplete last line.
 
     Raises:
-        ValueError: there is no line, or one that cannot be read, has no `file_name` or names a file
+        ValueError: the file is empty, or a line cannot be read, has no `file_name` or names a file
             outside the folder.
         FileNotFoundError: the folder has no `metadata.jsonl`.
     """
@@ -71,23 +69,23 @@ def read_metadata(folder: Path) -> list[Listed]:
         if not isinstance(name, str):
             raise ValueError(f"{place} has no text under the key 'file_name'")
         path = folder / name
-        # the operating system would cut the name at NUL
+        # the operating system would truncate the name at NUL
         if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{place} names {name!r}, which is not in {folder}")
-        whole = {"seconds": seconds[name]} | row if name in seconds else row
-        found.append(Listed(place, path, whole))
+        taken = {"seconds": seconds[name]} if name in seconds else {}
+        found.append(Listed(place, path, taken | row))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return found
 
 
 def read_timings(folder: Path, name: str) -> dict[str, float]:
-    """What each image took, by its file name: "seconds", or "evaluations" of the network; only of
-    images where that is known."""
+    """The cost of each image, by its file name, as far as it is known; `name` is "seconds", or
+    "evaluations" of the network."""
     path = folder / TIMINGS
     rows = [row for _, row in read_rows(path, torn_end=True)] if path.is_file() else []
     return {
-        row["file_name"]: row[name]  # the last line about an image counts
+        row["file_name"]: row[name]  # the last line of an image takes precedence
         for row in rows
         if isinstance(row.get("file_name"), str) and isinstance(row.get(name), int | float)
     }

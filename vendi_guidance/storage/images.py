@@ -1,4 +1,4 @@
-"""Image files from any source, read as RGB."""
+"""Reading of untrusted image files, as RGB."""
 
 import os
 import warnings
@@ -9,21 +9,21 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
-"""Accepted formats. For some others Pillow starts external programs."""
+"""Accepted formats. For some others, Pillow starts external programs."""
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
-"""Suffixes of such files, in lower case."""
+"""Suffixes of files in these formats, in lower case."""
 
 MOST_BYTES = 2**30
-"""Larger files are refused, unread."""
+"""Larger files are refused without reading them."""
 
 
 def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
-    """An image from a file or its bytes, turned upright, in RGB by `to_rgb`; of an animation or a
-    file of several pages, the first.
+    """Read the first frame or page of a file or its bytes, applying its EXIF orientation and
+    `to_rgb`.
 
     Raises:
-        ValueError: it is empty, broken, too large (the limit is Pillow's `Image.MAX_IMAGE_PIXELS`),
-            or not an image; the message gives the reason but not the file.
+        ValueError: the file is empty, broken, too large (the limit is Pillow's
+            `Image.MAX_IMAGE_PIXELS`), or not an image; the message gives the reason, not the file.
         OSError: there is no such file, or it cannot be read.
     """
     content = source if isinstance(source, bytes) else read_bytes(Path(source))
@@ -42,7 +42,7 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The image files below a folder, in order; not hidden ones, nor the figures of reports."""
+    """The image files below a folder, sorted, without hidden files and figures of reports."""
     found = []
     for parent, folders, names in os.walk(folder):
         if parent != str(folder) and {"report.html", "report.json"} <= set(names):
@@ -55,18 +55,18 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def fitted(image: Image.Image, side: int) -> Image.Image:
-    """The image, scaled to fit into a square of `side` pixels; at least one pixel wide and high,
-    which `ImageOps.contain` does not hold to."""
+    """The image scaled to fit into a square of `side` pixels, and at least one pixel wide and high,
+    unlike with `ImageOps.contain`."""
     scale = side / max(image.size)
     width, height = (max(1, round(scale * edge)) for edge in image.size)
     return image.resize((width, height), Image.Resampling.LANCZOS)
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of an image file.
+    """Read an image file without decoding it.
 
     Raises:
-        ValueError: it is too large, or not a regular file.
+        ValueError: the file is too large, or not a regular file.
         OSError: there is no such file, or it cannot be read.
     """
     if path.exists() and not path.is_file():
@@ -78,10 +78,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """An image of any mode as 8-bit RGB: transparency on white, 16-bit grey scaled to 8 bits.
+    """An image of any mode in 8-bit RGB: transparency on white, 16-bit grey scaled to 8 bits.
 
     Raises:
-        ValueError: grey levels of unknown range: floats, or integers beyond 16 bits.
+        ValueError: the range of grey levels is unknown: they are floats, or exceed 16 bits.
     """
     if image.mode == "F":
         raise ValueError("its grey levels are floats of unknown range: save it with 8 or 16 bits")

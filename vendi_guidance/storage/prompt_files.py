@@ -1,7 +1,7 @@
 """Prompts from a file of any length, or one prompt from the command line.
 
-A file is checked to its end before the first prompt is used, so that an error in line 900,000 is
-reported at once; then it is read again line by line, so that memory holds one line.
+The whole file is checked before the first prompt is used, so that an error in line 900,000 is
+reported at once. It is then read again line by line, so that only one line is in memory.
 """
 
 import csv
@@ -23,30 +23,27 @@ NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
 
 @dataclass(frozen=True)
 class Prompts:
-    """Checked prompts from `source`, a file or the prompt itself; each iteration reads them anew.
-    `sha256` is that of the file's bytes, or of the prompt."""
+    """Prompts that have been checked; each iteration reads them again."""
 
-    source: str
+    source: str  # the file, or the prompt itself
     count: int
-    sha256: str
+    sha256: str  # of the file's bytes, or of the prompt
 
     def __iter__(self) -> Iterator[str]:
         return self.starting_at(0)
 
     def spread(self, count: int) -> list[str]:
-        """So many of them, evenly spaced, or all."""
-        places = set(evenly_spaced(range(self.count), count))
-        return [prompt for place, prompt in enumerate(self) if place in places]
+        """At most `count` of the prompts, evenly spaced."""
+        chosen = set(evenly_spaced(range(self.count), count))
+        return [prompt for number, prompt in enumerate(self) if number in chosen]
 
     def starting_at(self, number: int) -> Iterator[str]:
-        """The prompts after the first `number`.
+        """The prompts without the first `number`.
 
         Raises:
-            ValueError: the file has changed.
+            ValueError: the file has changed and has fewer prompts.
         """
-        prompts: Iterable[str] = [self.source]
-        if is_prompt_file(self.source):
-            prompts = _read(Path(self.source))
+        prompts = _read(Path(self.source)) if is_prompt_file(self.source) else [self.source]
         for prompt in islice(prompts, number, self.count):
             yield prompt
             number += 1
@@ -57,16 +54,15 @@ class Prompts:
 
 
 def open_prompts(source: str) -> Prompts:
-    """The prompts in a file, or the one given; all are checked.
+    """Open and check the prompts in a file, or a single prompt.
 
     Args:
-        source: a UTF-8 file, recognised by its suffix: `.txt` (one prompt a line; blank lines are
-            skipped), `.jsonl` (the key "prompt") or `.csv` (the column "prompt"); anything else is
-            itself one prompt.
+        source: a UTF-8 file, recognised by its suffix: `.txt` (one prompt per line; blank lines are
+            skipped), `.jsonl` (key "prompt") or `.csv` (column "prompt"); else a single prompt.
 
     Raises:
-        ValueError: an empty prompt, or a file without prompts or with a line that cannot be read;
-            the message names file and line.
+        ValueError: a prompt is empty, or the file has no prompts or a line that cannot be read; the
+            message names file and line.
         FileNotFoundError: there is no such file.
     """
     if not is_prompt_file(source):
@@ -86,7 +82,7 @@ def open_prompts(source: str) -> Prompts:
 
 
 def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
-    """Write a `.jsonl` file that `open_prompts` reads; returns its path."""
+    """Write a `.jsonl` file that `open_prompts` can read; returns its path."""
     lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
     with whole_file(path) as temporary:
         temporary.write_text(lines, encoding="utf-8")
@@ -94,14 +90,14 @@ def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
 
 
 def is_prompt_file(source: str) -> bool:
-    """Whether it names a file of prompts, rather than being one."""
+    """Whether `source` names a file of prompts rather than being a prompt."""
     return Path(source).suffix.lower() in PROMPT_FILES
 
 
 def _read(path: Path) -> Iterator[str]:
-    read = {".txt": _text_prompts, ".jsonl": _json_prompts, ".csv": _csv_prompts}
+    readers = {".txt": _text_prompts, ".jsonl": _json_prompts, ".csv": _csv_prompts}
     try:
-        yield from read[path.suffix.lower()](path)
+        yield from readers[path.suffix.lower()](path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
 
@@ -124,8 +120,8 @@ def _csv_prompts(path: Path) -> Iterator[str]:
         try:
             header = next(filter(None, rows), ["prompt"])
             if "prompt" not in header:
-                place, found = f"{path}, line {rows.line_num}", ", ".join(header)
-                raise ValueError(f"{place} has no column 'prompt', only {found}")
+                place, columns = f"{path}, line {rows.line_num}", ", ".join(header)
+                raise ValueError(f"{place} has no column 'prompt', only {columns}")
             column = header.index("prompt")
             for row in filter(None, rows):
                 prompt = row[column] if column < len(row) else ""
@@ -137,7 +133,7 @@ def _csv_prompts(path: Path) -> Iterator[str]:
 
 
 def fault_of(prompt: Any) -> str | None:
-    """What is wrong with a prompt, as the end of a sentence; None if nothing is."""
+    """Why a prompt is invalid, as the end of a sentence; None if it is valid."""
     if not isinstance(prompt, str) or not prompt.strip():
         return NO_TEXT
     try:

@@ -1,4 +1,4 @@
-"""Safetensors with a JSON header: files written completely or not at all, and bytes."""
+"""Safetensors with a JSON header, as crash-safe files or as bytes."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,38 +13,38 @@ from vendi_guidance.storage.files import whole_file
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor | None], header: dict[str, Any]) -> None:
-    """Write tensors, those that are None left out, and a header of JSON values.
+    """Write tensors, without those that are None, and a header of JSON values.
 
     Raises:
         OSError: the file cannot be written; the message is the operating system's.
     """
     content = pack(tensors, header)
-    with whole_file(path) as temporary:  # not by save_file, which hides the system's error
+    with whole_file(path) as temporary:  # safetensors' save_file hides the system's error
         temporary.write_bytes(content)
 
 
 def pack(tensors: Mapping[str, Tensor | None], header: Any) -> bytes:
-    """Tensors, those that are None left out, and a header of JSON values, for `unpack`."""
+    """Serialize tensors, without those that are None, and a header of JSON values."""
     given = {name: value for name, value in tensors.items() if value is not None}
     ready = {name: value.detach().contiguous().cpu() for name, value in given.items()}
     return save(ready, {"header": json.dumps(header)})
 
 
 def unpack(content: bytes) -> tuple[Any, dict[str, Tensor]]:
-    """The header, and the tensors by name, on the CPU."""
-    length = int.from_bytes(content[:8], "little")  # of the description that follows it
-    described = json.loads(content[8 : 8 + length])
-    return json.loads(described["__metadata__"]["header"]), load(content)
+    """The header and the tensors by name that `pack` serialized; tensors are on the CPU."""
+    length = int.from_bytes(content[:8], "little")  # of safetensors' JSON, which comes next
+    metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+    return json.loads(metadata["header"]), load(content)
 
 
 def load_tensors(path: Path, names: Iterable[str] | None = None) -> tuple[Any, dict[str, Tensor]]:
-    """The header and the tensors of a safetensors file.
+    """Read the header and the tensors of a safetensors file.
 
     Args:
-        names: of the tensors to read; None reads all.
+        names: names of the tensors to read; None reads all.
 
     Returns:
-        The header, {} where the file has none, and the tensors by name, on the CPU.
+        The header ({} if the file has none), and the tensors by name, on the CPU.
 
     Raises:
         ValueError: the file is damaged, not a safetensors file, or lacks one of `names`.
