@@ -1,1 +1,1 @@
-"""Diffusers pipelines with diversity guidance, one a file, each usable on its own."""
+"""Diffusers pipelines with diversity guidance, one per file, each usable on its own."""

@@ -6,10 +6,10 @@ from vendi_guidance.adapter.mixins import DiversityGuided
 
 
 class VendiGuidedFluxPipeline(DiversityGuided, FluxPipeline):
-    """`FluxPipeline` with diversity guidance; `diversity=0` is the stock one.
+    """`FluxPipeline` with diversity guidance; `diversity=0` is the stock pipeline.
 
-    Prompts are compared by the pooled CLIP embedding, which the stock pipeline computes and does
-    not offer to callbacks.
+    Prompts are compared by their pooled CLIP embeddings, which the stock pipeline does not offer to
+    callbacks.
 
     Example:
         >>> flux = "black-forest-labs/FLUX.1-dev"

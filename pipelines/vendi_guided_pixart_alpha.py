@@ -6,7 +6,7 @@ from vendi_guidance.adapter.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtAlphaPipeline(GuidedInPlace, PixArtAlphaPipeline):
-    """`PixArtAlphaPipeline` with diversity guidance; `diversity=0` is the stock one.
+    """`PixArtAlphaPipeline` with diversity guidance; `diversity=0` is the stock pipeline.
 
     Example:
         >>> pipe = VendiGuidedPixArtAlphaPipeline.from_pretrained("assets/demo-pixart")

@@ -6,7 +6,7 @@ from vendi_guidance.adapter.mixins import GuidedInPlace
 
 
 class VendiGuidedPixArtSigmaPipeline(GuidedInPlace, PixArtSigmaPipeline):
-    """`PixArtSigmaPipeline` with diversity guidance; `diversity=0` is the stock one.
+    """`PixArtSigmaPipeline` with diversity guidance; `diversity=0` is the stock pipeline.
 
     Example:
         >>> pipe = VendiGuidedPixArtSigmaPipeline.from_pretrained("assets/demo-pixart")

@@ -6,7 +6,7 @@ from vendi_guidance.adapter.mixins import DiversityGuided
 
 
 class VendiGuidedSDXLPipeline(DiversityGuided, StableDiffusionXLPipeline):
-    """`StableDiffusionXLPipeline` with diversity guidance; `diversity=0` is the stock one.
+    """`StableDiffusionXLPipeline` with diversity guidance; `diversity=0` is the stock pipeline.
 
     Example:
         >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")

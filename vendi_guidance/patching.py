@@ -1,9 +1,9 @@
-"""Wrapping a method of one object for a while, in one call or thread and not in others.
+"""Temporary wrappers around a method of one object, for one call or thread only.
 
-All wrappers of a method share one replacement of it, so calls that overlap may begin and end in any
-order. `diffusers.hooks` cannot be used for this (0.42): removing a hook with a `new_forward` drops
-the one registered after it, whose removal brings the first one back; and the hooks of a compiled
-network may land inside the compiled code.
+All wrappers of a method share one replacement of it, so that overlapping calls may begin and end in
+any order. `diffusers.hooks` (0.42) does not allow this: removing a hook with a `new_forward` also
+drops the one registered after it, and removing that one brings the first one back. Hooks of a
+compiled network may also end up inside the compiled code.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ _lock = Lock()
 
 
 class Patch:
-    """Wraps `target.name` between `apply` and `remove`; a second call of either does nothing.
+    """Wraps `target.name` between `apply` and `remove`. A second call of either does nothing.
 
     Args:
-        target: the object whose method it is.
-        name: of the method.
-        wrap: makes the replacement from the method as it is.
-        concerns: asked at each call of the method; where it is False the wrapper is left out.
+        target: the object.
+        name: the name of the method.
+        wrap: maps the method to its wrapper.
+        concerns: called at each call of the method; if it returns False, the wrapper is skipped.
     """
 
     def __init__(
@@ -38,34 +38,34 @@ class Patch:
     def apply(self) -> None:
         with _lock:
             if self._replacement is None:
-                known = getattr(vars(self._target).get(self._name), "replacement", None)
-                if known is None or known.target is not self._target:
-                    known = _Replacement(self._target, self._name)
-                known.patches = (*known.patches, self)
-                self._replacement = known
+                shared = getattr(vars(self._target).get(self._name), "replacement", None)
+                if shared is None or shared.target is not self._target:
+                    shared = _Replacement(self._target, self._name)
+                shared.patches = (*shared.patches, self)
+                self._replacement = shared
 
     def remove(self) -> None:
         with _lock:
             if self._replacement is not None:
-                known, self._replacement = self._replacement, None
-                known.patches = tuple(it for it in known.patches if it is not self)
-                if not known.patches:
-                    known.undo()
+                shared, self._replacement = self._replacement, None
+                shared.patches = tuple(it for it in shared.patches if it is not self)
+                if not shared.patches:
+                    shared.undo()
 
 
 class _Replacement:
-    """What stands in for a method while there are patches of it: an attribute of the object."""
+    """Replaces a method, as an attribute of the object, while the method has patches."""
 
     def __init__(self, target: Any, name: str) -> None:
         inner = getattr(target, name)
         update_wrapper(self, inner)
-        self.__signature__ = signature(inner)  # pipelines look at a scheduler's step
-        self.replacement = self  # `update_wrapper` hands it on to wrappers around this one
+        self.__signature__ = signature(inner)  # pipelines inspect a scheduler's step
+        self.replacement = self  # `update_wrapper` copies it to wrappers around this one
         self.target = target
-        self.patches: tuple[Patch, ...] = ()  # replaced as a whole: calls read it without a lock
+        self.patches: tuple[Patch, ...] = ()  # immutable, because calls read it without a lock
         self._name = name
         self._inner = inner
-        self._before = vars(target).get(name)  # a method that the object had of its own
+        self._before = vars(target).get(name)  # set if the method was an attribute already
         setattr(target, name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -76,8 +76,8 @@ class _Replacement:
         return method(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy of the object has its class's method. Pipelines that copy a scheduler's attributes
-        to set them again later get this one."""
+        """A copy of the object gets its class's method. A copy of the object's attributes alone,
+        which some pipelines make to restore a scheduler later, keeps this replacement."""
         copied = memo.get(id(self.target))
         return self if copied is None else getattr(copied, self._name)
 
@@ -85,7 +85,7 @@ class _Replacement:
         return getattr, (self.target, self._name)
 
     def undo(self) -> None:
-        """Restore the method, unless a later wrapper stands around ours, which then passes on."""
+        """Restore the method. Inside a later wrapper of somebody else, stay and pass calls on."""
         if vars(self.target).get(self._name) is self:
             delattr(self.target, self._name)
             if self._before is not None:

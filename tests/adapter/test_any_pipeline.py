@@ -111,9 +111,10 @@ def test_most_pipelines_ask_a_diffusers_callback_what_it_needs(name):
 
 @pytest.mark.parametrize("name", DEAF)
 def test_for_the_others_the_call_must_say_it(name):
-    [asked, *_] = prompt_inputs(pipeline(name))
+    pipe = CASES[name].make()  # PAG stays in the network of a call that raised
+    [asked, *_] = prompt_inputs(pipe)
     with pytest.raises(ValueError, match=rf"{asked}.* call it with \*\*guidance.on\(pipe\)"):
-        pipeline(name)(**CASES[name].arguments(PROMPTS), callback_on_step_end=published())
+        pipe(**CASES[name].arguments(PROMPTS), callback_on_step_end=published())
 
 
 @pytest.mark.parametrize("name", WITHOUT_PROMPTS)

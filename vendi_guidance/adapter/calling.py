@@ -1,10 +1,11 @@
-"""How a pipeline of diffusers is called so that guidance takes part, and its call while it runs.
+"""The arguments that guide a call of a diffusers pipeline, and the call while it runs.
 
-A pipeline tells its callback neither its generator nor which of several calls it belongs to, and
-hooks of a network or a scheduler get even less. The frame of the pipeline's `__call__` on the stack
-of its thread has both.
+Callbacks do not get the generator of the pipeline's call and cannot tell concurrent calls apart;
+neither can wrappers of a network or a scheduler. Both can be read from the frame of the pipeline's
+`__call__` on the stack of its thread.
 """
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
@@ -22,11 +23,11 @@ Callback = Callable[..., dict[str, Any] | None]
 
 
 def check_pipeline(pipeline: Any) -> None:
-    """Raise unless guidance can take part in a call of the pipeline.
+    """Raise unless guidance can guide calls of the pipeline.
 
     Raises:
-        TypeError: it is no pipeline.
-        ValueError: its call does not take a callback, or ignores it.
+        TypeError: it is not a pipeline.
+        ValueError: it takes no callback, or ignores what the callback returns.
     """
     if isinstance(pipeline, type) or not hasattr(pipeline, "scheduler"):
         raise TypeError(
@@ -47,17 +48,17 @@ def check_pipeline(pipeline: Any) -> None:
 
 
 def count_steps(pipeline: Any) -> int:
-    """How many steps the pipeline's call has."""
+    """The number of steps of the pipeline's call."""
     count = getattr(pipeline, "num_timesteps", None)
     if count is not None:
         return count
-    # the older `callback` counts two evaluations of a scheduler of order 2 as one step
-    each = pipeline.scheduler.order if family_of(pipeline).is_in_place else 1
-    return -(-len(pipeline.scheduler.timesteps) // each)
+    # the older `callback` counts the two evaluations of a second-order scheduler as one step
+    order = pipeline.scheduler.order if family_of(pipeline).is_in_place else 1
+    return math.ceil(len(pipeline.scheduler.timesteps) / order)
 
 
 def is_finished(pipeline: Any) -> bool:
-    """Whether the pipeline's call ends with finished latents, not with some left to a refiner."""
+    """Whether the pipeline's call ends with finished latents, not with some for a refiner."""
     return not 0 < (getattr(pipeline, "denoising_end", None) or 1) < 1
 
 
@@ -68,31 +69,32 @@ def arguments(
     callback: Callback | None = None,
     callback_inputs: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of a call that is guided.
+    """The arguments of a guided call of the pipeline.
 
     Args:
-        pipeline: that will be called.
-        guide: the callback of guidance.
-        inputs: the tensors that it needs.
-        callback: of the user's, called after it; PixArt's are `callback(step, timestep, latents)`.
-        callback_inputs: the tensors that this gets; None is what diffusers gives it.
+        pipeline: the pipeline that will be called.
+        guide: guidance's callback.
+        inputs: names of the tensors that `guide` needs.
+        callback: the user's callback, called after `guide`; for PixArt, it takes (step, timestep,
+            latents).
+        callback_inputs: names of the tensors that `callback` gets; None is diffusers' default.
     """
     if family_of(pipeline).is_in_place:
         return {"callback": _in_place(pipeline, guide, callback), "callback_steps": 1}
     if isinstance(callback, (PipelineCallback, MultiPipelineCallbacks)):
         callback_inputs = callback.tensor_inputs
-    theirs = ["latents"] if callback_inputs is None else callback_inputs
+    user_inputs = ["latents"] if callback_inputs is None else callback_inputs
     return {
-        "callback_on_step_end": guide if callback is None else then(guide, callback, theirs),
-        "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*inputs, *theirs])),
+        "callback_on_step_end": guide if callback is None else then(guide, callback, user_inputs),
+        "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*inputs, *user_inputs])),
     }
 
 
 def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:
-    """Guidance first, then a callback of the user's, which sees guided latents.
+    """A callback that calls `guide`, then the user's `callback` with the guided latents.
 
-    diffusers' own composition hands every callback all tensors instead of those it asks for, its
-    `inputs`, and loses the changes of earlier callbacks that a later one does not return.
+    `MultiPipelineCallbacks` of diffusers cannot be used. It passes all tensors to each callback,
+    not only its `inputs`, and loses changes that a later callback does not return.
     """
 
     def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback
 
 
 def _in_place(pipeline: Any, guide: Callback, callback: Callback | None) -> Callback:
-    """The older callback, which gets no prompts: they are variables of the call."""
+    """A callback for PixArt, which gets no prompts: they are local variables of the call."""
 
     def on_step(step: int, timestep: Any, latents: Tensor) -> None:
         names = ("prompt_embeds", "prompt_attention_mask")
@@ -122,7 +124,7 @@ def running_calls(pipeline: Any = None) -> Iterator[FrameType]:
     """The pipeline calls in progress on this thread, the innermost first.
 
     Args:
-        pipeline: counts as a pipeline, whatever its class.
+        pipeline: an object that counts as a pipeline, whatever its class.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -136,7 +138,7 @@ def running_calls(pipeline: Any = None) -> Iterator[FrameType]:
 
 
 def local_of(pipeline: Any, name: str) -> Any:
-    """A variable of the pipeline's running call; None where it has none of that name."""
+    """A local variable of the pipeline's running call; None if there is none of that name."""
     for frame in running_calls(pipeline):
         if frame.f_locals.get("self") is pipeline and name in frame.f_locals:
             return frame.f_locals[name]
@@ -144,11 +146,11 @@ def local_of(pipeline: Any, name: str) -> Any:
 
 
 class RunningCall:
-    """One call of a pipeline: the first one in which `is_here` is asked.
+    """One call of a pipeline: the first one that calls `is_here`.
 
-    Other pipelines may share its network and even its scheduler, in other threads or from within a
-    callback. A denoising loop outside any pipeline counts as a call too, until its scheduler gets
-    other timesteps.
+    It is told apart from calls of other pipelines that share its network or even its scheduler, in
+    other threads or within a callback. A denoising loop outside any pipeline counts as a call too,
+    until `set_timesteps` starts another one.
     """
 
     def __init__(self, pipeline: Any) -> None:
@@ -156,11 +158,11 @@ class RunningCall:
         self._known: tuple[int, Any] | None = None
 
     def is_here(self) -> bool:
-        """Whether the code that asks was called by this call."""
+        """Whether the current code runs within this call."""
         scheduler, calls = self._pipeline.scheduler, [*running_calls(self._pipeline)]
         if calls and getattr(calls[0].f_locals["self"], "scheduler", None) is not scheduler:
             return False  # another pipeline, called from a callback
-        own = (it for it in calls if it.f_locals["self"] is self._pipeline)
+        own = (frame for frame in calls if frame.f_locals["self"] is self._pipeline)
         call: Any = next(own, None) if calls else getattr(scheduler, "timesteps", None)
         if call is None:
             return False

@@ -61,11 +61,11 @@ class ScaledCFG:
 
     def __init__(self, pipeline: Any, watch: Watch, every: int = 1) -> None:
         self.share = 1.0
-        self.every = every
         self.evaluations: list[Evaluation] = []
         self.rows_evaluated = 0
         self._pipeline = pipeline
         self._watch = watch
+        self._every = every
         self._step = -1  # of `evaluations`
         self._share = 1.0  # at that step
         # position of the evaluation in its step -> (step it was computed at, difference)
@@ -141,7 +141,7 @@ class ScaledCFG:
         """The difference between an evaluation and the prompts' output at an earlier step, if it
         may be reused."""
         computed_at, difference = self._differences.get(position, (self._step, None))
-        is_recent = 0 < self._step - computed_at < self.every
+        is_recent = 0 < self._step - computed_at < self._every
         return difference if self._share and is_recent else None
 
     def _forward(self, evaluation: Evaluation) -> Any:

@@ -58,7 +58,7 @@ class Network:
         watch: watches the pipeline's scheduler; start it first.
         undistilled: the network that predicts in the rounds: see `VendiGuidance`. For "auto", call
             `settle` after each step.
-        cfg_every: compute CFG every N-th step: see `ScaledCFG`.
+        cfg_every: the interval at which CFG is computed: see `ScaledCFG`.
 
     Attributes:
         cfg: the `ScaledCFG`; its `share` may be set after each step.
@@ -71,6 +71,7 @@ class Network:
         self, pipeline: Any, watch: Watch, undistilled: Undistilled = None, cfg_every: int = 1
     ) -> None:
         self.cfg = ScaledCFG(pipeline, watch, cfg_every)
+        self.cfg_every = cfg_every
         self._pipeline = pipeline
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
@@ -107,13 +108,10 @@ class Network:
         return self._undistilled is not None
 
     def settle(self, may_be_off: bool) -> None:
-        """With undistilled="auto", decide after a step whether rounds here switch the LoRAs off.
+        """With undistilled="auto", decide whether rounds after this step switch the LoRAs off.
 
-        They do if the LoRAs are what distilled the network. The first step with `may_be_off` finds
-        that out, by one evaluation of the first sample.
-
-        Args:
-            may_be_off: whether LoRAs may be off in rounds after this step at all.
+        They do if `may_be_off` and if the LoRAs are what distilled the network. That is measured
+        once, at the first step with `may_be_off`, by one evaluation of the first sample.
         """
         if not self._is_auto:
             return
@@ -155,10 +153,6 @@ class Network:
         return self._watch.ahead
 
     @property
-    def cfg_every(self) -> int:
-        return self.cfg.every
-
-    @property
     def denoised(self) -> Tensor:
         if self.cfg.is_off or self.evaluations_per_step == 1:
             return self._watch.prediction.denoised
@@ -180,16 +174,10 @@ class Network:
         prompt_noise: float = 0.0,
         generator: Generator = None,
     ) -> Tensor:
-        """Predict clean latents: see `Denoiser.denoise`.
+        """See `Denoiser.denoise`; returns float32 or float64.
 
-        A batch is never larger than the pipeline's own, so that it fits in memory.
-
-        Returns:
-            (n b, ...) float32 or float64.
-
-        Raises:
-            ValueError: also if the pipeline changes its network's inputs or outputs in a way that
-                is not understood.
+        To fit in memory, batches are not larger than the pipeline's. ValueError also if the
+        pipeline changes its network's inputs or outputs in an unknown way.
         """
         if not self.cfg.evaluations:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
@@ -238,15 +226,8 @@ class Network:
             raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
 
     def _timestep_at(self, level: Level, timestep: float | None, sign: float) -> float:
-        """The timestep that the pipeline would give its network at another level.
-
-        Args:
-            timestep: the one that it gave at the last step; None if samples had different ones.
-            sign: see `_sign`.
-
-        Raises:
-            ValueError: `timestep` follows none of the known conventions.
-        """
+        """The network's timestep at another level, from the one of the last step; ValueError if
+        that follows none of the known conventions."""
         watch, pipeline = self._watch, self._pipeline
         count = watch.scheduler.config.num_train_timesteps
         if timestep is None:

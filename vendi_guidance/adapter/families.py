@@ -1,7 +1,7 @@
-"""What is peculiar to a family of pipelines: a row each, with its reason.
+"""Peculiarities of pipeline families: one row each, with its reason.
 
-A pipeline that is not in the table does as most do: rows of negative prompts come first, what is
-appended to latents comes last, what its callback returns counts, and pooled embeddings are CLIP's.
+Other pipelines do as most do: rows of negative prompts come first, channels or tokens are appended
+to the latents, the callback's return value is used, and pooled embeddings are CLIP's.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Family:
-    """Pipelines whose classes, or bases of them, have names that begin alike.
+    """Pipelines with a common prefix in the name of their class or of one of its bases.
 
     Attributes:
-        beginning: of the names.
+        beginning: the prefix.
         prompts_first: rows of prompts precede those of negative prompts.
-        latents_last: what is appended to latents, as channels or tokens, precedes them.
-        is_in_place: there is only the older `callback`, which changes latents in place.
-        ignores_callback: what the callback returns has no effect.
-        tokens_per_frame: prompt embeddings have a row for each frame of a video.
+        latents_last: other channels or tokens precede the latents.
+        is_in_place: the pipeline has only the older `callback`, which changes latents in place.
+        ignores_callback: the callback's return value has no effect.
+        tokens_per_frame: prompt embeddings have one row for each frame of a video.
         pools_language_model: pooled embeddings are a language model's, not CLIP's.
-        no_cfg: the guidance scale up to which there is no CFG.
+        no_cfg: the largest guidance scale without CFG.
     """
 
     beginning: str
@@ -35,25 +35,25 @@ class Family:
 
 OTHERS = Family("")
 
-# those with `prompts_first` join prompts and negative prompts in this order
+# pipelines with `prompts_first` concatenate prompts and negative prompts in this order
 FAMILIES = (
-    Family("AnimateDiff", tokens_per_frame=True),  # repeats prompts for frames, rows of the UNet
+    Family("AnimateDiff", tokens_per_frame=True),  # the UNet's rows are frames
     Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
-    Family("Krea2", no_cfg=0.0),  # a scale w adds w times the difference that prompts make
+    Family("Krea2", no_cfg=0.0),  # a scale w adds w times the difference, not w - 1
     Family("LuminaPipeline", prompts_first=True),
-    Family("PixArtAlphaPipeline", is_in_place=True),  # was not given callback_on_step_end
-    Family("PixArtSigmaPipeline", is_in_place=True),  # nor was it
+    Family("PixArtAlphaPipeline", is_in_place=True),  # has no callback_on_step_end
+    Family("PixArtSigmaPipeline", is_in_place=True),  # nor has it
     Family("PRXPipeline", ignores_callback=True),  # calls its callback and drops the result
-    Family("QwenImage21", latents_last=True),  # puts the tokens of conditions before latents
+    Family("QwenImage21", latents_last=True),  # condition tokens come first
     Family("StableCascade", prompts_first=True),
-    Family("StableDiffusionInstructPix2Pix", prompts_first=True),  # then those without the image
+    Family("StableDiffusionInstructPix2Pix", prompts_first=True),  # [prompt, image, neither]
     Family("Wuerstchen", prompts_first=True),
     Family("ZImage", prompts_first=True, no_cfg=0.0),  # joins lists; scales as Krea 2 does
 )
 
 NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
-"""Arguments of networks that tell positions, without a row for each sample whatever their length,
-in Flux, Hunyuan, Lumina and the families after them."""
+"""Network arguments with positions: they have no batch dimension, whatever their length. Flux,
+Hunyuan, Lumina and their successors take them."""
 
 
 def family_of(pipeline: Any) -> Family:

@@ -1,4 +1,4 @@
-"""Comparing samples by an image encoder's features of their decoded predictions."""
+"""Comparison of samples by an image encoder's features of their decoded predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,20 +15,20 @@ from vendi_guidance.storage.images import to_rgb
 
 
 class ImageSpace(Space):
-    """An image encoder's features of the decoded predictions.
+    """The space of an image encoder's features of decoded predictions.
 
-    Images are decoded and encoded one at a time, and again for the gradient: autograd keeps
-    gigabytes of a decoder at 1024 pixels. A guided step costs about four decodings of each image,
-    the end of a call one more.
+    Images are decoded and encoded one at a time, and once more for the gradient, because autograd
+    stores gigabytes for a decoder at 1024 pixels. A guided step takes as long as about four
+    decodings of each image, the end of a call as long as one.
 
     Args:
-        encoder: (b, 3, h, w) images in [-1, 1] to (b, m) features, on the pipeline's device; see
-            `dinov2_encoder` and `open_clip_encoder`.
+        encoder: maps (b, 3, h, w) images in [-1, 1] to (b, m) features, on the pipeline's device;
+            see `dinov2_encoder` and `open_clip_encoder`.
         size: height and width of the images, for pipelines that pack their latents: Flux, Chroma
             and Qwen-Image.
 
     Raises:
-        TypeError: the encoder is no module.
+        TypeError: the encoder is not a module.
 
     Example:
         >>> from torch import nn
@@ -78,11 +78,11 @@ class ImageSpace(Space):
         return self.encoder(images.to(weight).clamp(-1, 1))
 
     def _pull_back(self, pipeline: Any, denoised: Tensor, gradient: Tensor) -> Tensor:
-        """A gradient in the features of one image, (1, m), to one in its predicted latents."""
+        """The gradient in one sample's predicted latents, from the (1, m) one in its features."""
         with frozen(vae_of(pipeline), self.encoder), torch.enable_grad():
-            z = denoised.clone().requires_grad_()  # a copy: inference tensors have no gradient
+            z = denoised.clone().requires_grad_()  # a clone: inference tensors have no gradient
             features = self._features(pipeline, z)
-            # scaled to 1: half precision loses small values
+            # scale the gradient to a maximum of 1, because half precision loses small values
             largest = gradient.abs().amax()
             largest = largest.where(largest > 0, 1)
             [pulled] = torch.autograd.grad(features, z, (gradient / largest).to(features))
@@ -96,20 +96,20 @@ def exemplar_features(
     space: str | Space = "latent",
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """The features of images that `VendiGuidance(space=space, exemplars=...)` takes.
+    """Features of images, for `VendiGuidance(space=space, exemplars=...)`.
 
     Args:
-        pipeline: the one to be guided, which prepares and encodes the images.
-        images: n images, n >= 1, of any mode.
-        space: where samples are compared.
-        size: height and width of the images to be generated; None is those of the first image.
+        pipeline: the pipeline to guide; it preprocesses and encodes the images.
+        images: n >= 1 images of any mode.
+        space: the space that samples are compared in.
+        size: height and width of the images to generate; None is the size of the first image.
 
     Returns:
         (n, ...) features: of the images themselves for an `ImageSpace`, else of their latents.
 
     Raises:
-        ValueError: the pipeline has no VAE, or one for other things than images; no images, or an
-            unknown space.
+        ValueError: the pipeline has no VAE or does not generate images, there are no images, or the
+            space is unknown.
 
     Example:
         >>> from PIL import Image

@@ -1,7 +1,7 @@
-"""What the guided pipelines have in common: `diversity` arguments around a stock pipeline's call.
+"""Mixins that add `diversity` arguments to the call of a stock pipeline.
 
-A guided pipeline is a class with a mixin below as its first base and the stock pipeline as its
-last: `DiversityGuided`, or `GuidedInPlace` for the two PixArt.
+A guided pipeline is a class whose first base is a mixin and whose last base is the stock pipeline.
+The mixin is `DiversityGuided`, or `GuidedInPlace` for PixArt.
 """
 
 import copy
@@ -33,47 +33,46 @@ OF_A_CALL = {
     "diversity_memory": str,
     "diversity_undistilled": Any,
 }
-"""The arguments of a call beside the settings."""
+"""The arguments of a guided call that are not settings, with their types."""
 
 DEPRECATED = ("callback", "callback_steps")
-"""Arguments that a call with `**kwargs` may still read there."""
+"""Arguments that calls with `**kwargs` may still accept."""
 
 BINNED = (32, 64, 128, 256)
-"""The sample sizes that PixArt bins resolutions for."""
+"""The sample sizes for which PixArt supports resolution binning."""
 
 OnStep = Callable[[int, int], None]
-"""Gets the number of a step, from 1, and how many steps the call has."""
+"""Called with the number of a step, from 1, and the number of steps of the call."""
 
-CALL = """Generate as {stock} does, whose arguments all hold, with these settings for this call.
+CALL = """Generate images with diversity guidance. All arguments of {stock} work as well.
 
-        Your own callback is called with guided latents. If the call raises, the window stays as it
-        was. The same seed gives another image once something is remembered, unless
-        `diversity_memory="call"`.
+        Your own callback gets guided latents. If the call raises, the window stays as it was. Once
+        samples are remembered, the same seed gives another image, unless `diversity_memory="call"`.
 
-        Args (those not given are as in `pipe.guidance`):
+        Args (for this call; the others are as in `pipe.guidance`):
         diversity: The dial: 0 is exactly {stock}, 1 the most variety, 0.5 the default.
         diversity_preset: "published", the paper's settings.
         diversity_window: How many samples to remember, in later calls too.
-        diversity_memory: "session" to remember samples of this call, "call" not to.
-        diversity_undistilled: What predicts in the rounds: "adapters", the pipeline's network
-            without its LoRAs; the network that it was distilled from; None, its own; or "auto",
-            the default; see `VendiGuidance`.
+        diversity_memory: "session" to remember the samples of this call, "call" not to.
+        diversity_undistilled: The network that predicts in the rounds: "adapters" (the pipeline's
+            network without its LoRAs), the network that it was distilled from, None (the
+            pipeline's own) or "auto" (the default); see `VendiGuidance`.
         {settings}
 
         Raises:
-            ValueError: a value out of its range, named in the message.
-            TypeError: an argument that does not exist; the message names the nearest that does.
+            ValueError: a value is out of range; the message names it.
+            TypeError: an argument does not exist; the message suggests the nearest one.
 
         {stock}:
 {doc}"""
 
 
 class DiversityGuided:
-    """A pipeline whose calls take `diversity`; with `diversity=0` a stock one. The stock one takes
-    `callback_on_step_end`."""
+    """Adds `diversity` arguments to a pipeline that takes `callback_on_step_end`. With
+    `diversity=0` the pipeline is the stock one."""
 
     stock: ClassVar[type[DiffusionPipeline]]
-    """The pipeline that is guided: the last base."""
+    """The stock pipeline: the last base."""
 
     prompt_input: ClassVar[str]
     """See `VendiGuidance`."""
@@ -88,7 +87,7 @@ class DiversityGuided:
 
     @property
     def guidance(self) -> VendiGuidance:
-        """The guidance, its window kept from call to call; assign another one to replace it."""
+        """The guidance, whose window lasts from call to call; assign another one to replace it."""
         if not hasattr(self, "_guidance"):
             self._guidance = VendiGuidance(prompt_input=self.prompt_input)
         return self._guidance
@@ -98,7 +97,7 @@ class DiversityGuided:
         self._guidance = guidance
 
     def _check_settings(self, given: dict[str, Any]) -> None:
-        """Raise ValueError for a value out of its range, by the name that it has in a call."""
+        """Raise ValueError if a value is out of range; the message has the name of the argument."""
         changes = dict(given)
         try:
             check_count("window", changes.pop("window", 1))
@@ -122,7 +121,7 @@ class DiversityGuided:
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
     ) -> AbstractContextManager[dict[str, Any]]:
-        """Attach guidance to a call given some arguments; yields those that guide it."""
+        """Attach guidance to a call with the arguments `given`; yields those that guide it."""
         return self.guidance.attached(
             self,
             given["generator"],
@@ -132,8 +131,8 @@ class DiversityGuided:
         )
 
     def watched(self, on_step: OnStep) -> dict[str, Any]:
-        """The arguments of a call that reports each of its denoising steps to `on_step`; what that
-        raises ends the call."""
+        """Arguments of a call that reports each step to `on_step`; an exception in `on_step` ends
+        the call."""
 
         def report(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> None:
             on_step(step + 1, count_steps(pipeline))
@@ -141,14 +140,14 @@ class DiversityGuided:
         return arguments(self, report, ["latents"])
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
-        """Save as the stock pipeline, so that anyone can load it, with or without this package."""
-        stock: Any = copy.copy(self)  # `from_pipe` would turn the weights into single precision
+        """Save as the stock pipeline, which loads with and without this package."""
+        stock: Any = copy.copy(self)  # `from_pipe` would convert the weights to float32
         stock.__class__ = self.stock
         stock.save_pretrained(save_directory, **kwargs)
 
 
 class GuidedInPlace(DiversityGuided):
-    """For the two PixArt, which have only the older `callback` and ignore what it returns."""
+    """For PixArt pipelines, which have only the older `callback` and ignore its return value."""
 
     prompt_input = "prompt_embeds"
     scheduler: Any
@@ -157,30 +156,30 @@ class GuidedInPlace(DiversityGuided):
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
     ) -> AbstractContextManager[dict[str, Any]]:
-        users, every = given["callback"], given["callback_steps"]
+        callback, every = given["callback"], given["callback_steps"]
         check_count("callback_steps", every)
-        if self.transformer.config.sample_size not in BINNED:  # else PixArt refuses the model
+        if self.transformer.config.sample_size not in BINNED:  # PixArt would reject the model
             given["use_resolution_binning"] = False
 
-        def at_times(step: int, timestep: Any, latents: Tensor) -> None:
+        def every_steps(step: int, timestep: Any, latents: Tensor) -> None:
             evaluations = min((step + 1) * self.scheduler.order, len(self.scheduler.timesteps))
-            if users is not None and (evaluations - 1) % every == 0:
-                users(step, timestep, latents)
+            if callback is not None and (evaluations - 1) % every == 0:
+                callback(step, timestep, latents)
 
-        return self.guidance.attached(self, given["generator"], callback=at_times, **changes)
+        return self.guidance.attached(self, given["generator"], callback=every_steps, **changes)
 
 
 def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None:
-    """Raise TypeError for a name that is not known: stock pipelines may ignore it."""
+    """Raise TypeError for an unknown argument, which some stock pipelines would ignore."""
     for name in given:
         if name not in known:
             [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
-            nearest = DIAL if name == "strength" else nearest  # of `VendiGuidance`
+            nearest = DIAL if name == "strength" else nearest  # its name in `VendiGuidance`
             raise TypeError(f"{kind.__name__} takes no {name!r}: did you mean {nearest!r}?")
 
 
 def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
-    """`__call__` of the guided pipeline: the stock one's parameters, and ours."""
+    """`__call__` of the guided pipeline, with the stock one's parameters and ours."""
     plain = signature(stock.__call__)
     swallows = any(it.kind is Parameter.VAR_KEYWORD for it in plain.parameters.values())
 

@@ -1,7 +1,7 @@
 """Diversity guidance for diffusers' modular pipelines, which take no callbacks.
 
-A denoising loop there is a sequence of blocks. `guide_loops` puts one before the others, which
-begins to watch a call at its first step, and one behind them, which does what a callback would do.
+There a denoising loop is a sequence of blocks. `guide_loops` inserts a first block, which begins to
+watch the call, and a last block, which does the work of a callback.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ BEGIN, GUIDE = "diversity_begin", "diversity"
 
 
 class _LoopBlock(ModularPipelineBlocks):
-    """A block of a denoising loop."""
+    """A block of a denoising loop that belongs to guidance."""
 
     inputs = (
-        InputParam("latents", description="Of the samples in flight."),
-        InputParam("generator", description="Of fresh noise."),
-        InputParam("timesteps", description="Of the call."),
+        InputParam("latents", description="Latents of the current step."),
+        InputParam("generator", description="Generator for fresh noise."),
+        InputParam("timesteps", description="Timesteps of the call."),
         InputParam(kwargs_type="denoiser_input_fields", description="Prompt embeddings."),
     )
 
@@ -31,11 +31,11 @@ class _LoopBlock(ModularPipelineBlocks):
         self.guidance = guidance
 
     def __deepcopy__(self, _: Any) -> "_LoopBlock":
-        return type(self)(self.guidance)  # pipelines copy their blocks: they share the memory
+        return type(self)(self.guidance)  # pipelines copy their blocks; copies share the memory
 
 
 class DiversityBegin(_LoopBlock):
-    """Begins to watch scheduler and network at the first step of a call."""
+    """Begins to watch the scheduler and the network at the first step of a call."""
 
     description = "Lets diversity guidance watch the scheduler and the network."
 
@@ -46,9 +46,9 @@ class DiversityBegin(_LoopBlock):
 
 
 class DiversityStep(_LoopBlock):
-    """Guides the latents after each step, and remembers them after the last."""
+    """Guides the latents after each step, and remembers them after the last one."""
 
-    description = "Makes the samples in flight differ from one another and from those remembered."
+    description = "Moves samples away from one another and from remembered ones."
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         names = ("latents", *POOLED, *TOKENS, *MASKS)
@@ -60,14 +60,16 @@ class DiversityStep(_LoopBlock):
 
 
 def guide_loops(blocks: ModularPipelineBlocks, guidance: VendiGuidance) -> int:
-    """Put guidance into the denoising loops of modular blocks, in place.
+    """Insert guidance into the denoising loops of modular blocks, in place.
+
+    Guidance that was inserted before is replaced.
 
     Args:
-        blocks: a loop, or blocks with loops somewhere within, before `init_pipeline`.
-        guidance: as for a callback; its window is shared by all loops and calls.
+        blocks: a denoising loop, or blocks that contain some, before `init_pipeline`.
+        guidance: the guidance; all loops and calls share its window.
 
     Returns:
-        How many loops there are. Guidance that is there already is replaced.
+        The number of loops.
 
     Raises:
         ValueError: there is no denoising loop.
@@ -94,8 +96,8 @@ def guide_loops(blocks: ModularPipelineBlocks, guidance: VendiGuidance) -> int:
 
 
 def _loops(blocks: ModularPipelineBlocks) -> list[LoopSequentialPipelineBlocks]:
-    """Those over timesteps."""
+    """The loops over timesteps."""
     if isinstance(blocks, LoopSequentialPipelineBlocks):
-        steps = any(it.name == "timesteps" for it in blocks.loop_inputs)
-        return [blocks] if steps else []
+        is_denoising = any(it.name == "timesteps" for it in blocks.loop_inputs)
+        return [blocks] if is_denoising else []
     return [loop for block in blocks.sub_blocks.values() for loop in _loops(block)]

@@ -1,6 +1,6 @@
-"""The prompt that a network is given, perturbed: other embeddings of its tokens.
+"""Changes the token embeddings of the prompt in a network's arguments.
 
-Pooled embeddings stay as they are: noise on them loses more of what the prompt says.
+Pooled embeddings stay unchanged: noise on them loses more of the prompt's details.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ MASKS = (
     "text_embedding_mask",
     "attention_mask",
 )
-"""What networks call the mask of `encoder_hidden_states`; the last one may go on over latents."""
+"""Names of the mask of `encoder_hidden_states`; the last one may extend over the latents."""
 
 TOKENS = {
     "encoder_hidden_states": MASKS,
@@ -28,18 +28,17 @@ TOKENS = {
     "clip_text": (),  # Stable Cascade
     "text_bth": (),  # ERNIE-Image, padded with zeros
 }
-"""By what networks call the embeddings of tokens, (rows, t, ..., width) or a list of (t, width):
-what they may call their mask."""
+"""Names of token embeddings, (rows, t, ..., width) or lists of (t, width), and of their masks."""
 
 CACHE = ("kv_cache", "kv_cache_mode")
-"""Arguments for what a network keeps from its first step on."""
+"""Arguments of a cache that a network fills at its first step and reads later."""
 
 FRESH_CACHES = ("QwenImage21Transformer2DModel",)
-"""Networks whose cache holds nothing but what their other arguments say, so they work without."""
+"""Networks that work without their cache: it holds only what follows from other arguments."""
 
 
 def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """The arguments for an evaluation that leaves the call's cache alone; None if it cannot."""
+    """The arguments of an evaluation that does not use the cache; None if the network needs it."""
     if kwargs.get(CACHE[0]) is None:
         return kwargs
     if type(uncompiled(module)).__name__ not in FRESH_CACHES:
@@ -48,7 +47,7 @@ def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] |
 
 
 def has_tokens(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a network was called with embeddings of tokens that can be perturbed."""
+    """Whether a network was called with token embeddings that `with_tokens` can change."""
     found = _tokens(_named(module, args, kwargs))
     return bool(found) and without_cache(module, kwargs) is not None
 
@@ -61,16 +60,16 @@ def with_tokens(
     rows: int,
     change: Callable[[Tensor, int, Tensor | None], Tensor],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a network with other embeddings of tokens; those given stay as they are.
+    """The arguments of a network with changed token embeddings, as copies.
 
     Args:
-        own: the rows that are for prompts, one for each sample.
-        rows: how many rows of latents there are.
-        change: of a sample's tokens, (1 or more rows, t, ..., width), its number and (t,) the mask
-            of what the network reads, if it is told.
+        own: the rows of the prompts, one for each sample.
+        rows: the number of rows of latents.
+        change: maps a sample's tokens, (1 or more rows, t, ..., width), its index and the (t,) mask
+            of the tokens that the network reads, or None, to other tokens.
 
     Raises:
-        ValueError: there are no embeddings of tokens.
+        ValueError: there are no token embeddings, or the network needs its cache.
     """
     named, kept = _named(module, args, kwargs), without_cache(module, kwargs)
     found = _tokens(named)
@@ -84,7 +83,7 @@ def with_tokens(
     changes = {name: [*it] if isinstance(it, list) else it.clone() for name, it in given.items()}
     for sample, row in enumerate(own):
         for name, changed in changes.items():
-            each = len(changed) // rows  # frames of a video, for one
+            each = len(changed) // rows  # more than 1 for the frames of a video
             mask = _mask(named, name)
             for_row = None if mask is None else mask[row * each]
             part = slice(row * each, (row + 1) * each)
@@ -107,7 +106,7 @@ def _is_tokens(value: Any) -> bool:
 
 
 def _mask(named: Mapping[str, Any], name: str) -> Tensor | None:
-    """(rows, t) True for the tokens that the network reads, if it is told."""
+    """(rows, t) True for the tokens that the network reads; None if it gets no mask."""
     tokens = named[name]
     if isinstance(tokens, list):
         return None
@@ -128,5 +127,5 @@ def _parameters(module: nn.Module) -> list[str]:
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
-    """The network within what `torch.compile` returns."""
+    """The network inside the wrapper that `torch.compile` returns."""
     return getattr(module, "_orig_mod", module)

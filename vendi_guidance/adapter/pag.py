@@ -1,8 +1,8 @@
 """Perturbed-attention guidance (PAG; Ahn et al., ECCV 2024) left out of an evaluation.
 
-PAG pipelines append rows to each batch for which some layers replace self-attention by the
-identity. While such a call runs, these layers have attention processors that split a batch into its
-parts, and so cannot evaluate the rows of the prompts alone.
+PAG pipelines append rows to each batch, for which some layers skip self-attention. During a call,
+these layers have attention processors that split a batch into its parts, and so cannot evaluate the
+rows of the prompts alone.
 """
 
 import re
@@ -18,29 +18,20 @@ def has_pag(pipeline: Any) -> bool:
     return bool(getattr(pipeline, "do_perturbed_attention_guidance", False))
 
 
-def without_pag(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """`forward` of a network in which no layer perturbs its attention."""
+def without_pag(network: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A network's `forward` with ordinary attention in the layers that PAG perturbs."""
 
     def plain(*args: Any, **kwargs: Any) -> Any:
-        processors = ((it, getattr(it, "processor", None)) for it in module.modules())
-        perturbing = [(it, own) for it, own in processors if _is_pag(own)]
+        found = ((layer, getattr(layer, "processor", None)) for layer in network.modules())
+        perturbing = [(layer, it) for layer, it in found if type(it).__name__.startswith("PAG")]
         try:
             for layer, processor in perturbing:
-                layer.processor = _plain(processor)
+                # such as PAGCFGJointAttnProcessor2_0 and JointAttnProcessor2_0
+                name = re.sub("^PAG(CFG)?(Identity)?(Self)?", "", type(processor).__name__)
+                layer.processor = getattr(attention_processor, name)()
             return forward(*args, **kwargs)
         finally:
             for layer, processor in perturbing:
                 layer.processor = processor
 
     return plain
-
-
-def _is_pag(processor: Any) -> bool:
-    return type(processor).__name__.startswith("PAG")
-
-
-def _plain(processor: Any) -> Any:
-    """The processor without PAG, such as `JointAttnProcessor2_0` for
-    `PAGCFGJointAttnProcessor2_0`."""
-    name = re.sub("^PAG(CFG)?(Identity)?(Self)?", "", type(processor).__name__)
-    return getattr(attention_processor, name)()

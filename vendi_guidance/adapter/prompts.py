@@ -1,8 +1,8 @@
-"""One embedding of each image's prompt, from the tensors that a pipeline hands to its callback.
+"""One embedding for the prompt of each image, from the tensors that a pipeline's callback gets.
 
-A pipeline offers some variables of its denoising loop to callbacks (`_callback_tensor_inputs`). The
-pooled embedding of the prompt is used where there is one, else the mean over the prompt's tokens.
-Negative prompts in the same tensor come first, with few exceptions (`adapter.families`).
+Pipelines list the variables that callbacks may request in `_callback_tensor_inputs`. The pooled
+embedding of the prompt is used if there is one, else the mean over its tokens. Negative prompts in
+the same tensor come first, with few exceptions (`adapter.families`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from vendi_guidance.adapter.families import family_of
 
-# Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but not in the images' order.
+# Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but orders it differently.
 POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
 TOKENS = ("prompt_embeds", "prompt_embeds_qwen", "text_encoder_hidden_states")
-# Kandinsky 3's "attention_mask" is not in that order either, and hides only what is zero anyway.
+# So does Kandinsky 3 with "attention_mask", which hides only tokens that are zero anyway.
 MASKS = ("prompt_attention_mask", "prompt_embeds_mask")
 
 
 def prompt_inputs(pipeline: Any) -> list[str]:
-    """The best prompt embeddings that `pipeline` offers to callbacks: pooled ones, else those of
-    tokens and their mask if there is one, else nothing."""
+    """Names of the best prompt embeddings that callbacks of `pipeline` may request: pooled ones,
+    else token embeddings and their mask, else none."""
     offered = set(getattr(pipeline, "_callback_tensor_inputs", ()))
     name = best_of(offered)
     masks = [] if name in POOLED else [mask for mask in MASKS if mask in offered]
@@ -32,17 +32,17 @@ def prompt_inputs(pipeline: Any) -> list[str]:
 def prompt_features(
     pipeline: Any, tensors: Mapping[str, Any], name: str | None = None
 ) -> Tensor | None:
-    """One row for each image, the same for the same prompt.
+    """One feature vector for each image; images of the same prompt have the same one.
 
     Args:
-        pipeline: whose callback this is.
-        tensors: what the callback was given: "latents", one for each image, embeddings, and
-            perhaps a mask. Embeddings are (rows, m), (rows, tokens, m), (rows, tokens, layers, m),
-            or a list with one (tokens, m) for each row; a mask is (rows, tokens).
-        name: the embeddings to use; None is the best that were given.
+        pipeline: the pipeline that called the callback.
+        tensors: the callback's tensors: "latents", one for each image, embeddings, and perhaps a
+            mask. Embeddings are (rows, m), (rows, tokens, m), (rows, tokens, layers, m), or a list
+            with one (tokens, m) for each row; a mask is (rows, tokens).
+        name: the embeddings to use; None is the best of those in `tensors`.
 
     Returns:
-        (images, m) float32, or None if no embeddings were given.
+        (images, m) float32, or None if there are no embeddings.
 
     Raises:
         ValueError: embeddings do not fit the latents, or the mask does not fit the embeddings.
@@ -52,7 +52,7 @@ def prompt_features(
         return None
     embeddings, latents = tensors[name], tensors["latents"]
     if isinstance(embeddings, Sequence):  # Z-Image Omni has tokens in pieces, between images
-        whole = (it if isinstance(it, Tensor) else torch.cat([*it]) for it in embeddings)
+        whole = (row if isinstance(row, Tensor) else torch.cat([*row]) for row in embeddings)
         embeddings = torch.stack([tokens.float().mean(dim=0) for tokens in whole])
     if not isinstance(embeddings, Tensor):
         raise ValueError(
@@ -73,7 +73,7 @@ def prompt_features(
     if mask.shape != tokens.shape[:2]:
         raise ValueError(
             f"the mask of {name} has shape {tuple(mask.shape)} where {tuple(tokens.shape[:2])} "
-            "was expected: do not ask for it"
+            "was expected: do not request it"
         )
     weights = mask.float()
     total = torch.einsum("nt,ntm->nm", weights, tokens.float().flatten(2))
@@ -81,14 +81,14 @@ def prompt_features(
 
 
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:
-    """Whether `prompt_features` of these reads pooled CLIP embeddings, which the published
-    bandwidth is for; distances in others depend on the encoder and, for means, on the padding."""
+    """Whether `prompt_features` reads pooled CLIP embeddings, which the published bandwidth is for.
+    Other distances depend on the encoder and, for means over tokens, on the padding."""
     pools_clip = not family_of(pipeline).pools_language_model
     return pools_clip and (name or best_of(tensors)) in POOLED
 
 
 def why_no_prompts(pipeline: Any) -> str:
-    """Why a callback of `pipeline` was given no embeddings and what to do, for an error message."""
+    """Why a callback of `pipeline` got no embeddings, and the remedy, for an error message."""
     kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
     if not names:
         return f'{kind} gives its callback no prompt embeddings: use objective "rke" or "vendi"'
@@ -99,13 +99,13 @@ def why_no_prompts(pipeline: Any) -> str:
 
 
 def best_of(names: Iterable[str]) -> str | None:
-    """The one of these variables with the best prompt embeddings."""
+    """The name of the best prompt embeddings among these variables."""
     known = set(names)
     return next((name for name in (*POOLED, *TOKENS) if name in known), None)
 
 
 def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:
-    """The rows of prompts, one for each image, or for the first frame of each video."""
+    """The rows of the prompts: one for each image, or for the first frame of each video."""
     family = family_of(pipeline)
     frames = latents.shape[2] if family.tokens_per_frame and rows.ndim > 2 else 1
     count = len(latents) * frames

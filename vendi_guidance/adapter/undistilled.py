@@ -1,8 +1,8 @@
-"""The undistilled network, which makes the rounds where a distilled one makes the images.
+"""The undistilled network, which predicts in the rounds of a pipeline with a distilled one.
 
 A network distilled to few steps hardly follows the score's gradient; the network that it was
-distilled from does. Where the distillation is a LoRA (Lightning, Turbo, Hyper, LCM, ...) that is
-switched off for the predictions of the rounds; else another network answers in the rounds.
+distilled from does. A LoRA that distilled it (Lightning, Turbo, Hyper, LCM, ...) is switched off
+for the predictions of the rounds. Otherwise another network can predict there.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,18 +18,17 @@ from vendi_guidance.adapter.nearby import uncompiled, without_cache
 from vendi_guidance.patching import Patch
 
 ADAPTERS = "adapters"
-"""Says that the network without its LoRAs is the undistilled one."""
+"""Selects the pipeline's network without its LoRAs."""
 
 AUTO = "auto"
-"""Says that it is found out whether that is so."""
+"""Selects the same if LoRAs are what distilled the network, else nothing."""
 
 Undistilled = str | nn.Module | None
 
 BLURRED = 0.93
-"""Without the LoRAs that distilled a network, its first prediction has less than this share of the
-contrast that it has with them: 0.63 to 0.87 were measured, and 0.99 to 1.01 with others. At high
-noise an undistilled network predicts a blurred mean of what may be generated, a distilled one an
-image."""
+"""LoRAs distilled a network if its first prediction without them has less than this share of the
+contrast with them. Measured: 0.63 to 0.87 for such LoRAs, 0.99 to 1.01 for others. At high noise an
+undistilled network predicts a blurred mean of the possible images, a distilled one an image."""
 
 READS = (
     "in_channels",
@@ -48,29 +47,30 @@ READS = (
     "time_cond_proj_dim",
     "guidance_embeds",
 )
-"""Of a network's configuration: what it is called with and returns. Depth and width may differ."""
+"""Configuration entries that determine a network's inputs and outputs, so that two networks must
+agree on them. Depth and width may differ."""
 
 HOOKS = ("_hf_hook", "_diffusers_hook")
-"""Of accelerate and diffusers, which move a network to its device when it is called."""
+"""Attributes of networks that accelerate or diffusers moves to a device when they are called."""
 
 _locks: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _adding = Lock()
 
 
 def lock_of(network: nn.Module) -> Any:
-    """Held while a network's LoRAs are off, and by its evaluations in calls that run beside a call
-    that switches them off."""
+    """The lock that is held while a network's LoRAs are off, and during its evaluations in
+    concurrent calls."""
     with _adding:
         return _locks.setdefault(uncompiled(network), RLock())
 
 
 def one_at_a_time(network: nn.Module, name: str) -> Patch:
-    """Lets evaluations of the network by any call wait while one has its LoRAs off.
+    """A patch with which evaluations of the network, by any call, wait while its LoRAs are off.
 
-    One that began before this is applied is not waited for.
+    Evaluations that began before the patch is applied are not waited for.
 
     Args:
-        name: of the method that a call of the network goes through.
+        name: the method to patch.
     """
     lock = lock_of(network)
 
@@ -91,34 +91,35 @@ def answer(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The output in a round: of the network, or of what was given as the undistilled one.
+    """The output of the undistilled network, or of the pipeline's own if `undistilled` is None.
 
     Args:
-        forward: the network's own.
-        args, kwargs: as the pipeline called it, with other latents.
+        network: the pipeline's network.
+        forward: its original `forward`.
+        args, kwargs: arguments of `forward`.
 
     Raises:
-        ValueError: the network reads what its first steps have kept.
+        ValueError: the network needs a cache that another network would not have.
     """
     if undistilled is None:
         with lock_of(network):
             return forward(*args, **kwargs)
-    kept = without_cache(network, kwargs)
-    if kept is None:
+    uncached = without_cache(network, kwargs)
+    if uncached is None:
         raise ValueError(
-            f"{type(network).__name__} goes on from what its first step has kept, which another "
-            "network would not have: leave out undistilled"
+            f"{type(network).__name__} reads a cache that it filled at its first step, which "
+            "another network would not have: leave out undistilled"
         )
     if isinstance(undistilled, nn.Module):
-        return undistilled(*args, **kept)
+        return undistilled(*args, **uncached)
     with lock_of(network), adapters_off(network):
-        return forward(*args, **kept)
+        return forward(*args, **uncached)
 
 
 @contextmanager
 def adapters_off(network: nn.Module) -> Iterator[None]:
-    """Meanwhile a network works without its LoRAs. Those that were on are on again afterwards, and
-    which weights require gradients is as it was."""
+    """Within this context the network's LoRAs are off. Afterwards the same LoRAs are on again, and
+    the same weights require gradients."""
     layers = [layer for layer in _adapter_layers(network) if not layer.disable_adapters]
     required = [(it, it.requires_grad) for layer in layers for it in layer.parameters()]
     try:
@@ -133,11 +134,11 @@ def adapters_off(network: nn.Module) -> Iterator[None]:
 
 
 def check_undistilled(undistilled: Undistilled) -> None:
-    """Raise unless it is one of what `VendiGuidance(undistilled=...)` may be.
+    """Raise unless `VendiGuidance(undistilled=...)` accepts this value.
 
     Raises:
-        ValueError: another word than "auto" and "adapters".
-        TypeError: neither None nor a word nor a network.
+        ValueError: a string other than "auto" and "adapters".
+        TypeError: neither None nor a string nor a network.
     """
     wanted = f'"{AUTO}", "{ADAPTERS}", None or a network such as a UNet2DConditionModel'
     if isinstance(undistilled, str) and undistilled not in (AUTO, ADAPTERS):
@@ -150,16 +151,16 @@ def check_undistilled(undistilled: Undistilled) -> None:
 
 
 def has_adapters(pipeline: Any, networks: list[nn.Module]) -> bool:
-    """Whether LoRAs are on that can be switched off in all of a pipeline's networks."""
+    """Whether any LoRA is on, and none is fused, in a pipeline's networks."""
     layers = _adapter_layers(*networks)
     return not _are_fused(pipeline, layers) and any(not it.disable_adapters for it in layers)
 
 
 def check_fits(undistilled: Undistilled, pipeline: Any, networks: list[nn.Module]) -> None:
-    """Raise ValueError if it cannot make the rounds of this pipeline.
+    """Raise ValueError if `undistilled` cannot predict in the rounds of this pipeline.
 
     Args:
-        networks: of the pipeline, that denoise.
+        networks: the pipeline's denoising networks.
     """
     check_undistilled(undistilled)
     if undistilled == ADAPTERS:
@@ -205,29 +206,29 @@ def _check_network(undistilled: nn.Module, pipeline: Any, network: nn.Module) ->
             f"a {type(own).__name__}: give the network that this one was distilled from"
         )
     for name in READS:
-        theirs, ours = (getattr(getattr(it, "config", None), name, None) for it in (given, own))
-        if theirs != ours:
+        value, wanted = (getattr(getattr(it, "config", None), name, None) for it in (given, own))
+        if value != wanted:
             raise ValueError(
-                f"undistilled has {name} {theirs!r} and the pipeline's network {ours!r}, so it "
+                f"undistilled has {name} {value!r} and the pipeline's network {wanted!r}, so it "
                 "cannot be called in its place: give the network that this one was distilled from"
             )
     _check_place(given, own, pipeline)
 
 
 def _check_place(given: nn.Module, own: nn.Module, pipeline: Any) -> None:
-    """Raise ValueError if its weights are of another precision, or not where the latents are."""
-    dtypes = [getattr(it, "dtype", None) for it in (given, own)]
+    """Raise ValueError if a network has another dtype than the pipeline's, or another device."""
+    dtype, wanted = (getattr(it, "dtype", None) for it in (given, own))
     are_quantized = any(getattr(it, "is_quantized", False) for it in (given, own))
-    if dtypes[0] != dtypes[1] and not are_quantized:
+    if dtype != wanted and not are_quantized:
         raise ValueError(
-            f"undistilled has {dtypes[0]} weights and the pipeline's network {dtypes[1]}: load it "
-            f"with dtype={dtypes[1]}"
+            f"undistilled has {dtype} weights and the pipeline's network {wanted}: load it with "
+            f"dtype={wanted}"
         )
     if any(hasattr(it, hook) for it in given.modules() for hook in HOOKS):
-        return  # which move it
+        return  # the hook will move it
     device = getattr(pipeline, "_execution_device", None)
     place = next((it.device for it in given.parameters()), device)
-    if device is not None and place is not None and not _are_one(place, device):
+    if device is not None and place is not None and not _is_same(place, device):
         raise ValueError(
             f"undistilled is on {place}, and the pipeline computes on {device}: call "
             f'undistilled.to("{device}"), or accelerate.cpu_offload_with_hook(undistilled, '
@@ -235,18 +236,18 @@ def _check_place(given: nn.Module, own: nn.Module, pipeline: Any) -> None:
         )
 
 
-def _are_one(place: torch.device, other: torch.device) -> bool:
-    """Whether two devices are the same; "cuda" is whichever is current."""
+def _is_same(place: torch.device, other: torch.device) -> bool:
+    """Whether two devices are the same; "cuda" without an index matches any of them."""
     return place.type == other.type and (
         place.index == other.index or None in (place.index, other.index)
     )
 
 
 def _adapter_layers(*networks: nn.Module) -> list[Any]:
-    """The layers of networks that have a LoRA."""
-    loaded = [it for it in networks if getattr(uncompiled(it), "peft_config", None)]
-    if not loaded:
+    """All layers with a LoRA in these networks."""
+    adapted = [it for it in networks if getattr(uncompiled(it), "peft_config", None)]
+    if not adapted:
         return []
-    from peft.tuners.tuners_utils import BaseTunerLayer  # of an extra, which has loaded them
+    from peft.tuners.tuners_utils import BaseTunerLayer  # an optional package, installed by now
 
-    return [it for one in loaded for it in one.modules() if isinstance(it, BaseTunerLayer)]
+    return [it for one in adapted for it in one.modules() if isinstance(it, BaseTunerLayer)]

@@ -1,7 +1,7 @@
-"""Decoding latents and encoding images, differentiably, in the units of the sampler.
+"""Differentiable decoding of latents and encoding of images, in the sampler's units.
 
-The scalings are those of diffusers' pipelines before they decode. Latents are (n, c, h, w), or
-packed into (n, patches, c) as in Flux, Chroma and Qwen-Image.
+Latents are scaled as diffusers' pipelines do before they decode. They are (n, c, h, w), or packed
+into (n, patches, c) as in Flux, Chroma and Qwen-Image.
 """
 
 import inspect
@@ -15,15 +15,15 @@ from torch import Tensor
 
 
 def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-    """Images of latents: (n, 3, height, width), -1 (black) to 1, slightly beyond at times.
+    """Decode latents to (n, 3, height, width) images in [-1, 1], at times slightly outside.
 
     Args:
-        pipeline: with a `vae`; call this within `frozen(pipeline.vae)`.
-        latents: as the sampler leaves them.
-        size: height and width of the images, which packed latents do not tell.
+        pipeline: a pipeline with a `vae`; call this within `frozen(pipeline.vae)`.
+        latents: latents in the sampler's units.
+        size: height and width of the images; required for packed latents.
 
     Raises:
-        ValueError: it is not known how this pipeline decodes.
+        ValueError: the size is missing, or latents of this shape are not supported.
     """
     vae, z = vae_of(pipeline), latents
     if z.ndim == 3 and packs(pipeline):
@@ -45,14 +45,14 @@ def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) 
 
 
 def encode(pipeline: Any, images: Tensor) -> Tensor:
-    """Latents of images, in the units of finished ones: the VAE's mean, no sample.
+    """Encode images to latents in the sampler's units: the mean of the VAE's distribution.
 
     Args:
-        pipeline: with a `vae`; call this within `frozen(pipeline.vae)`.
+        pipeline: a pipeline with a `vae`; call this within `frozen(pipeline.vae)`.
         images: (n, 3, h, w) in [-1, 1].
     """
     vae = vae_of(pipeline)
-    is_video = "temperal_downsample" in vae.config  # Qwen-Image's spelling, for videos of a frame
+    is_video = "temperal_downsample" in vae.config  # Qwen-Image's VAE; sic
     images = images.to(get_module_execution_device(vae), vae.dtype)
     encoded = vae.encode(images[:, :, None] if is_video else images)
     z = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latent
@@ -66,8 +66,8 @@ def encode(pipeline: Any, images: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(*modules: Any) -> Iterator[None]:
-    """Within this context modules compute no gradients for their weights, and a VAE that overflows
-    in half precision is in single precision."""
+    """Within this context, weights of the modules need no gradients, and a VAE that overflows in
+    float16 is in float32."""
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     overflow = (m for m in modules if getattr(getattr(m, "config", None), "force_upcast", False))
     halves = [module for module in overflow if module.dtype == torch.float16]
@@ -97,14 +97,14 @@ def vae_of(pipeline: Any) -> Any:
 
 
 def packs(pipeline: Any) -> bool:
-    """Whether its latents are packed as Flux does it."""
+    """Whether the pipeline packs its latents as Flux does."""
     unpack = getattr(pipeline, "_unpack_latents", None)
     names = ["latents", "height", "width", "vae_scale_factor"]
     return unpack is not None and list(inspect.signature(unpack).parameters) == names
 
 
 def _units(vae: Any, z: Tensor) -> tuple[Tensor | float, Tensor | float]:
-    """The shift and the scale of latents before they are decoded."""
+    """The shift and the scale that are applied to latents before decoding."""
     config = vae.config
     scale = 1 / (config.get("scaling_factor") or 1.0)
     mean, std = config.get("latents_mean"), config.get("latents_std")
