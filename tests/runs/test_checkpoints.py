@@ -1,4 +1,4 @@
-"""Checkpoints and the window that is made of them again."""
+"""Checkpoints, and the window that is rebuilt from them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ def grow(
     with_prompts: bool = True,
     opening: Checkpoint = NOTHING,
 ) -> Progress:
-    """Let batches of these sizes enter a window, with a checkpoint for each."""
+    """Add batches of these sizes to a window, and write a checkpoint for each."""
     generator = torch.Generator().manual_seed(len(sizes))
     checkpoints, progress = Checkpoints(folder, window.size), opening.progress
     checkpoints.add(opening)
@@ -46,7 +46,7 @@ def grow(
 
 
 def assert_equal(one: RunWindow, other: RunWindow) -> None:
-    """Bit by bit, slot by slot."""
+    """Two windows are equal bit by bit, slot by slot."""
     assert one.entered == other.entered
     for name in ("features", "inner_products", "prompts"):
         kept, made_again = getattr(one, name), getattr(other, name)
@@ -63,13 +63,13 @@ def assert_equal(one: RunWindow, other: RunWindow) -> None:
         [3],
         [4, 4, 4, 4, 4],
         [1] * 10,
-        [4, 0, 4, 0, 0, 3, 0],  # all samples of a batch may be unfit to be remembered
+        [4, 0, 4, 0, 0, 3, 0],  # a batch may have no sample to remember
         [20, 3],
         [3, 20],
         [2, 5, 1, 4, 4, 3],
     ],
 )
-def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
+def test_a_window_is_rebuilt_bit_by_bit(tmp_path, sizes, dtype):
     for end in range(len(sizes) + 1):
         folder = tmp_path / str(end)
         window = RunWindow(SIZE, dtype=dtype)
@@ -87,14 +87,14 @@ def test_a_window_is_made_again_bit_by_bit(tmp_path, sizes, dtype):
 
 
 def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_path):
-    none = [0, 0, 0]  # of NaN, nothing is remembered
+    none = [0, 0, 0]  # samples with NaN are not remembered
     for name, sizes, window in (("one", [4] * 9, 7), ("none", none, 7), ("large", [4] * 40, 100)):
         (tmp_path / name).mkdir()
         grow(tmp_path / name, sizes, RunWindow(window))
     left = {folder.name: [*folder.iterdir()] for folder in tmp_path.iterdir()}
     kept = {f"{it:012d}-{it:012d}.safetensors" for it in (32, 36)}
     assert {path.name for path in left["one"]} == kept
-    assert len(left["large"]) == 25  # each of the size of a batch, whatever the window's
+    assert len(left["large"]) == 25  # their size does not depend on the window's
     assert max(path.stat().st_size for path in left["large"]) < 4 * (36 + 5) * 4 + 1000
     assert [path.name for path in left["none"]] == ["000000000012-000000000000.safetensors"]
 
@@ -125,7 +125,7 @@ KIND = '{"format": "vendi-guidance checkpoint", "version": 1'
         '{"format": "vendi-guidance window", "version": 1}',
     ],
 )
-def test_a_damaged_file_or_one_of_another_kind_is_named(tmp_path, content):
+def test_a_damaged_file_or_one_of_another_format_is_named(tmp_path, content):
     path = tmp_path / "000000000004-000000000002.safetensors"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -138,7 +138,7 @@ def test_a_damaged_file_or_one_of_another_kind_is_named(tmp_path, content):
 @pytest.mark.parametrize(
     "latents", [torch.ones(2, dtype=torch.int64), torch.ones(3), torch.full((2, 4), torch.nan)]
 )
-def test_content_that_is_no_latents_is_named(tmp_path, latents):
+def test_tensors_that_are_no_latents_are_refused(tmp_path, latents):
     progress = Progress(4, 10, 4, 0, 2)
     path = tmp_path / "000000000004-000000000002.safetensors"
     Checkpoints(tmp_path, SIZE).add(Checkpoint(progress, torch.ones(2, 3)))
@@ -151,8 +151,7 @@ def test_content_that_is_no_latents_is_named(tmp_path, latents):
 
 @pytest.mark.parametrize("knows_size", [False, True])
 @pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
-def test_a_run_keeps_what_it_began_with_of_other_image_sizes(tmp_path, batches, knows_size):
-    """And of its own."""
+def test_a_resumed_run_keeps_samples_of_other_image_sizes(tmp_path, batches, knows_size):
     samples = torch.randn(4, 4, 3, 3), torch.randn(4, 5)
     opening = Checkpoint(Progress(0, 0, 4, entered=3), torch.randn(3, 4, 5, 5), torch.randn(3, 5))
     window, again = RunWindow(SIZE), RunWindow(SIZE)

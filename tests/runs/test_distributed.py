@@ -1,4 +1,4 @@
-"""`vendi-guidance generate` in two processes, connected by gloo, that make one run."""
+"""One run of `vendi-guidance generate` in two processes, connected by gloo."""
 
 import errno
 import hashlib
@@ -33,12 +33,12 @@ IMAGES = 9
 PROMPTS = ["cat", "dog", "cow"]
 
 Event = tuple[Callable[[object], object], int, int]
-"""What happens, in which process, at which of its calls of the pipeline."""
+"""An event, the rank of its process, and the number of the pipeline call at which it happens."""
 
 
 class Team:
-    """Processes that make runs of the tiny model in `output`: what each `said` last, and what its
-    window held after each round (`windows`): done, entered and a digest."""
+    """Processes that run the tiny model into `output`. `said` has the last output of each, and
+    `windows` the state of its window after each round: done, entered and a digest."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Team:
         words = [
             *("prompts.txt", "--model", model, "--images-per-prompt", 3),
             *("--batch-size", 2, "--steps", 3, "--diversity-sigma-latent", 2),
-            # each process would measure what --dtype auto is, and on a busy machine differently
+            # under load, the processes might choose different precisions for --dtype auto
             *("--diversity-window", 5, "--device", "cpu", "--dtype", "float32", "--output", "out"),
         ]
         self.words = [str(word) for word in words]
@@ -70,7 +70,7 @@ class Team:
             os.chdir(self.folder)
             launched_by_this(launch or {})
             if launch is not None and launch["TORCHELASTIC_RESTART_COUNT"] != "0":
-                sleep(rank)  # while the first could take its old address for the new one
+                sleep(rank)  # meanwhile the first could use an outdated address
             refuse_pickles()
             if hold:
                 hold_images(pytest.MonkeyPatch())
@@ -103,7 +103,7 @@ def watch_windows(file: Path) -> None:
 
 
 def refuse_pickles() -> None:
-    """Fail where this process reads a pickle, from now on."""
+    """Fail if this process reads a pickle from now on."""
 
     def hook(event: str, _: object) -> None:
         if event == "pickle.find_class":
@@ -113,7 +113,7 @@ def refuse_pickles() -> None:
 
 
 def launched_by_this(environment: dict[str, str]) -> None:
-    """Take the process that forked this one for torchrun, which adds to the environment."""
+    """Regard the parent process as torchrun, with the environment that it sets."""
     os.environ |= environment
     launcher.PARENT = os.getppid()
 
@@ -128,7 +128,7 @@ def fill_disk(_pipe: object) -> None:
 
 
 def assert_whole(folder: Path) -> None:
-    """Every image once, none else."""
+    """The folder has every image exactly once."""
     rows = sorted(read_run(folder).rows, key=lambda row: row["seed"])
     names = [f"{number:06d}.png" for number in range(IMAGES)]
     assert sorted(path.name for path in folder.glob("*.png")) == names
@@ -140,9 +140,9 @@ def assert_whole(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def peace(tiny_sdxl_folder, tmp_path_factory) -> Team:
-    """With a run that two processes have made in peace."""
-    team = Team(tmp_path_factory.mktemp("processes") / "peace", tiny_sdxl_folder)
+def undisturbed(tiny_sdxl_folder, tmp_path_factory) -> Team:
+    """An undisturbed run of two processes."""
+    team = Team(tmp_path_factory.mktemp("processes") / "undisturbed", tiny_sdxl_folder)
     assert team.run(hold=True) == [0, 0], team.said
     assert f"{IMAGES} images in " in team.said[0]
     assert "images" not in team.said[1]
@@ -156,22 +156,22 @@ def team(tiny_sdxl_folder, tmp_path) -> Team:
 
 @pytest.fixture
 def launch() -> Iterator[Callable[[int], dict[str, str]]]:
-    """What torchrun adds to the environment after so many restarts."""
+    """The environment variables that torchrun sets after a number of restarts."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     about = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     about |= {"TORCHELASTIC_MAX_RESTARTS": "3", "MASTER_PORT": str(store.port)}
     yield lambda restarts: about | {"TORCHELASTIC_RESTART_COUNT": str(restarts)}
 
 
-def test_two_processes_make_each_image_once_and_know_the_same(peace):
-    assert_whole(peace.output)
-    first, second = peace.windows
+def test_two_processes_generate_each_image_once_and_share_the_window(undisturbed):
+    assert_whole(undisturbed.output)
+    first, second = undisturbed.windows
     assert [line.split()[:2] for line in first] == [["4", "4"], ["8", "8"], ["9", "9"]]
     assert first == second
-    assert {row["processes"] for row in read_run(peace.output).rows} == {2}
+    assert {row["processes"] for row in read_run(undisturbed.output).rows} == {2}
 
 
-def test_accelerate_starts_them(peace, team):
+def test_accelerate_launches_the_processes(undisturbed, team):
     launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1"
     launch += " --mixed_precision no --dynamo_backend no --main_process_port 0 -m vendi_guidance"
     words = [sys.executable, *launch.split(), "generate", *team.words]
@@ -180,11 +180,11 @@ def test_accelerate_starts_them(peace, team):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{IMAGES} images in ") == 1
     assert_whole(team.output)
-    assert repeatable(team.output) == repeatable(peace.output)
+    assert repeatable(team.output) == repeatable(undisturbed.output)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_process_that_dies_ends_the_run_which_goes_on(peace, team, count):
+def test_a_killed_process_ends_the_run_which_resumes(undisturbed, team, count):
     assert team.run(event=(kill, 0, 3)) == [-signal.SIGKILL, 2]
     assert "another process of this run has ended" in team.said[1]
     assert "Traceback" not in team.said[1]
@@ -194,31 +194,31 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(peace, team, count):
     rows = read_run(team.output).rows
     assert [row["processes"] for row in rows] == [2] * 4 + [count] * 5
     if count == 2:
-        assert repeatable(team.output) == repeatable(peace.output)
-        assert team.windows[0] == team.windows[1] == peace.windows[0][1:]
+        assert repeatable(team.output) == repeatable(undisturbed.output)
+        assert team.windows[0] == team.windows[1] == undisturbed.windows[0][1:]
 
 
 @pytest.mark.parametrize("options", [(), ("--overwrite",)], ids=["new", "overwrite"])
-def test_restarted_processes_continue_the_run_of_their_launch(peace, team, launch, options):
+def test_restarted_processes_continue_the_run_of_their_launch(undisturbed, team, launch, options):
     if options:
-        shutil.copytree(peace.output, team.output)
+        shutil.copytree(undisturbed.output, team.output)
         (team.output / "000008.png").write_bytes(b"of the run that is replaced")
     statuses = team.run(*options, event=(kill, 0, 3), launch=launch(0))
     assert statuses == [-signal.SIGKILL, 2], team.said
     assert team.run(*options, launch=launch(1)) == [0, 0], team.said
     assert "restarted" in team.said[0] and "restarted" not in team.said[1]
-    assert repeatable(team.output) == repeatable(peace.output)
-    assert team.windows[0] == team.windows[1] == peace.windows[0][1:]
+    assert repeatable(team.output) == repeatable(undisturbed.output)
+    assert team.windows[0] == team.windows[1] == undisturbed.windows[0][1:]
 
 
-def test_restarted_processes_leave_the_run_of_another_launch(peace, team, launch):
-    shutil.copytree(peace.output, team.output)
+def test_restarted_processes_leave_the_run_of_another_launch(undisturbed, team, launch):
+    shutil.copytree(undisturbed.output, team.output)
     assert team.run(launch=launch(1)) == [2, 2]
     assert "is not empty" in team.said[0]
     assert team.run("--overwrite", event=(kill, 1, 1), launch=launch(2))[1] == -signal.SIGKILL
     assert team.run("--overwrite", launch=launch(3)) == [0, 0], team.said
     assert "restarted" not in team.said[0]
-    assert team.windows[0] == peace.windows[0]  # all of it, as none was made before the kill
+    assert team.windows[0] == undisturbed.windows[0]  # everything, as nothing was generated before
 
 
 def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, launch):
@@ -239,7 +239,7 @@ def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, l
     worker = int(os.read(ours, 32))
     os.kill(parent, signal.SIGKILL)
     wait(parent)
-    has_ended, _, _ = select([ours], [], [], 120)  # its end of the pipe closes
+    has_ended, _, _ = select([ours], [], [], 120)  # when its end of the pipe closes
     if not has_ended:
         os.kill(worker, signal.SIGKILL)
     assert has_ended
@@ -250,18 +250,20 @@ def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, l
     ("event", "status", "words", "done"),
     [
         ((lambda _: os.kill(os.getpid(), signal.SIGTERM), 1, 2), 143, f"8 of {IMAGES} images", 8),
-        # though the other has saved its images
+        # although the other process has saved its images
         ((fill_disk, 1, 1), 2, "cannot write to out: No space left on device", 0),
     ],
     ids=["asked to stop", "cannot write"],
 )
-def test_a_process_that_stops_ends_the_run_which_goes_on(peace, team, event, status, words, done):
+def test_a_stopped_process_ends_the_run_which_resumes(
+    undisturbed, team, event, status, words, done
+):
     assert team.run(event=event) == [status, status]
     said, metadata = "".join(team.said), team.output / METADATA
     assert said.count(words) == 1 and "Traceback" not in said
     assert (metadata.read_bytes().count(b"\n") if metadata.exists() else 0) == done
     assert team.run("--resume") == [0, 0], team.said
-    assert repeatable(team.output) == repeatable(peace.output)
+    assert repeatable(team.output) == repeatable(undisturbed.output)
 
 
 def test_a_process_without_memory_halves_the_batches_of_all(team):
@@ -273,11 +275,11 @@ def test_a_process_without_memory_halves_the_batches_of_all(team):
     assert first == second
 
 
-def test_what_is_wrong_is_said_once(peace, team):
-    shutil.copytree(peace.output, team.output)
+def test_an_error_is_reported_once(undisturbed, team):
+    shutil.copytree(undisturbed.output, team.output)
     assert team.run("--resume", "--steps", 4) == [2, 2]
     assert "".join(team.said).count("--steps is 4, was 3") == 1
-    assert repeatable(team.output) == repeatable(peace.output)
+    assert repeatable(team.output) == repeatable(undisturbed.output)
 
 
 def test_processes_exchange_values_and_tensors_of_any_size(tmp_path):
@@ -297,7 +299,7 @@ def test_processes_exchange_values_and_tensors_of_any_size(tmp_path):
     assert fork_team(exchange, logs) == [0, 0], [log.read_text() for log in logs]
 
 
-def test_one_process_where_several_were_meant_is_told(monkeypatch, caplog):
+def test_a_warning_if_only_one_process_was_started(monkeypatch, caplog):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`
     with process_group("cpu") as group:

@@ -1,4 +1,4 @@
-"""The folder of a run while it is written."""
+"""The output folder of a run."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ def add_batch(folder: RunFolder, first: int, count: int = 2) -> None:
 
 @pytest.fixture
 def folder(tmp_path) -> RunFolder:
-    """With a run of two batches in it."""
+    """A folder with a run of two batches."""
     folder = RunFolder(tmp_path / "run", 5)
     with folder.locked():
         folder.begin(PLAN, OPENING)
@@ -58,7 +58,7 @@ def test_a_run_is_an_imagefolder_with_a_manifest_and_a_checkpoint(folder):
     assert len(read_run(folder.path).images) == 4
 
 
-def test_what_lies_beyond_the_last_checkpoint_is_cut_off(folder):
+def test_what_follows_the_last_checkpoint_is_truncated(folder):
     before = contents(folder.path)
     whole = '{"file_name": "000004.png", "prompt": "cat"}\n'
     for name, more in ((METADATA, f'{whole}{{"file_na'), (TIMINGS, '{"file_name": "0000')):
@@ -73,7 +73,7 @@ def test_what_lies_beyond_the_last_checkpoint_is_cut_off(folder):
     assert contents(folder.path) == before
 
 
-def test_beginning_anew_leaves_nothing_of_the_old_run_which_has_not_begun_without_checkpoint(
+def test_starting_over_deletes_the_old_run_and_a_run_without_checkpoint_has_not_begun(
     tmp_path, folder
 ):
     assert RunFolder(tmp_path / "new", 5).recover() is None
@@ -92,7 +92,7 @@ def test_beginning_anew_leaves_nothing_of_the_old_run_which_has_not_begun_withou
 
 
 @pytest.mark.parametrize("call", ["Manifest.save", "remove_images", "remove_unfinished"])
-def test_a_run_whose_replacement_was_killed_begins_anew(folder, monkeypatch, call):
+def test_a_run_whose_replacement_was_killed_starts_over(folder, monkeypatch, call):
     monkeypatch.setattr(f"vendi_guidance.runs.folder.{call}", Mock(side_effect=Killed))
     with pytest.raises(Killed):
         folder.begin(PLAN, OPENING)
@@ -107,7 +107,7 @@ def add_column(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda path: os.truncate(path, 50), os.unlink, add_column])
-def test_metadata_that_have_changed_are_noticed_and_left_alone(folder, change):
+def test_changed_metadata_is_refused_and_not_modified(folder, change):
     change(folder.path / METADATA)
     before = contents(folder.path)
     with pytest.raises(
@@ -117,7 +117,7 @@ def test_metadata_that_have_changed_are_noticed_and_left_alone(folder, change):
     assert contents(folder.path) == before
 
 
-def test_images_without_checkpoints_are_no_run_to_begin_anew(folder):
+def test_images_without_checkpoints_are_refused(folder):
     shutil.rmtree(folder.path / CHECKPOINTS)
     with pytest.raises(ValueError, match=r"has images, but not the checkpoints .* hidden folder"):
         folder.recover()
@@ -143,10 +143,10 @@ def test_the_lock_dies_with_its_process(folder, tmp_path):
         pass
 
 
-def test_a_folder_is_empty_with_what_a_stopped_run_leaves(tmp_path, folder):
+def test_leftovers_of_a_stopped_run_count_as_an_empty_folder(tmp_path, folder):
     with RunFolder(tmp_path / "new", 5).locked():
         assert RunFolder(tmp_path / "new", 5).is_empty()
-    assert not (tmp_path / "new").exists()  # created for nothing
+    assert not (tmp_path / "new").exists()  # created by the lock only
     (tmp_path / LOCK).touch()
     (tmp_path / ".writing-x.part").touch()
     assert not RunFolder(tmp_path, 5).is_empty()
@@ -158,7 +158,7 @@ def test_a_folder_is_empty_with_what_a_stopped_run_leaves(tmp_path, folder):
 @pytest.mark.parametrize(
     "call", ["os.fsync", "os.truncate", "pathlib.Path.touch", "pathlib.Path.replace"]
 )
-def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call):
+def test_a_full_disk_is_reported_in_one_sentence_and_loses_nothing(folder, monkeypatch, call):
     before = repeatable(folder.path)
 
     def full(*_args, **_options):
@@ -180,7 +180,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(folder, monkeypatch, call
     assert {name: after[name] for name in before} == before
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     refused = pytest.raises(OSError, match=r"cannot write to .*file/run: Not a directory$")
     with refused, RunFolder(tmp_path / "file" / "run", 5).locked():
@@ -204,7 +204,7 @@ def test_a_damaged_manifest_is_named(folder, content):
         Manifest.load(folder.path)
 
 
-def test_a_manifest_names_what_is_different():
+def test_a_manifest_names_the_differences():
     assert PLAN.differences(PLAN) == []
     other = replace(
         PLAN,

@@ -1,4 +1,4 @@
-"""LoRAs beside a model's own weights: which file is loaded, and what is refused."""
+"""LoRAs: which file is loaded, and what is refused."""
 
 import shutil
 import sys
@@ -53,7 +53,7 @@ def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(folder, hub):
 
 
 @pytest.mark.parametrize("name", ["", "lora", "./here", "/", "a\0b", "x" * 5000, "a b/c"])
-def test_what_is_nowhere_is_one_sentence(name, tmp_path, monkeypatch):
+def test_a_missing_lora_is_reported_in_one_sentence(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError) as caught:
         find_lora(name)
@@ -77,7 +77,7 @@ def test_a_pickle_is_never_loaded(folder, tmp_path, monkeypatch):
     assert not trace.exists()
 
 
-def test_a_lora_is_loaded_switched_on_and_can_be_switched_off(folder, tiny_sdxl_folder):
+def test_a_lora_is_loaded_enabled_and_can_be_disabled(folder, tiny_sdxl_folder):
     @torch.no_grad()
     def predict(pipe) -> torch.Tensor:
         conditions = {"text_embeds": torch.ones(1, 16), "time_ids": torch.ones(1, 6)}
@@ -91,7 +91,7 @@ def test_a_lora_is_loaded_switched_on_and_can_be_switched_off(folder, tiny_sdxl_
     assert torch.equal(predict(pipe), predict(plain))
 
 
-def test_a_lora_that_does_not_fit_is_one_sentence(folder, tiny_sdxl_folder, tmp_path):
+def test_a_lora_that_does_not_fit_is_reported_in_one_sentence(folder, tiny_sdxl_folder, tmp_path):
     file = folder / WEIGHTS
     wide = {f"unet.down_blocks.1.resnets.0.conv1.lora_{k}.weight": torch.ones(3, 5) for k in "AB"}
     other = {"transformer.x.lora_A.weight": torch.ones(2, 2)}

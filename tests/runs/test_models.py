@@ -1,4 +1,4 @@
-"""What is loaded from a folder with a model, and what is not."""
+"""Loading of models, and fingerprints."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ def model(tiny_sdxl_folder, tmp_path) -> Path:
 
 @pytest.fixture
 def trace(tmp_path) -> Iterator[Path]:
-    """What must not appear."""
+    """A path that must not be created."""
     yield tmp_path / "trace"
     assert not (tmp_path / "trace").exists()
 
@@ -49,12 +49,12 @@ def load(model: Path, dtype: str = "float32", device: str = "cpu", **options):
 
 
 def change(path: Path, **content: object) -> None:
-    """A file of JSON."""
+    """Change values in a JSON file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | content))
 
 
 @pytest.mark.parametrize("part", ["unet", "vae", "text_encoder"])
-def test_pickled_weights_are_refused_and_the_message_converts_them(model, part):
+def test_pickled_weights_are_refused_and_the_message_says_how_to_convert_them(model, part):
     [weights] = (model / part).glob("*.safetensors")
     name = "pytorch_model.bin" if part == "text_encoder" else "diffusion_pytorch_model.bin"
     tensors = load_file(weights)
@@ -123,25 +123,25 @@ def test_code_that_a_part_asks_for_is_never_run(model, trace, part):
     name = "tokenizer_config.json" if part == "tokenizer" else "config.json"
     own = dict.fromkeys(("AutoModel", "AutoTokenizer", "AutoConfig"), "own.Thing")
     change(model / part / name, auto_map=own)
-    with suppress(ValueError):  # it may load or not
+    with suppress(ValueError):  # whether it loads does not matter
         load(model)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", "[" * 100_000, '{"_class_name": 1}'])
-def test_an_index_that_is_none_is_named(model, content):
+def test_an_invalid_index_is_named(model, content):
     (model / "model_index.json").write_text(content)
     with pytest.raises(ValueError, match=r"model_index\.json"):
         check_model(model)
 
 
-def test_a_librarys_long_message_is_cut(model):
+def test_a_long_message_of_a_library_is_truncated(model):
     change(model / "model_index.json", text_encoder=["transformers", "x" * 5000])
     with pytest.raises(ValueError, match=r"cannot be loaded: .*xxx\.\.\.$") as refused:
         load(model)
     assert len(str(refused.value)) < 1000
 
 
-def test_a_fingerprint_is_of_what_is_loaded(model, tiny_sdxl_folder):
+def test_a_fingerprint_covers_the_files_that_are_loaded(model, tiny_sdxl_folder):
     first = fingerprint(tiny_sdxl_folder)
     assert fingerprint(model) == first
     (model / "README.md").write_text("about")
@@ -173,7 +173,7 @@ def test_a_fingerprint_leaves_out_weights_that_are_not_loaded(model, variant):
     assert fingerprint(model, variant) != first
 
 
-def test_the_fingerprint_of_an_older_version_is_of_all_files_and_still_holds(tmp_path):
+def test_the_fingerprint_of_an_older_version_covers_all_files_and_stays_valid(tmp_path):
     for name in ("model.fp16.safetensors", "model.safetensors"):
         (tmp_path / name).write_bytes(b"weights")
     content = b"'model.fp16.safetensors' 7\nweights'model.safetensors' 7\nweights"
@@ -183,7 +183,7 @@ def test_the_fingerprint_of_an_older_version_is_of_all_files_and_still_holds(tmp
     assert fingerprint(tmp_path, began=older) == fingerprint(tmp_path)
 
 
-def test_of_a_large_model_a_fingerprint_reads_little(model, monkeypatch):
+def test_the_fingerprint_of_a_large_model_reads_little(model, monkeypatch):
     large = model / "unet" / "large.safetensors"
     with large.open("wb") as file:
         file.truncate(30 * 2**30)
@@ -212,7 +212,7 @@ def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(hub, tiny_sdx
     "name",
     ["", "sdxl", "no/such/folder", "./here", "/", "a\0b", "x" * 5000, "model/model_index.json"],
 )
-def test_what_can_be_no_name_on_the_hub_is_a_folder(hub, model, monkeypatch, name):
+def test_a_name_that_is_invalid_on_the_hub_is_a_folder(hub, model, monkeypatch, name):
     monkeypatch.chdir(model.parent)
     with pytest.raises((FileNotFoundError, ValueError), match="there is no model") as caught:
         check_model(find_model(name))
@@ -229,7 +229,7 @@ def test_offloading_is_left_to_diffusers(model, monkeypatch, offload):
     assert pipe.device.type == "cpu"
 
 
-def test_large_images_are_decoded_in_tiles_or_one_by_one_where_the_decoder_can(model, monkeypatch):
+def test_tiled_and_sliced_decoding_is_enabled_if_the_decoder_supports_it(model, monkeypatch):
     for asked in (True, False):
         vae = load(model, vae_tiling=asked, vae_slicing=asked).vae
         assert (vae.use_tiling, vae.use_slicing) == (asked, asked)

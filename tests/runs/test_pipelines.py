@@ -1,4 +1,4 @@
-"""Which class serves a model; and `vendi-guidance generate` with a tiny model of each kind."""
+"""The pipeline class for a model, and `vendi-guidance generate` with a tiny model of each kind."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def generated(model: object, output: Path, *options: object) -> Result:
     return invoke(generate.main, *words)
 
 
-def test_our_own_class_serves_a_model_where_there_is_one_others_get_the_callback():
+def test_our_own_class_is_used_if_there_is_one_else_the_callback():
     assert guided_class(stock_class("FluxPipeline")) is VendiGuidedFluxPipeline
     assert all(guided_class(guided.stock) is guided for guided in GUIDED)
     guided = guided_class(stock_class("StableDiffusion3Pipeline"))
@@ -38,7 +38,7 @@ def test_our_own_class_serves_a_model_where_there_is_one_others_get_the_callback
 
 
 @pytest.mark.parametrize("name", ["NoSuchPipeline", "UNet2DConditionModel", "__version__", "utils"])
-def test_what_is_no_pipeline_of_diffusers_is_named(name):
+def test_a_name_that_is_no_diffusers_pipeline_is_refused(name):
     with pytest.raises(ValueError, match=f"diffusers .* has no '{name}'"):
         stock_class(name)
 
@@ -54,20 +54,20 @@ def test_a_missing_library_is_named(monkeypatch):
 def test_a_model_is_recognised_and_guided(name, tmp_path):
     save(name, tmp_path / "model")
     options = ["--images-per-prompt", 2, "--steps", 2, "--diversity-rounds", 1]
-    if name not in OWN_SIZE:  # the others' defaults are for a megapixel
+    if name not in OWN_SIZE:  # the defaults of the others are about a megapixel
         options += ["--height", 64, "--width", 64]
     out, plain = tmp_path / "out", tmp_path / "plain"
     guided = made(generated(tmp_path / "model", out, *options), out)
     index = json.loads((tmp_path / "model" / "model_index.json").read_text())
     assert {row["pipeline"] for row in guided.rows} == {index["_class_name"]}
-    if name == "HunyuanDiT":  # it generates megapixels, whatever is asked for: once is enough
+    if name == "HunyuanDiT":  # it always generates megapixels, so once is enough
         return
     unguided = made(generated(tmp_path / "model", plain, *options, "--diversity", 0), plain)
     assert not np.array_equal(guided.pixels, unguided.pixels)
 
 
 def rows_of_the_page() -> dict[str, str]:
-    """What the table of docs/pipelines.md says of `generate`, by class."""
+    """The column "generate" of the table in docs/pipelines.md, by class."""
     return dict(re.findall(r"(?m)^\| .*? \| `(\w+)` \|.*\| (.*?) \|$", PAGE.read_text()))
 
 
@@ -85,7 +85,7 @@ REFUSED = {
     "IFPipeline": "takes no callback_on_step_end",
     "PRXPipeline": "ignores what its callback returns",
 }
-"""And what the page says."""
+"""Also those of the page are tested."""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""The order in which a run makes its images."""
+"""The order in which a run generates its images."""
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from vendi_guidance.runs.manifest import Manifest
 from vendi_guidance.runs.options import RunOptions
@@ -19,8 +19,9 @@ def plan_of(folder, prompts, images_per_prompt, at_a_time):
     return Plan(options, open_prompts(str(path)), sampling, {}, Manifest({}, {}, {}))
 
 
+@settings(deadline=None)  # writing files may be slow
 @given(COUNTS, COUNTS, COUNTS, COUNTS, st.integers(0, 60))
-def test_each_image_once_and_what_is_left_is_the_rest(
+def test_each_image_is_planned_once_and_a_resumed_plan_is_the_rest(
     tmp_path_factory, prompts, images_per_prompt, at_a_time, side_by_side, done
 ):
     plan = plan_of(tmp_path_factory.mktemp("plan"), prompts, images_per_prompt, at_a_time)

@@ -14,7 +14,7 @@ from vendi_guidance.runs import precision
 
 @pytest.fixture
 def processor(monkeypatch):
-    """Let the processor be one whose products in bfloat16 take this many times as long."""
+    """Simulate a processor with this `slowdown` of bfloat16."""
 
     def becomes(slowdown: float, *, known: bool = True, kind: str = "aarch64") -> None:
         monkeypatch.setattr(precision, "slowdown", lambda: slowdown)
@@ -28,7 +28,7 @@ def processor(monkeypatch):
     ("slowdown", "known", "dtype"),
     [(0.3, True, "bfloat16"), (1.2, True, "float32"), (38, False, "float32")],
 )
-def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
+def test_auto_on_a_cpu_is_bfloat16_only_if_supported_natively(
     processor, tmp_path, slowdown, known, dtype
 ):
     processor(slowdown, known=known)
@@ -38,13 +38,13 @@ def test_on_a_cpu_it_is_bfloat16_only_where_the_processor_computes_it(
 
 
 @pytest.mark.parametrize("has_it", [True, False])
-def test_on_x86_no_clock_decides(processor, monkeypatch, has_it):
-    processor(0.3 if not has_it else 38, kind="AMD64")  # as a busy machine might measure
+def test_on_x86_timings_do_not_decide(processor, monkeypatch, has_it):
+    processor(0.3 if not has_it else 38, kind="AMD64")  # as might be measured under load
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_it)
     assert precision.computes_bfloat16() == has_it
 
 
-def test_where_pytorch_has_no_onednn_the_product_alone_decides(processor, tmp_path, monkeypatch):
+def test_without_onednn_the_timing_alone_decides(processor, tmp_path, monkeypatch):
     processor(0.3)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.delattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
@@ -73,10 +73,10 @@ def test_bfloat16_by_name_warns_with_the_factor_where_it_is_emulated(processor, 
     ],
 )
 @pytest.mark.parametrize("variant", [None, "fp16"])
-def test_on_a_gpu_it_is_the_half_precision_of_the_models_files(
+def test_auto_on_a_gpu_is_the_half_precision_of_the_models_files(
     monkeypatch, tmp_path, part, stored, has_bfloat16, expected, variant
 ):
-    """Of those of the variant alone."""
+    """Only files of the variant count."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: has_bfloat16)
     (tmp_path / part).mkdir()
     ends = ("-00001-of-00001", ".fp16") if variant is None else (".fp16", "")

@@ -1,4 +1,4 @@
-"""`vendi-guidance generate` stopped, killed, out of memory, and resumed; on a tiny random SDXL."""
+"""`vendi-guidance generate` stopped, killed, out of memory, and resumed, with a tiny SDXL."""
 
 import hashlib
 import json
@@ -38,19 +38,19 @@ from vendi_guidance.runs import models, precision, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.manifest import Manifest
 
-# so wide a kernel that images of a random model seem alike, and what is remembered moves them
+# a kernel so wide that images of a random model are similar, and guidance changes them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
 IMAGES = 7
 BATCH = 2
 
 
 WRITES = ((os, "fsync"), (os, "truncate"), (Path, "mkdir"), (Path, "replace"), (Path, "unlink"))
-"""What runs write and delete with."""
+"""The functions that runs write and delete files with."""
 
 
 @pytest.fixture(scope="module")
 def words(tiny_sdxl_folder) -> list[str]:
-    """A run of four batches, all but its folder."""
+    """The arguments of a run of four batches, without its folder."""
     options = ("--images-per-prompt", IMAGES, "--batch-size", BATCH, "--steps", 2, "--seed", 40)
     given = ("cat", "--model", tiny_sdxl_folder, "--device", "cpu", *options, *GUIDED)
     return list(map(str, given))
@@ -67,21 +67,21 @@ def make(words, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def peace_folder(words, tmp_path_factory) -> Path:
-    """The run when it is left in peace."""
-    folder = tmp_path_factory.mktemp("runs") / "peace"
+def undisturbed_folder(words, tmp_path_factory) -> Path:
+    """The folder of the undisturbed run."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     assert invoke(generate.main, *words, "--output", folder).exit_code == 0
     return folder
 
 
 @pytest.fixture(scope="module")
-def peace(peace_folder) -> dict[str, bytes]:
-    return repeatable(peace_folder)
+def undisturbed(undisturbed_folder) -> dict[str, bytes]:
+    return repeatable(undisturbed_folder)
 
 
 @pytest.fixture
 def crashed(make, monkeypatch):
-    """Let a run crash in a way that nobody expects, at this call: `crashed(3, *options)`."""
+    """Crash a run at a call of the pipeline, with an unexpected error: `crashed(3, *options)`."""
 
     def run(number: int, *options: object) -> None:
         with monkeypatch.context() as inner:
@@ -93,7 +93,7 @@ def crashed(make, monkeypatch):
 
 
 def assert_goes_on(make, folder: Path, whole: dict[str, bytes], *options: object) -> None:
-    """Resumed, a run has the same files as one that was left in peace."""
+    """A resumed run has the same files as the undisturbed one."""
     said_by(make(*options, "--resume"))
     assert repeatable(folder) == whole
 
@@ -122,7 +122,7 @@ def interrupt(_pipe, number: int = signal.SIGINT) -> None:
 
 
 def interrupt_twice(pipe) -> None:
-    for wait_for in (0, 0, 1.1):  # a launcher passes the same one on
+    for wait_for in (0, 0, 1.1):  # a launcher forwards the same signal
         time.sleep(wait_for)
         interrupt(pipe)
 
@@ -132,13 +132,18 @@ def interrupt_twice(pipe) -> None:
     [
         (interrupt, 2, 130, 4),
         (partial(interrupt, number=signal.SIGTERM), 2, 143, 4),
-        (partial(interrupt, number=signal.SIGTERM), 4, 143, IMAGES),  # told by the status alone
+        (
+            partial(interrupt, number=signal.SIGTERM),
+            4,
+            143,
+            IMAGES,
+        ),  # visible in the exit status only
         (interrupt_twice, 2, 130, 2),
     ],
     ids=["SIGINT", "SIGTERM", "in the last batch", "a second signal a second later"],
 )
 def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
-    make, peace, tmp_path, monkeypatch, capfd, act, call, status, done
+    make, undisturbed, tmp_path, monkeypatch, capfd, act, call, status, done
 ):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with monkeypatch.context() as inner:
@@ -151,10 +156,12 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
         assert "finishing the current batch" in capfd.readouterr().err
         assert f"4 of {IMAGES} images in {tmp_path / 'out'}" in result.output
         assert "stopped: run the same command with --resume to continue" in result.output
-    assert_goes_on(make, tmp_path / "out", peace)
+    assert_goes_on(make, tmp_path / "out", undisturbed)
 
 
-def test_a_stopped_run_that_replaces_another_says_how_to_go_on(make, peace, tmp_path, monkeypatch):
+def test_a_stopped_run_that_replaces_another_says_how_to_resume(
+    make, undisturbed, tmp_path, monkeypatch
+):
     assert make("--steps", 1).exit_code == 0
     with monkeypatch.context() as inner:
         at_call(inner, 1, interrupt)
@@ -162,14 +169,14 @@ def test_a_stopped_run_that_replaces_another_says_how_to_go_on(make, peace, tmp_
     assert result.exit_code == 130
     assert "the same command with --resume in place of --overwrite to continue" in result.output
     assert_refused(make("--overwrite", "--resume"), "--overwrite", "--resume")
-    assert_goes_on(make, tmp_path / "out", peace)
+    assert_goes_on(make, tmp_path / "out", undisturbed)
 
 
 # Resuming -------------------------------------------------------------------------------------
 
 
 @needs_fork
-def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_path, monkeypatch):
+def test_a_run_killed_at_any_write_resumes_to_the_same_images(words, tmp_path, monkeypatch):
     load_model, loaded = setup.load_model, []
 
     def load_once(*given):  # for all processes
@@ -208,28 +215,28 @@ def test_a_run_killed_before_any_write_goes_on_to_the_same_images(words, tmp_pat
     assert number > 25
 
 
-def test_an_unguided_run_goes_on_too(make, crashed, tmp_path):
+def test_an_unguided_run_resumes_too(make, crashed, tmp_path):
     unguided = ("--diversity-scale", 0)
-    assert make(*unguided, output=tmp_path / "peace").exit_code == 0
+    assert make(*unguided, output=tmp_path / "undisturbed").exit_code == 0
     crashed(3, *unguided)
-    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "peace"), *unguided)
+    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), *unguided)
     [checkpoint] = (tmp_path / "out" / CHECKPOINTS).iterdir()
     assert checkpoint.stat().st_size < 1000
     checkpoint.write_bytes(checkpoint.read_bytes()[:-5])
     assert_refused(make("--resume", *unguided), checkpoint.name, "is not a readable safetensors")
 
 
-def test_a_complete_run_has_nothing_left_to_do_and_another_version_is_told(
-    make, peace_folder, peace, tmp_path
+def test_a_complete_run_has_nothing_left_to_do_and_reports_changed_versions(
+    make, undisturbed_folder, undisturbed, tmp_path
 ):
-    finished = shutil.copytree(peace_folder, tmp_path / "out")
+    finished = shutil.copytree(undisturbed_folder, tmp_path / "out")
     began = Manifest.load(finished)
     replace(began, versions=began.versions | {"torch": "1.0"}).save(finished)
     said = said_by(make("--resume"))
     assert f"{IMAGES} images in {finished}, nothing was left to do" in said
     assert f"torch is {began.versions['torch']}, was 1.0" in said
     began.save(finished)
-    assert repeatable(finished) == peace
+    assert repeatable(finished) == undisturbed
 
 
 @pytest.mark.parametrize("crash_at", [1, 4])
@@ -248,7 +255,7 @@ def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at):
     assert torch.equal(one.prompts, other.prompts)
 
 
-def test_other_settings_are_refused_by_name(make, crashed, tmp_path):
+def test_changed_settings_are_named_and_refused(make, crashed, tmp_path):
     crashed(3)
     before = repeatable(tmp_path / "out")
     for options, *said in (
@@ -270,7 +277,7 @@ def test_other_settings_are_refused_by_name(make, crashed, tmp_path):
     ("options", "unused"),
     [((), {"every": 10}), (("--diversity-preset", "published"), {"level": 0.2, "candidates": 2})],
 )
-def test_a_run_of_an_older_version_says_settings_of_both_algorithms_and_resumes(
+def test_a_run_of_an_older_version_with_settings_of_both_algorithms_resumes(
     make, crashed, tmp_path, options, unused
 ):
     crashed(3, *options)
@@ -280,7 +287,7 @@ def test_a_run_of_an_older_version_says_settings_of_both_algorithms_and_resumes(
     said_by(make("--resume", *options))
 
 
-def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
+def test_changed_inputs_are_named_and_refused(tiny_sdxl_folder, tmp_path):
     def run(prompts: Path, *options: object) -> Result:
         given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
         return invoke(generate.main, prompts, *given, "--output", tmp_path / "out", *options)
@@ -301,7 +308,7 @@ def test_other_inputs_are_refused_by_name(tiny_sdxl_folder, tmp_path):
 def test_a_run_resumes_beside_weights_that_it_does_not_load(
     make, tiny_sdxl_folder, tmp_path, monkeypatch, is_older
 ):
-    """As in a cache that runs of several variants share; older versions recorded all files."""
+    """A cache may have several variants. Older versions recorded the fingerprint of all files."""
     model = shutil.copytree(tiny_sdxl_folder, tmp_path / "model")
     others = [model / "unet" / f"diffusion_pytorch_model.{it}.safetensors" for it in ("a", "b")]
     others[0].touch()
@@ -315,7 +322,7 @@ def test_a_run_resumes_beside_weights_that_it_does_not_load(
 
 
 @pytest.mark.parametrize("option", ["--resume", "--overwrite", "--no-metadata"])
-def test_what_is_no_run_is_neither_resumed_nor_replaced(make, tmp_path, option):
+def test_a_folder_without_run_is_neither_resumed_nor_replaced(make, tmp_path, option):
     folder = tmp_path / "out"
     folder.mkdir()
     for name in ("000000.png", "metadata.jsonl"):
@@ -325,14 +332,14 @@ def test_what_is_no_run_is_neither_resumed_nor_replaced(make, tmp_path, option):
     assert contents(folder) == before
 
 
-def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
-    # as for pipelines whose prompt embeddings are not CLIP's
+def test_a_resumed_run_keeps_its_prompt_bandwidth(words, tmp_path, monkeypatch):
+    # as with prompt embeddings that are not CLIP's
     monkeypatch.setattr(call, "is_pooled_clip", lambda *_: False)
     monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))
     given = (prompts, *words[1:], "--images-per-prompt", 1, "--output")
-    assert invoke(generate.main, *given, tmp_path / "peace").exit_code == 0
+    assert invoke(generate.main, *given, tmp_path / "undisturbed").exit_code == 0
 
     def make(*more: object) -> Result:
         return invoke(generate.main, *given, tmp_path / "out", *more)
@@ -340,7 +347,7 @@ def test_the_bandwidth_that_was_found_is_kept(words, tmp_path, monkeypatch):
     with monkeypatch.context() as inner:
         at_call(inner, 6, interrupt)
         assert make().exit_code == 130
-    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "peace"))
+    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"))
 
 
 # Memory ---------------------------------------------------------------------------------------
@@ -353,8 +360,8 @@ OUT_OF_MEMORY = [
 
 
 def small_memory(monkeypatch, room: int, error: Exception = OUT_OF_MEMORY[0]) -> list[int]:
-    """Let calls with more than `room` prompts fail as if memory was too small; returns how many
-    prompts each call has."""
+    """Make calls with more than `room` prompts fail as if out of memory; returns the number of
+    prompts of each call."""
     sizes: list[int] = []
     call_guided = VendiGuidedSDXLPipeline._call_guided
 
@@ -362,7 +369,7 @@ def small_memory(monkeypatch, room: int, error: Exception = OUT_OF_MEMORY[0]) ->
         prompts = call.arguments["prompt"]
         sizes.append(len(prompts))
         if len(prompts) > room:
-            self.vae.to(torch.float64)  # as pipelines do that decode in another precision
+            self.vae.to(torch.float64)  # some pipelines decode in another precision
             raise error
         return call_guided(self, call, changes)
 
@@ -371,8 +378,8 @@ def small_memory(monkeypatch, room: int, error: Exception = OUT_OF_MEMORY[0]) ->
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
-def test_without_memory_batches_are_halved_and_the_run_goes_on(
-    make, peace_folder, tmp_path, monkeypatch, caplog, error
+def test_out_of_memory_halves_the_batches_and_the_run_continues(
+    make, undisturbed_folder, tmp_path, monkeypatch, caplog, error
 ):
     sizes = small_memory(monkeypatch, BATCH, error)
     said_by(make("--batch-size", 8))
@@ -381,16 +388,16 @@ def test_without_memory_batches_are_halved_and_the_run_goes_on(
     assert warnings == ["out of memory with 8 images at a time: continuing with 4 or fewer"]
     run = read_run(tmp_path / "out")
     assert [row["batch_size"] for row in run.rows] == [BATCH] * IMAGES
-    assert np.array_equal(run.pixels, read_run(peace_folder).pixels)
+    assert np.array_equal(run.pixels, read_run(undisturbed_folder).pixels)
 
 
-def test_a_halved_run_goes_on_halved(make, crashed, tmp_path, monkeypatch):
+def test_a_run_with_halved_batches_resumes_with_them(make, crashed, tmp_path, monkeypatch):
     sizes = small_memory(monkeypatch, 2)
-    assert make("--batch-size", 4, output=tmp_path / "peace").exit_code == 0
+    assert make("--batch-size", 4, output=tmp_path / "undisturbed").exit_code == 0
     crashed(4, "--batch-size", 4)
     assert 0 < len(read_run(tmp_path / "out").rows) < IMAGES
     sizes.clear()
-    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "peace"), "--batch-size", 4)
+    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), "--batch-size", 4)
     assert max(sizes) == 2
 
 
@@ -401,7 +408,7 @@ def test_a_halved_run_goes_on_halved(make, crashed, tmp_path, monkeypatch):
         (RuntimeError("shapes do not fit"), ["the model cannot be sampled: shapes do not fit"]),
     ],
 )
-def test_without_memory_for_one_image_or_with_another_error_a_sentence_says_so(
+def test_out_of_memory_for_one_image_and_other_errors_are_reported_in_one_sentence(
     make, tmp_path, monkeypatch, error, said
 ):
     small_memory(monkeypatch, 0, error)
@@ -412,12 +419,12 @@ def test_without_memory_for_one_image_or_with_another_error_a_sentence_says_so(
 # What is written ------------------------------------------------------------------------------
 
 
-def test_every_image_says_what_it_was_made_with_or_nothing_and_looks_the_same(
-    make, peace_folder, tmp_path
+def test_images_record_how_they_were_generated_unless_metadata_is_off(
+    make, undisturbed_folder, tmp_path
 ):
     assert make("--no-metadata").exit_code == 0
-    for row in read_run(peace_folder).rows:
-        with Image.open(peace_folder / row["file_name"]) as opened:
+    for row in read_run(undisturbed_folder).rows:
+        with Image.open(undisturbed_folder / row["file_name"]) as opened:
             text, pixels = opened.text, np.asarray(opened)
         with Image.open(tmp_path / "out" / row["file_name"]) as quiet:
             assert quiet.text == {} and np.array_equal(np.asarray(quiet), pixels)
@@ -426,12 +433,12 @@ def test_every_image_says_what_it_was_made_with_or_nothing_and_looks_the_same(
         assert text["model"] == row["model"]
         assert text["diversity_objective"] == Rounds().objective
         assert text["diversity_scale"] == str(Rounds().scale)
-        assert json.loads(text["versions"]) == Manifest.load(peace_folder).versions
+        assert json.loads(text["versions"]) == Manifest.load(undisturbed_folder).versions
         assert len(text["model_sha256"]) == 64
 
 
 def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
-    make, crashed, tiny_lora_folder, peace_folder, tmp_path
+    make, crashed, tiny_lora_folder, undisturbed_folder, tmp_path
 ):
     lora = shutil.copytree(tiny_lora_folder, tmp_path / "lora")
     crashed(3, "--lora", lora)
@@ -443,4 +450,4 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     assert said.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
     assert {row["lora"] for row in read_run(tmp_path / "out").rows} == {str(lora), str(moved)}
     first = "000000.png"
-    assert (tmp_path / "out" / first).read_bytes() != (peace_folder / first).read_bytes()
+    assert (tmp_path / "out" / first).read_bytes() != (undisturbed_folder / first).read_bytes()

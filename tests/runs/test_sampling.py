@@ -1,4 +1,4 @@
-"""How models want to be sampled."""
+"""Default sampling parameters of models."""
 
 import json
 from pathlib import Path
@@ -29,9 +29,7 @@ CHANGE = "; --steps and --guidance-scale change it"
         ),
     ],
 )
-def test_what_is_given_holds_and_the_rest_is_the_models_and_remarked_on(
-    options, steps, scale, remark
-):
+def test_given_options_hold_and_defaults_are_reported(options, steps, scale, remark):
     found = sampled(**options)
     expected = {"prompt": ["cat"], "num_inference_steps": steps, "guidance_scale": scale}
     assert found.arguments(["cat"]) == expected
@@ -53,11 +51,11 @@ PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
         ("Flux", {"model": "black-forest-labs/FLUX.1-schnell"}, {}, (4, 0.0)),
         ("Flux", {"model": "black-forest-labs/FLUX.1-dev"}, {}, (28, 3.5)),
         ("ZImage", {"model": "Tongyi-MAI/Z-Image-Turbo"}, {}, (9, 0.0)),
-        ("ZImage", {"lora": "me/z-image-lcm"}, {}, (4, 0.0)),  # 1 is with CFG
+        ("ZImage", {"lora": "me/z-image-lcm"}, {}, (4, 0.0)),  # a scale of 1 has CFG
         ("Krea2", {}, {"model_index.json": DISTILLED | KREA}, (8, 0.0)),
         ("StableDiffusion", {"model": "SimianLuo/LCM_Dreamshaper_v7"}, {}, (4, 1.0)),
         ("StableDiffusionXL", {"model": "folders/turbo/of-mine/base"}, {}, (50, 5.0)),
-        # a LoRA's name says more than its model's
+        # a LoRA's name takes precedence over its model's
         ("StableDiffusionXL", {"model": DEMO, "lora": f"{DEMO}-turbo-lora"}, {}, (4, 0.0)),
         ("StableDiffusionXL", {"model": DEMO, "lora": "me/watercolours"}, {}, (16, 5.0)),
         ("Flux", {}, LCM, (4, 1.0)),
@@ -65,10 +63,17 @@ PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
         ("Flux", {}, {"transformer/config.json": PLAIN_FLUX}, (4, 0.0)),
         ("Flux", {}, {"transformer/config.json": ["no", "configuration"]}, (28, 3.5)),
         ("StableDiffusion", {}, LCM, (4, 1.0)),
-        ("StableDiffusion", {}, LCM | TAKES_SCALE, (4, 7.5)),  # of the network, as an input
+        (
+            "StableDiffusion",
+            {},
+            LCM | TAKES_SCALE,
+            (4, 7.5),
+        ),  # the network takes the scale as an input
     ],
 )
-def test_names_and_parts_tell_of_few_steps_and_no_cfg(pipeline, options, files, expected, tmp_path):
+def test_names_and_configurations_identify_few_step_models(
+    pipeline, options, files, expected, tmp_path
+):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
@@ -76,14 +81,14 @@ def test_names_and_parts_tell_of_few_steps_and_no_cfg(pipeline, options, files, 
     assert (found.steps, found.guidance_scale) == expected
 
 
-def test_a_folders_own_name_tells_and_not_where_it_is(tmp_path):
+def test_the_name_of_a_folder_counts_and_not_that_of_its_parent(tmp_path):
     (folder := tmp_path / "turbo" / "base").mkdir(parents=True)
     assert sampled(model=str(folder)).steps == 50
     assert sampled(model=str(folder.parent)).steps == 4
 
 
 @pytest.mark.parametrize("can_clean", [True, False])
-def test_a_pixart_that_cannot_clean_captions_is_not_asked_to(monkeypatch, can_clean):
+def test_pixart_does_not_clean_captions_if_libraries_are_missing(monkeypatch, can_clean):
     for name in ("is_bs4_available", "is_ftfy_available"):
         monkeypatch.setattr(f"vendi_guidance.runs.sampling.{name}", lambda: can_clean)
     found = sampled("PixArtSigmaPipeline").arguments(["cat"])
@@ -106,7 +111,7 @@ def test_the_scale_of_true_cfg_needs_a_negative_prompt():
         *[("Flux", 3.5, False), ("QwenImage", 1.0, False), ("QwenImage", 2.0, True)],
     ],
 )
-def test_a_negative_prompt_without_cfg_is_said_to_have_no_effect(pipeline, scale, has_effect):
+def test_a_negative_prompt_without_cfg_is_reported_to_have_no_effect(pipeline, scale, has_effect):
     given = {"steps": 4, "guidance_scale": scale, "negative_prompt": "blurred"}
     said = sampled(f"{pipeline}Pipeline", **given).remarks
     assert ["no effect" in remark for remark in said] == [True] * (not has_effect)
@@ -115,7 +120,7 @@ def test_a_negative_prompt_without_cfg_is_said_to_have_no_effect(pipeline, scale
 @pytest.mark.parametrize(
     ("scale", "embeds", "has_effect"), [(3.5, False, False), (0.0, False, True), (3.5, True, True)]
 )
-def test_a_scale_for_a_flux_without_guidance_embeddings_is_said_to_have_no_effect(
+def test_a_scale_without_guidance_embeddings_is_reported_to_have_no_effect(
     tmp_path, scale, embeds, has_effect
 ):
     (tmp_path / "transformer").mkdir()
@@ -129,6 +134,6 @@ def test_a_scale_for_a_flux_without_guidance_embeddings_is_said_to_have_no_effec
     ("pipeline", "option", "value"),
     [("SanaSprintPipeline", "negative_prompt", "blurred"), ("DDPMPipeline", "guidance_scale", 2.0)],
 )
-def test_what_a_pipeline_does_not_take_is_refused(pipeline, option, value):
+def test_options_that_the_pipeline_does_not_take_are_refused(pipeline, option, value):
     with pytest.raises(ValueError, match=f"leave --{option.replace('_', '-')} out"):
         sampled(pipeline, **{option: value})

@@ -1,4 +1,4 @@
-"""settings.json, as tune writes it and as pipelines and commands read it."""
+"""`settings.json`, which tune writes, and pipelines and commands read."""
 
 import json
 
@@ -40,7 +40,7 @@ def test_settings_are_arguments_of_a_guided_pipeline_or_of_the_guidance_itself(p
         ),
     ],
 )
-def test_a_file_that_holds_none_is_named(path, changes, words):
+def test_an_invalid_settings_file_is_named(path, changes, words):
     changed = changes
     if isinstance(changes, dict):
         changed = json.dumps(json.loads(path.read_text()) | changes)

@@ -1,4 +1,4 @@
-"""From options to a run."""
+"""Preparation of a run from options."""
 
 import re
 from inspect import signature
@@ -16,8 +16,8 @@ from vendi_guidance.runs.setup import check_prompts_are_seen
 DIAL = Path(__file__).parents[2] / "docs" / "dial.md"
 
 
-def test_a_pipeline_that_shows_no_prompts_is_refused_where_they_are_compared():
-    guided = guided_class(diffusers.KandinskyV22Pipeline)  # its prior has read them
+def test_a_pipeline_without_prompt_embeddings_is_refused_if_prompts_are_compared():
+    guided = guided_class(diffusers.KandinskyV22Pipeline)  # only its prior reads prompts
     with pytest.raises(ValueError, match="KandinskyV22Pipeline gives guidance no prompt embedd"):
         check_prompts_are_seen(guided, Rounds())
     check_prompts_are_seen(guided, Rounds(objective="vendi"))

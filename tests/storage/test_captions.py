@@ -1,4 +1,4 @@
-"""Captions as other people keep them."""
+"""Captions of image folders in the usual layouts."""
 
 import pytest
 from PIL import Image
@@ -45,7 +45,9 @@ def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, l
 
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
-    assert find_captions(folder, image_files(folder)) is None  # one of three: a note, perhaps
+    assert (
+        find_captions(folder, image_files(folder)) is None
+    )  # one of three, which may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
     assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
 
@@ -58,7 +60,7 @@ def test_subfolders_that_hold_all_images_are_prompts(folder):
     assert captions_of(folder) == ("the names of subfolders", found)
 
 
-def test_other_tables_are_no_captions(folder):
+def test_tables_without_caption_columns_are_ignored(folder):
     (folder / "metadata.csv").write_text("prompt\na cat\n")
     assert find_captions(folder, image_files(folder)) is None
 
@@ -74,13 +76,13 @@ def test_other_tables_are_no_captions(folder):
         (b"", r"has the columns \(none\)"),
     ],
 )
-def test_captions_that_cannot_be_used_are_said_to_be(folder, content, words):
+def test_unusable_captions_are_refused(folder, content, words):
     (folder / "captions.csv").write_bytes(content)
     with pytest.raises(ValueError, match=rf"captions.csv.*{words}"):
         find_captions(folder, image_files(folder))
 
 
-def test_hidden_files_and_figures_of_reports_are_no_images(folder):
+def test_hidden_files_and_figures_of_reports_are_not_listed(folder):
     for name in ("._0.png", ".thumbs/0.png", "report/spectrum.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")

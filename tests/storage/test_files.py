@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Crash-safe writing of files."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ from vendi_guidance.storage.files import remove_unfinished, whole_file, whole_fo
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
-def test_a_file_can_be_read_by_whom_the_umask_lets_read(tmp_path, monkeypatch, mask, mode):
+def test_a_files_mode_follows_the_umask(tmp_path, monkeypatch, mask, mode):
     before = os.umask(mask)
     try:
         with monkeypatch.context() as patch:
-            # it is the whole process's: two threads that set it and set it back could leave it at 0
+            # not os.umask, which is global: two threads that restore it could leave it at 0
             patch.delattr(os, "umask")
             with whole_file(tmp_path / "file") as temporary:
                 temporary.write_text("text")
@@ -70,7 +70,7 @@ def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
     assert found() == {"a": "new", "mine": "mine"}
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     with whole_file(tmp_path / "file") as temporary:
         (tmp_path / "other").touch()
         remove_unfinished(tmp_path)

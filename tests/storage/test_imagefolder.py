@@ -1,4 +1,4 @@
-"""Runs on disk and back."""
+"""Runs written to disk and read back."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_run_reads_back_as_it_was_written(tmp_path):
     names = {METADATA, *(listed.path.name for listed in run)}
     assert {file.name for file in tmp_path.iterdir()} == names
     text = (tmp_path / METADATA).read_text(encoding="utf-8")
-    assert text.isascii()  # one line an image, whatever the prompt
+    assert text.isascii()  # one line per image, whatever the prompt
     assert [json.loads(line)["prompt"] for line in text.splitlines()] == AWKWARD
 
 
@@ -88,7 +88,7 @@ def test_metadata_that_cannot_be_read_is_named(tmp_path, line, message):
         read_metadata(folder)
 
 
-def test_a_last_line_that_a_crash_has_torn_is_left_out(tmp_path):
+def test_an_incomplete_last_line_is_ignored(tmp_path):
     write_run(tmp_path, ["cat", "dog"])
     timings = [("000000.png", 9.0), ("000001.png", 9.0), ("000000.png", 0.5)]
     append_rows(tmp_path / TIMINGS, [{"file_name": n, "seconds": s} for n, s in timings])
@@ -104,7 +104,7 @@ def test_a_last_line_that_a_crash_has_torn_is_left_out(tmp_path):
         assert left.row["prompt"] == "cat" and "seconds" not in left.row
 
 
-def test_an_image_carries_what_is_known_of_it(tmp_path):
+def test_an_image_contains_its_metadata(tmp_path):
     path = tmp_path / "a.png"
     for prompt in AWKWARD:
         save_image(path, noise(), {"prompt": prompt, "seed": 7, "scale": 0.3, "center": None})

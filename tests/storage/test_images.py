@@ -20,7 +20,7 @@ def plain(size=(4, 3), color=RED):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF", "WEBP"])
-def test_what_was_saved_is_read_from_a_file_and_from_its_bytes(kind, tmp_path):
+def test_images_are_read_from_a_file_and_from_its_bytes(kind, tmp_path):
     content = saved(plain(), kind, **({"lossless": True} if kind == "WEBP" else {}))
     (tmp_path / "image").write_bytes(content)
     for image in (open_image(content), open_image(tmp_path / "image")):
@@ -28,7 +28,7 @@ def test_what_was_saved_is_read_from_a_file_and_from_its_bytes(kind, tmp_path):
         assert image.getpixel((1, 1)) == RED
 
 
-def test_what_is_transparent_is_white():
+def test_transparency_becomes_white():
     half = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
     half.putpixel((1, 0), (255, 0, 0, 128))
     grey = Image.new("LA", (1, 1), (0, 0))
@@ -40,7 +40,7 @@ def test_what_is_transparent_is_white():
     clear = open_image(saved(palette, transparency=1))
     assert [clear.getpixel((x, 0)) for x in (0, 1)] == [RED, WHITE]
     assert open_image(saved(palette)).getpixel((1, 0)) == (0, 0, 255)
-    keyed = open_image(saved(plain((1, 1)), transparency=RED))  # one color stands for nothing
+    keyed = open_image(saved(plain((1, 1)), transparency=RED))  # one color is transparent
     assert keyed.getpixel((0, 0)) == WHITE
 
 
@@ -51,8 +51,8 @@ def test_grey_of_16_bits_keeps_its_range(kind):
     assert [image.getpixel((x, 0))[0] for x in range(4)] == [0, 1, 128, 255]
 
 
-def test_colors_however_written_become_rgb():
-    inks = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow make red
+def test_all_color_modes_become_rgb():
+    inks = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow give red
     for content in (saved(inks, "JPEG", quality=95), saved(inks, "TIFF")):
         assert np.allclose(open_image(content).getpixel((8, 8)), RED, atol=6)
     profiles = [ImageCms.createProfile(name) for name in ("sRGB", "LAB")]
@@ -64,7 +64,7 @@ def test_colors_however_written_become_rgb():
 
 
 @pytest.mark.parametrize(("orientation", "corner"), [(1, (0, 0)), (3, (3, 2)), (6, (2, 0))])
-def test_pictures_stand_upright(orientation, corner):
+def test_exif_orientation_is_applied(orientation, corner):
     image = plain(color=WHITE)
     image.putpixel((0, 0), RED)
     exif = Image.Exif()
@@ -76,7 +76,7 @@ def test_pictures_stand_upright(orientation, corner):
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "MPO"])
-def test_of_animations_pages_and_previews_the_first_image_is_read(kind):
+def test_the_first_frame_page_or_preview_is_read(kind):
     content = saved(plain(), kind, save_all=True, append_images=[plain(color=WHITE)])
     first = open_image(content)
     assert first.size == (4, 3) and np.allclose(first.getpixel((1, 1)), RED, atol=5)
@@ -90,7 +90,7 @@ def test_a_fitted_image_has_at_least_one_pixel(size, fits):
     assert fitted(plain(size), 96).size == fits
 
 
-def test_files_that_are_no_images_are_refused_with_a_reason(tmp_path):
+def test_other_files_are_refused_with_a_reason(tmp_path):
     whole, hole = saved(Image.effect_noise((64, 64), 50)), tmp_path / "hole.png"
     with hole.open("wb") as file:
         file.truncate(MOST_BYTES + 1)  # takes no space on disk

@@ -1,4 +1,4 @@
-"""Prompts from files of every kind and size."""
+"""Prompts from files of any format and size."""
 
 import json
 import tracemalloc
@@ -26,7 +26,7 @@ def test_prompts_are_read_from_every_kind_of_file(tmp_path, name, content):
     assert list(open_prompts(str(file))) == ["cat", dog]
 
 
-def test_text_that_is_no_file_is_a_prompt():
+def test_other_text_is_a_prompt():
     assert list(open_prompts("a cat, 3.5 mm lens")) == ["a cat, 3.5 mm lens"]
     for wrong, message in (("  ", "the prompt is empty"), ("a \udcff cat", "the prompt has")):
         with pytest.raises(ValueError, match=message):
@@ -52,7 +52,7 @@ def test_text_that_is_no_file_is_a_prompt():
         ("a.jsonl", '["cat"]\n', r"a\.jsonl, line 1 is not a JSON object"),
         ("a.txt", b"caf\xe9\n", r"a\.txt is not UTF-8"),
         ("a.jsonl", '{"prompt": "a \\ud800 cat"}', r"line 1 has '\\ud800', half of a surrogate"),
-        # lines that are JSON only together, or hostile to the parser
+        # JSON over several lines, or hostile to the parser
         ("a.jsonl", '{"prompt": "a"\n"x": 1}', r"a\.jsonl, line 1"),
         ("a.jsonl", "[" * 100_000, r"a\.jsonl, line 1"),
         ("a.jsonl", '{"prompt": ' + "9" * 5000 + "}", r"a\.jsonl, line 1"),
@@ -68,7 +68,7 @@ def test_a_bad_prompt_file_is_named_with_its_line(tmp_path, name, content, messa
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
-def test_reading_starts_anywhere_and_says_so_if_the_file_has_changed(tmp_path, kind):
+def test_reading_starts_anywhere_and_notices_a_changed_file(tmp_path, kind):
     prompts = [f"prompt {i}" for i in range(2003)]
     file = tmp_path / f"a.{kind}"
     write(file, prompts)
@@ -87,7 +87,7 @@ def test_reading_starts_anywhere_and_says_so_if_the_file_has_changed(tmp_path, k
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
-def test_a_long_file_takes_no_memory(tmp_path, kind):
+def test_a_long_file_is_not_held_in_memory(tmp_path, kind):
     count = 20_000  # a list of them would take 2 MB
     file = tmp_path / f"a.{kind}"
     write(file, [f"a photograph of object number {i}" for i in range(count)])

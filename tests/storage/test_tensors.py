@@ -9,7 +9,7 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 X = torch.arange(6.0).view(2, 3)
 
 
-def test_header_and_tensors_come_back(tmp_path):
+def test_header_and_tensors_are_read_back(tmp_path):
     header = {"prompts": ["кошка", None], "step": 3}
     save_tensors(tmp_path / "a.safetensors", {"x": X, "half": X.T.half(), "none": None}, header)
     read, tensors = load_tensors(tmp_path / "a.safetensors")
@@ -19,7 +19,9 @@ def test_header_and_tensors_come_back(tmp_path):
 
 
 def test_only_the_tensors_that_are_named_are_read(tmp_path):
-    save_file({"x": X, "y": X + 1}, tmp_path / "a.safetensors")  # by another program: no header
+    save_file(
+        {"x": X, "y": X + 1}, tmp_path / "a.safetensors"
+    )  # as by another program, without header
     header, tensors = load_tensors(tmp_path / "a.safetensors", ["y"])
     assert header == {} and list(tensors) == ["y"] and torch.equal(tensors["y"], X + 1)
     with pytest.raises(ValueError, match="is not a readable safetensors file"):

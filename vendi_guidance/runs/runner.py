@@ -136,8 +136,8 @@ class Runner:
                     self.group.agree(self._halve_batches)
                     continue
                 waiting, done = rest, done + len(batch)
-                made = self._remember(batch, images, results)
-                saving.append((made, writer.submit(self._save, made)))
+                generated = self._remember(batch, images, results)
+                saving.append((generated, writer.submit(self._save, generated)))
                 if self.waits:
                     yield from self._finish_saving(saving)
             yield from self._finish_saving(saving)
@@ -166,27 +166,27 @@ class Runner:
         self.stopped_by = next((result.signal for result in results if result.signal), None)
         return _Round(items, images, results, Checkpoint(progress, *entered))
 
-    def _save(self, made: _Round) -> None:
+    def _save(self, generated: _Round) -> None:
         """Save the images of this process; without other processes, this finishes the round."""
-        origin, items = self.plan.origin, self._part(made.items, self.group.rank)
-        for item, image in zip(items, made.images, strict=True):
+        origin, items = self.plan.origin, self._part(generated.items, self.group.rank)
+        for item, image in zip(items, generated.images, strict=True):
             row = self.plan.row(item, self.progress.batch_size, self.group.count)
             about = None if origin is None else row | origin
             self.folder.save_image(item.number, image, about)
         if self.group.count == 1:
-            self._finish(made)
+            self._finish(generated)
 
     def _finish_saving(self, saving: list[tuple[_Round, Future[None]]]) -> Iterator[int]:
         """Wait for the round that is being saved, if any; yields its number of images."""
         if saving:
-            made, saved = saving.pop()
+            generated, saved = saving.pop()
             self.group.agree(saved.result)
             if self.group.count > 1:
-                self.group.agree(lambda: self._finish(made))
-            self.progress = made.checkpoint.progress
-            self.made += len(made.items)
-            self.seconds += max(result.seconds for result in made.results)
-            yield len(made.items)
+                self.group.agree(lambda: self._finish(generated))
+            self.progress = generated.checkpoint.progress
+            self.made += len(generated.items)
+            self.seconds += max(result.seconds for result in generated.results)
+            yield len(generated.items)
 
     def _part(self, items: list[Item], rank: int) -> list[Item]:
         size = self.progress.batch_size
@@ -250,20 +250,20 @@ class Runner:
             note_begun(self.folder.path)
         self.opening = None
 
-    def _finish(self, made: _Round) -> None:
+    def _finish(self, generated: _Round) -> None:
         """Write the metadata and checkpoint of a round whose images are saved."""
         if not self.group.is_first:
             return
         rows, timings = [], []
         size = self.progress.batch_size, self.group.count
-        for rank, result in enumerate(made.results):
-            part = [self.plan.row(item, *size) for item in self._part(made.items, rank)]
+        for rank, result in enumerate(generated.results):
+            part = [self.plan.row(item, *size) for item in self._part(generated.items, rank)]
             cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
             if result.evaluations is not None:
                 cost["evaluations"] = result.evaluations / max(1, len(part))
             rows += part
             timings += [{"file_name": row["file_name"], **cost} for row in part]
-        self.folder.finish_batch(rows, timings, made.checkpoint)
+        self.folder.finish_batch(rows, timings, generated.checkpoint)
 
 
 def _enter(
